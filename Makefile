@@ -9,9 +9,13 @@ UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 
 # The C compiler: zig, from the lock file, targeting the oldest glibc that pods still bring along.
 ARCH := $(shell uname -m)
+# The folder for all that C makes. Wheels take theirs from folders of their own, one for each machine.
+BUILD := build
 ZIG_TARGET := $(ARCH)-linux-gnu.2.17
 CC_PORTABLE := $(PYTHON) -m ziglang cc -target $(ZIG_TARGET)
-C_FLAGS := -std=c11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+DEBUG := -g
+LINK_FLAGS :=
+C_FLAGS := -std=c11 -O2 $(DEBUG) -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
 # The real headers, from NVIDIA's own packages in the lock file.
 CUDA12_INCLUDE := $(wildcard .venv/lib/python3.*/site-packages/nvidia/cuda_runtime/include)
 CUDA13_INCLUDE := $(wildcard .venv/lib/python3.*/site-packages/nvidia/cu13/include)
@@ -35,20 +39,55 @@ libraries:
 	@:
 include emulator/build.mk
 include hook/lib/build.mk
+include tests/node/build.mk
+
+# The files of a wheel, for the machine $(ARCH).
+.PHONY: packed
+packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml.so.1 $(EMULATOR)/book $(BUILD)/bin/busy
+	@:
 
 .PHONY: demo
 demo: native ## three emulated nodes, a dozen pods, one minute
 	@$(PYTHON) -m plimsoll demo
 
+# The tests wait for half of their time: three workers keep two cores busy.
 .PHONY: test
 test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part
 	@$(PYTHON) -m tests.cluster.build
-	@$(PYTHON) -m pytest -n auto --dist loadfile $(if $(PART),tests/$(PART))
+	@$(PYTHON) -m pytest -n 3 --dist loadfile $(if $(PART),tests/$(PART))
+
+# Without debugging information, which would name this folder: two folders then make the same bytes.
+.PHONY: wheel
+wheel: .venv/.synced ## wheels for x86-64 and aarch64, with library and emulator, in build/wheels
+	@rm -rf build/wheels
+	@for machine in x86_64 aarch64; do \
+		$(MAKE) --no-print-directory packed ARCH=$$machine BUILD=build/packed/$$machine DEBUG=-g0 LINK_FLAGS=-Wl,--strip-debug; \
+		PLIMSOLL_WHEEL_FILES=build/packed/$$machine $(PYTHON) -m hatchling build --target wheel --directory build/wheels; \
+	done
+
+.PHONY: wheel-check
+wheel-check: wheel ## the wheels in clean environments, on the oldest and the newest Python; PYTHONS="PATH PATH"
+	@$(PYTHON) -m tests.package $(PYTHONS)
 
 .PHONY: e2e
 e2e: native ## whole clusters end to end, with kill -9 in the middle
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m pytest -n auto tests/e2e
+
+.PHONY: e2e-kube
+e2e-kube: native ## a real kubelet and containerd, our images and chart, emulated GPUs; needs root; TESTS=tests/node/test_lines.py
+	@tools/node-packages buildah debootstrap || [ -n "$$SKIP_WITHOUT_NODE" ]
+	@$(PYTHON) -m tests.node $(TESTS)
+
+# The images of tests have a base of Debian's packages, as no registry is needed then.
+.PHONY: node-images
+node-images: wheel
+	@tools/image-base
+	@tools/images localhost/plimsoll-base:bookworm $(if $(filter aarch64,$(ARCH)),arm64,amd64)
+
+.PHONY: images
+images: wheel ## images for amd64 and arm64 from the wheels, in build/images; BASE=python:3.11-slim@sha256:…
+	@tools/images "$(BASE)" amd64 arm64
 
 .PHONY: chaos
 chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits
@@ -113,6 +152,10 @@ bench-contract: native ## the placer against kube-scheduler on 500 random cluste
 
 .PHONY: bench
 bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark
+
+.PHONY: chart
+chart: .venv/.synced ## write the manifests that are generated from deploy/chart
+	@$(PYTHON) -m tools.chart
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

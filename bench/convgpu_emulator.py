@@ -27,9 +27,10 @@ from hook.broker.files.shared import SharedFiles
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
-from plimsoll.cli.demo.cluster import BUILD, EMULATOR, HOOK_LIBRARY, READY, require_built
+from plimsoll.cli.demo.cluster import READY, require_built
 from plimsoll.cli.demo.servers import ServerKind, running
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.native import EMULATOR, HOOK_LIBRARY, ROOT
 from plimsoll.quantity import MIB
 from simulator.convgpu.workload import USABLE_BYTES
 from simulator.core.replay import Container, Replay, Stay
@@ -131,7 +132,7 @@ async def scene(policy: str) -> AsyncIterator[Scene]:
             program=lambda: Path(sys.executable),
             arguments=lambda *_: ("-m", "hook.broker"),
             environment={
-                "PYTHONPATH": str(BUILD.parent),
+                "PYTHONPATH": str(ROOT),
                 **{f"PLIMSOLL_BROKER_{name}": value for name, value in settings.items()},
             },
         )
@@ -156,7 +157,7 @@ async def started(node: Scene, container: Container) -> AsyncIterator[Guest]:
         ),
         env={
             **os.environ,
-            "PYTHONPATH": str(BUILD.parent),
+            "PYTHONPATH": str(ROOT),
             "PLIMSOLL_EMULATOR": str(node.node_file),
             "LD_LIBRARY_PATH": str(EMULATOR),
             "LD_PRELOAD": str(HOOK_LIBRARY),

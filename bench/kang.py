@@ -32,8 +32,9 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from plimsoll.cli.demo.cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.ids import NodeName
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PodRow
 

@@ -91,7 +91,12 @@ async def _run_parts(
     publisher = Publisher(Target(settings.nats_url, node, stream), store, pass_epoch)
     acknowledger = Acknowledger(root)
     listeners = Listeners(
-        publisher.wake, acknowledger.acknowledge, round_stored, gpus_measured, metrics.limit_event
+        publisher.wake,
+        acknowledger.acknowledge,
+        round_stored,
+        gpus_measured,
+        metrics.limit_event,
+        metrics.driver_answered,
     )
     observer = Observer(settings, identity, store, sampler, listeners)
     measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)

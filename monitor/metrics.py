@@ -30,6 +30,11 @@ class NodeMetrics(Collector):
         self._gpus: tuple[Gpu, ...] = ()
         self._facts: Counter[tuple[str, str]] = Counter()
         self._limits: Counter[str] = Counter()
+        self._driver_answers: bool | None = None
+
+    def driver_answered(self, answers: bool) -> None:  # noqa: FBT001 - the one thing that there is to say
+        """Show whether NVIDIA's driver answered in the last round."""
+        self._driver_answers = answers
 
     def round_stored(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
         """Show these GPUs from now on, and count these facts."""
@@ -64,11 +69,16 @@ class NodeMetrics(Collector):
         )
         for what in sorted(LIMIT_EVENTS):
             limits.add_metric((self._node, what), self._limits[what])
+        driver = GaugeMetricFamily(
+            "plimsoll_driver_up", "1 if NVIDIA's driver answered in the last round, else 0.", labels=("node",)
+        )
+        if self._driver_answers is not None:
+            driver.add_metric((self._node,), float(self._driver_answers))
         waiting = GaugeMetricFamily(
             "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
         )
         waiting.add_metric((self._node,), self._waiting_count())
-        return (usable, used, idle, tasks, events, limits, waiting)
+        return (usable, used, idle, tasks, events, limits, driver, waiting)
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:

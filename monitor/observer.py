@@ -43,6 +43,14 @@ QUEUE_MAX: Final = 1024
 
 STORE_RETRY_S: Final = 1.0
 
+NO_GPU: Final = "no GPU"
+
+NO_DRIVER: Final = (
+    "install NVIDIA's driver on this node, or, in a pod, give it the runtime class `nvidia` and "
+    "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
+)
+"""The remedy where no driver answers."""
+
 log = structlog.get_logger("monitor.observer")
 
 
@@ -57,6 +65,7 @@ class Listeners:
         gpus_measured: the same GPUs, and CLOCK_MONOTONIC in nanoseconds just before NVML was read. Not called where
             NVML was away.
         limit_event: the `<what>` of a stored `limit.<what>` event.
+        driver_answered: whether NVML answered, after each reading.
     """
 
     events_stored: Callable[[], None]
@@ -64,6 +73,7 @@ class Listeners:
     round_stored: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
     gpus_measured: Callable[[tuple[Gpu, ...], int], None]
     limit_event: Callable[[str], None]
+    driver_answered: Callable[[bool], None]
 
 
 class Observer:
@@ -87,7 +97,7 @@ class Observer:
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
         self._utilisation_due_s = 0.0
-        self._trouble = ""
+        self._troubles: set[str] = set()
         self._has_broker = True
 
     def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
@@ -192,8 +202,10 @@ class Observer:
         try:
             sample = await self._sampler.sample(self._meters.last_us if is_due else None)
         except NvmlAwayError as error:
-            self._troubled(f"no GPU: {error}")
+            self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
+            self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
             return None
+        self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
         if is_due:
             self._utilisation_due_s = time.monotonic() + self._slow_s
         self._meters.add(sample.utilisation)
@@ -244,13 +256,15 @@ class Observer:
         return table.pace_s(self._tasks, now_s, fast_s, min(self._slow_s, max(heartbeat_s, fast_s)))
 
     def _troubled(self, what: str) -> float:
-        """Log a trouble once; returns the pause until the next attempt, in seconds."""
-        if what != self._trouble:
-            self._trouble = what
+        """Log a trouble once, also beside another; returns the pause until the next attempt, in seconds."""
+        if what not in self._troubles:
+            self._troubles.add(what)
             log.error(what)
         return STORE_RETRY_S
 
     def _recovered(self, sample: Sample | None) -> None:
-        if self._trouble and sample is not None:
-            self._trouble = ""
+        """Note that a round was stored; without a sample, the trouble of the driver goes on."""
+        was_troubled = bool(self._troubles)
+        self._troubles = {what for what in self._troubles if sample is None and what.startswith(NO_GPU)}
+        if was_troubled and sample is not None:
             log.info("observing again", gpus=len(sample.readings))

@@ -33,9 +33,10 @@ from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.events import decode_event, largest_epoch
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import shown_url
+from plimsoll.part.settings import PREFIX, shown_url
 from plimsoll.subjects import STREAM, node_token
 
 BATCH: Final = 64
@@ -88,6 +89,7 @@ class Publisher:
         self._epoch_checked = False
         self._wakened = asyncio.Event()
         self._reachable: bool | None = None
+        self._outage = Outage(log.warning)
         self._in_flight: list[asyncio.Future[PubAck]] = []
 
     def wake(self) -> None:
@@ -227,18 +229,20 @@ class Publisher:
     def _reached(self) -> None:
         if self._reachable is not True:
             self._reachable = True
+            self._outage.ended()
             log.info("publishing", url=shown_url(self._target.url), waiting=self._store.waiting_count)
 
     def _unreachable(self, error: Exception) -> None:
-        """Log one line per outage, not per attempt."""
-        if self._reachable is not False:
-            self._reachable = False
-            log.warning(
-                "events wait on disk until NATS answers",
-                url=shown_url(self._target.url),
-                waiting=self._store.waiting_count,
-                error=str(error) or type(error).__name__,
-            )
+        """Log each cause of an outage once, not at each attempt."""
+        if self._reachable is False and isinstance(error, (_LostError, ConnectionResetError)):
+            return  # these follow from the cause, which is logged
+        self._reachable = False
+        self._outage.failed(
+            "events wait on disk until NATS answers",
+            cause_of(error, f"{PREFIX}NATS_URL"),
+            url=shown_url(self._target.url),
+            waiting=self._store.waiting_count,
+        )
 
 
 def _stored(ack: "asyncio.Future[PubAck]") -> bool:

@@ -12,6 +12,7 @@ from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
+from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
@@ -105,11 +106,20 @@ def load(environment: Mapping[str, str]) -> Settings:
     """The settings.
 
     Raises:
-        InputError: one is missing, unreadable, out of bounds, or contradicts another.
+        InputError: one is missing, unreadable, out of bounds, unknown, or contradicts another; several in a group.
     """
-    given = settings.load(Settings, environment)
-    for url in given.nats_url.split(","):
-        settings.check_url(settings.PREFIX + "NATS_URL", url, NATS_SCHEMES)
+    return settings.load(
+        Settings,
+        environment,
+        checks={
+            "nats_url": lambda variable, urls: settings.check_urls(variable, urls, NATS_SCHEMES),
+            "kubeconfig": check_kubeconfig,
+        },
+        rules=[_check_reload],
+    )
+
+
+def _check_reload(given: Settings) -> None:
     if given.reload_bytes < given.tolerance_bytes:
         raise InputError(
             "PLIMSOLL_RELOAD_BYTES",
@@ -117,4 +127,3 @@ def load(environment: Mapping[str, str]) -> Settings:
             f"is less than PLIMSOLL_TOLERANCE_BYTES ({given.tolerance_bytes})",
             "give at least as much: otherwise a task at rest would be loading again",
         )
-    return given

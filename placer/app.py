@@ -43,6 +43,7 @@ from placer.state import StateReader
 from plimsoll.bus import Stream
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.native.preload import preloadable
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
@@ -161,6 +162,7 @@ async def _assemble(
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None
+    _check_has_nodes(settings, cluster)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(client, reports, metrics, options)
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
@@ -205,6 +207,18 @@ def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[s
     return missing + (cluster.missing() if cluster else [])
 
 
+def _check_has_nodes(settings: Settings, cluster: _Cluster | None) -> None:
+    """Refuse a placer that could place nothing: it has neither a cluster nor local nodes."""
+    if cluster is None and not settings.local_nodes:
+        remedy = (
+            f"run it in a pod with a service account, set {PREFIX}KUBECONFIG, or give {PREFIX}LOCAL_NODES for nodes "
+            "without Kubernetes"
+        )
+        raise InputError(
+            PREFIX + "KUBERNETES", settings.kubernetes, "leaves no nodes to place pods on", remedy
+        )
+
+
 def _schedules_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
     if settings.kubernetes != "auto":
         return settings.kubernetes == "on"
@@ -217,14 +231,12 @@ async def _local(
     if not settings.local_nodes:
         return None
     nodes = await asyncio.to_thread(load_nodes, Path(settings.local_nodes))
+    passed_on = {name: environment[name] for name in PASSED_ON if name in environment}
     processes = LocalSettings(
-        hook_library=await asyncio.to_thread(Path(settings.hook_library).absolute),
-        environment={name: environment[name] for name in PASSED_ON if name in environment},
+        hook_library=await preloadable(PREFIX + "HOOK_LIBRARY", Path(settings.hook_library), passed_on),
+        environment=passed_on,
         output=Path(settings.local_output) if settings.local_output else None,
     )
-    if not await asyncio.to_thread(processes.hook_library.exists):
-        remedy = "build it (`make native`), or name where it is"
-        raise InputError(PREFIX + "HOOK_LIBRARY", settings.hook_library, "does not exist", remedy)
     return LocalFrontEnd(nodes, decider, processes, policy=settings.policy, publisher=publisher)
 
 
@@ -284,6 +296,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
+    from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
     settings, metrics = parts.settings, cluster.metrics
@@ -308,7 +321,8 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         cluster.lease, cluster.front_end = lease, front_end
         metrics.leader.set_function(lease.is_held)
         metrics.lease_transitions.set_function(lambda: lease.transitions)
-        parts.rpc.add(front_end)
+        front_end.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
+        parts.rpc.add(NotByBus())
         try:
             async with asyncio.TaskGroup() as tasks:
                 _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))

@@ -38,6 +38,9 @@ def nothing_held(_: NodeName) -> Collection[Booking]:
     return ()
 
 
+Promising = Callable[[], Collection[NodeName]]
+"""Some nodes that may meet a pod's wishes well; few, or quick to look up."""
+
 FOR_TAINTS: Final = 16
 """The number of nodes that one decision reads only because they may meet the wishes better, for a pod that states
 none itself: where every node discourages pods, each decision would else take milliseconds."""
@@ -50,10 +53,13 @@ class NodeWishes:
     Attributes:
         met: how far a node that fits meets them.
         most: the number of nodes that a decision reads for the sake of wishes alone.
+        promising: gives some nodes that may meet them well. They are read next after the best candidate, unless this
+            meets all wishes.
     """
 
     met: Callable[[NodeName], Met] = lambda _: WHOLLY_MET
     most: int = 0
+    promising: Promising | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,8 @@ class Decider:
         Among places whose scores differ by less than `WISHES_SHARE`, the pod's wishes decide.
         """
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
+        if side.wishes.promising is not None:
+            candidates = self._led(candidates, request, side.wishes.promising)
         decided = self._best(request, policy, candidates, side)
         if isinstance(decided, Plan):
             self.ledger.book(decided.booking)
@@ -160,6 +168,21 @@ class Decider:
 
     def _named(self, nodes: Iterable[NodeName]) -> Iterator[Candidate]:
         return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
+
+    def _led(
+        self, candidates: Iterator[Candidate], request: Request, promising: Promising
+    ) -> Iterator[Candidate]:
+        """The best candidate, then the promising nodes, then the other candidates."""
+        best = next(candidates, None)
+        if best is None:
+            return
+        yield best
+        names = promising()
+        for name in names:
+            found = self.candidates.find(name) or Candidate.without_report(name)
+            if name != best.node.node and (found.rooms or not request.demand.containers):
+                yield replace(found, bound=best.bound)  # no candidate has a higher one
+        yield from (candidate for candidate in candidates if candidate.node.node not in names)
 
     def _best(
         self, request: Request, policy: Policy, candidates: Iterable[Candidate], side: NodeSide

@@ -30,7 +30,7 @@ from placer.state import StateReader
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
-from plimsoll.part.web import serving, serving_tcp
+from plimsoll.part.web import read_body, serving, serving_tcp
 from plimsoll.placer_api import openapi
 from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.routes import JSON, ROUTES, Route
@@ -225,7 +225,7 @@ class _Reads:
 
 def _of_pods(local: LocalFrontEnd) -> dict[str, Reading]:
     async def submit(request: web.Request, _: Asked) -> web.Response:
-        pods = parse_manifests(await request.read())
+        pods = parse_manifests(await read_body(request))
         for pod in pods:
             local.check(pod)
         return _json([local.enqueue(pod) for pod in pods], status=201)

@@ -1,7 +1,7 @@
 """Keeps the sorted list in Redis equal to the reports and promises in memory, while this placer leads.
 
 What always holds: nothing waits for Redis but the list itself. New reports are written at once. Scores that changed
-with promises are written some times a second, many nodes at a time. The list is compared with the reports at
+with promises are written once a second, many nodes at a time. The list is compared with the reports at
 intervals. So a list that was lost, went back in time, or was changed by somebody else becomes what a rebuild gives,
 without any new report.
 """
@@ -19,9 +19,10 @@ from placer.scores import CHUNK, ReportResult, ScoreList, ScoresAwayError, Score
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.causes import Outage
 from plimsoll.part.ending import heed_cancellation
 
-RESCORE_S: Final = 0.5
+RESCORE_S: Final = 1.0
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
 
 COMPARED: Final = 200
@@ -71,6 +72,7 @@ class ListWriter:
         self._gone: set[NodeName] = set()  # nodes that are in the list and have left
         self._uncompared: list[NodeName] = []  # nodes that the present round of checks has yet to compare
         self._unscored: set[NodeName] = set()  # nodes whose scores in the list are outdated
+        self._outage = Outage(log.warning)
         self._reports.on_change(self._note)
 
     async def run(self) -> None:
@@ -106,7 +108,7 @@ class ListWriter:
             except ScoresLostError:
                 await self._restore()
             except ScoresAwayError as error:
-                log.warning("reports wait for Redis", reports=len(self._unwritten), error=str(error))
+                self._outage.failed("reports wait for Redis", str(error), reports=len(self._unwritten))
                 self._news.set()
                 await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
@@ -137,7 +139,7 @@ class ListWriter:
             except ScoresLostError:
                 pass  # `_write_reports` or `_keep_complete` fills the list, with new scores
             except ScoresAwayError as error:
-                log.warning("scores wait for Redis", nodes=len(self._unscored), error=str(error))
+                self._outage.failed("scores wait for Redis", str(error), nodes=len(self._unscored))
                 await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
                 pauses.reset()
@@ -164,10 +166,11 @@ class ListWriter:
             await asyncio.sleep(self._check_s)
             try:
                 await self._check(COMPARED)
+                self._outage.ended()
             except ScoresLostError:
                 await self._restore()
             except ScoresAwayError as error:
-                log.warning("the list cannot be checked, retrying", error=str(error))
+                self._outage.failed("the list cannot be checked, retrying", str(error))
 
     async def _check(self, most: int) -> None:
         """Make the list what a rebuild gives. Of entries that no count and no order shows to differ, compare so many.
@@ -231,9 +234,10 @@ class ListWriter:
             try:
                 await self._scores.fill(self._reports.values())
             except ScoresAwayError as error:
-                log.warning("the list cannot be filled, retrying", error=str(error))
+                self._outage.failed("the list cannot be filled, retrying", str(error))
                 await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
+                self._outage.ended()
                 self._metrics.refills.inc()
                 return
 

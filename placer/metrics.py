@@ -114,6 +114,17 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        self.preempted_pods = Counter(
+            "plimsoll_placer_preempted_pods",
+            "Pods that were deleted to make room for others.",
+            registry=self.registry,
+        )
+        self.nominations = Counter(
+            "plimsoll_placer_nominations",
+            "Nominations of this placer's own pods that ended, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.pending_bound_seconds = Histogram(
             "plimsoll_placer_pending_bound_seconds",
             "Time from the first sight of a pod until it is bound.",

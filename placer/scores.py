@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoPermissionError, NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from placer.core.ledger import Ledger
@@ -30,7 +30,9 @@ from placer.core.view import node_view
 from placer.redis_client import open_redis
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.settings import PREFIX
 from plimsoll.placer_api import redis_keys as keys
 
 TIMEOUT_S: Final = 5.0
@@ -365,9 +367,11 @@ class ScoreList:
             # Redis, the network or this process's own event loop may have been too slow.
             late = f"no answer was read within {self._timeout_s:g} s"
             raise ScoresAwayError(f"Redis did not {request}: {late}") from error
-        except (RedisError, OSError) as error:
-            hint = "; is it running?" if isinstance(error, (RedisConnectionError, OSError)) else ""
-            raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}{hint}") from error
+        except (RedisConnectionError, NoPermissionError, OSError) as error:
+            cause = cause_of(error, f"{PREFIX}REDIS_URL")
+            raise ScoresAwayError(f"Redis did not {request}: {cause}") from error
+        except RedisError as error:
+            raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}") from error
 
 
 def _encoded(state: NodeState) -> str:

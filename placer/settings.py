@@ -12,10 +12,12 @@ from placer.intake import FORGET_NODE_S
 from placer.kube.extender.tls import TlsFiles
 from placer.redis_client import check_redis_url
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import PREFIX, check_url
+from plimsoll.part.settings import PREFIX, check_urls
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Settings:
     extender_client_ca: str = ""
     extender_clients: str = "system:kube-scheduler"
     local_nodes: str = ""
-    hook_library: str = "build/hook/libplimsoll.so"
+    hook_library: str = str(HOOK_LIBRARY)
     local_output: str = ""
     log_level: LogLevel = "info"
 
@@ -103,16 +105,25 @@ def load(environment: Mapping[str, str]) -> Settings:
     """Read and check the settings.
 
     Raises:
-        InputError: a setting is unreadable, out of bounds, or cannot work.
+        InputError: a setting is unreadable, out of bounds, unknown, or cannot work; several in a group.
     """
-    given = settings.load(Settings, environment)
-    policy_named(given.policy, PREFIX + "POLICY")
-    for url in given.nats_url.split(","):
-        check_url(PREFIX + "NATS_URL", url, NATS_SCHEMES)
-    check_redis_url(PREFIX + "REDIS_URL", given.redis_url)
-    if given.extender_port is not None:
-        if given.kubernetes == "off":
-            remedy = "leave it out, or schedule for Kubernetes"
-            raise InputError(PREFIX + "EXTENDER_PORT", given.extender_port, "needs a cluster", remedy)
-        given.extender_tls.check(given.extender_address)
-    return given
+    return settings.load(
+        Settings,
+        environment,
+        checks={
+            "policy": lambda variable, name: policy_named(name, variable),
+            "nats_url": lambda variable, urls: check_urls(variable, urls, NATS_SCHEMES),
+            "redis_url": check_redis_url,
+            "kubeconfig": check_kubeconfig,
+        },
+        rules=[_check_extender],
+    )
+
+
+def _check_extender(given: Settings) -> None:
+    if given.extender_port is None:
+        return
+    if given.kubernetes == "off":
+        remedy = "leave it out, or schedule for Kubernetes"
+        raise InputError(PREFIX + "EXTENDER_PORT", given.extender_port, "needs a cluster", remedy)
+    given.extender_tls.check(given.extender_address)

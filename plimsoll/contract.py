@@ -57,7 +57,9 @@ _ASKED: Final = (
     GPU_MODEL,
     POLICY,
 )
-_ANSWERED: Final = (DECISION, LINES, SHARES)
+_ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
+
+_DEVICES: Final = "nvidia.com/"
 
 MOST_INIT_CONTAINERS: Final = 32
 """The most init containers of a pod that may ask for a GPU. On each GPU, each takes some 300 bytes of the pod's
@@ -305,7 +307,20 @@ def _asked(container: Container, *, is_init: bool) -> _Amounts:
         if str(requests.get(name, value)) != str(value):
             remedy = "give the same amount in both, or the limit alone"
             raise InputError(field, requests[name], f"differs from the limit {value}", remedy)
+    _refuse_devices(container, limits | requests, is_init=is_init, beside=next(iter(asked), None))
     return asked
+
+
+def _refuse_devices(
+    container: Container, resources: Mapping[str, str | float], *, is_init: bool, beside: str | None
+) -> None:
+    """Refuse a container that gets a GPU of NVIDIA's device plugin too, because it would see only one of them."""
+    if beside is None:
+        return
+    for name, value in resources.items():
+        if name.startswith(_DEVICES) and str(value) != "0":
+            problem = f"asks NVIDIA's device plugin for a GPU, and {beside} asks Plimsoll for one"
+            raise InputError(_resource(container, name, is_init=is_init), value, problem, "ask in one way")
 
 
 def _whole(asker: _Asker, asked: _Amounts, name: str, unit: str) -> int | None:

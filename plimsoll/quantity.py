@@ -7,6 +7,7 @@ suffix (n, u, m, k, M, G, T, P, E) or an exponent (`1e3`).
 import re
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil, floor
 from typing import Final
 
 from plimsoll.part.errors import InputError
@@ -61,6 +62,15 @@ def _value_of(text: str) -> Fraction | None:
     return _scaled(number, 10, _DECIMAL[suffix or ""])
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _milli_of(text: str) -> int | None:
+    """The thousandths of a quantity, away from zero where they are not whole; None for another text."""
+    value = _value_of(text)
+    if value is None:
+        return None
+    return ceil(value * 1000) if value >= 0 else floor(value * 1000)
+
+
 def _scaled(number: str, base: int, power: int) -> Fraction:
     up, down = (base**power, 1) if power >= 0 else (1, base**-power)
     return Fraction(int(number) * up, down) if number.isdigit() else Fraction(number) * up / down
@@ -86,10 +96,12 @@ def parse_milli(text: str | float, field: str) -> int:
     Raises:
         InputError: `text` is no quantity, or negative.
     """
-    value = parse_exact(text, field) * 1000
-    if value < 0:
+    milli = _milli_of(str(text))
+    if milli is None:
+        raise InputError(field, text, "is not a quantity", _SIZE)
+    if milli < 0:
         raise InputError(field, text, "is negative", "give 0 or more")
-    return -int(-value // 1)
+    return milli
 
 
 def plain_int(text: str) -> int | None:

@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.root import default_root
-from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.native import HOOK_LIBRARY
+from plimsoll.part.errors import InputError, PlimsollError, errors_in
+from plimsoll.part.settings import raise_all
+from plimsoll.part.variables import unknown_variables
+from solo.machine import NoGpuError
 from solo.options import MEMORY_VARIABLE, RunOptions, default_shown
+from solo.private_broker import PrivateBrokerError
 from solo.run import NoRoomError, run_command
 
 NO_ROOM: Final = 75
@@ -56,7 +61,7 @@ def options_of(arguments: list[str]) -> RunOptions:
         "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
     )
     parser.add_argument(
-        "--hook-library", type=Path, default=_library(), help="libplimsoll.so (default: %(default)s)"
+        "--hook-library", type=Path, default=HOOK_LIBRARY, help="libplimsoll.so (default: %(default)s)"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
     known, unknown = parser.parse_known_args(arguments)
@@ -73,18 +78,24 @@ def main(arguments: list[str] | None = None) -> int:
         The command's exit code; 2 for bad input, 75 for no room, 1 for any other error.
     """
     try:
-        return asyncio.run(run_command(options_of(sys.argv[1:] if arguments is None else arguments)))
+        options = options_of(sys.argv[1:] if arguments is None else arguments)
+        raise_all(unknown_variables(options.environment))
+        return asyncio.run(run_command(options))
     except asyncio.CancelledError:  # a signal before the command was started
         return 128 + signal.SIGTERM
-    except PlimsollError as error:
-        sys.stderr.write(f"plimsoll run: {error}\n")
-        if isinstance(error, NoRoomError):
-            return NO_ROOM
-        return BAD_INPUT if isinstance(error, InputError) else 1
+    except (PlimsollError, ExceptionGroup) as error:
+        return max(map(_failed, errors_in(error, PlimsollError)))
 
 
-def _library() -> Path:
-    return Path(__file__).resolve().parents[1] / "build" / "hook" / "libplimsoll.so"
+def _failed(error: PlimsollError) -> int:
+    """Write one line, and give the exit code."""
+    sys.stderr.write(f"plimsoll run: {error}\n")
+    if isinstance(error, NoRoomError):
+        return NO_ROOM
+    is_input = isinstance(error, InputError | NoGpuError) or (
+        isinstance(error, PrivateBrokerError) and error.is_input
+    )
+    return BAD_INPUT if is_input else 1
 
 
 if __name__ == "__main__":

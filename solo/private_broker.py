@@ -9,14 +9,18 @@ import contextlib
 import fcntl
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+import msgspec
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.ids import PodUid
-from plimsoll.part.errors import InputError
+from plimsoll.part.causes import is_disk_full
+from plimsoll.part.entry import BAD_INPUT
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.program import program_of
 
 LOCK_NAME: Final = "run.lock"
 PID_NAME: Final = "private-broker.pid"
@@ -36,6 +40,31 @@ POLL_S: Final = 0.02
 """Seconds between two questions to the broker whether it has noticed that end."""
 
 
+IN_USE: Final = "belongs to a running broker"
+"""The words by which a broker refuses a directory that another one holds."""
+
+LAST_CHARS: Final = 500
+"""The most characters of a line of the log that a message shows."""
+
+
+class _Refusal(msgspec.Struct):
+    """The part of a log line that names why a broker refused to start."""
+
+    problem: str = ""
+
+
+class PrivateBrokerError(PlimsollError):
+    """The private broker ended at its start; the message has its last words.
+
+    Attributes:
+        is_input: a setting was to blame, so the same command fails again.
+    """
+
+    def __init__(self, root: Path, code: int, last: str) -> None:
+        super().__init__(f"the private broker refused to start: {last} (its log is {root / LOG_NAME})")
+        self.is_input = code == BAD_INPUT
+
+
 async def make_root(root: Path) -> None:
     """Make the broker's directory.
 
@@ -45,12 +74,16 @@ async def make_root(root: Path) -> None:
     try:
         await asyncio.to_thread(root.mkdir, 0o755, parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "name a directory of your own"
-        raise InputError("--broker-root", str(root), f"cannot be used ({error})", remedy) from error
+        raise _unusable(root, error) from error
+
+
+def _unusable(root: Path, error: OSError) -> InputError:
+    remedy = "free some room on its disk" if is_disk_full(error) else "name a directory of your own"
+    return InputError("--broker-root", str(root), f"cannot be used ({error})", remedy)
 
 
 async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
-    """Start a private broker if none answers at this root. The next request waits until the broker is ready.
+    """Start a private broker if none answers at this root.
 
     Call this under the lock, and hold the lock until something is registered. Else the last command may end the
     broker.
@@ -58,6 +91,10 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
     Args:
         root: the broker's directory.
         environment: the variables of a private broker.
+
+    Raises:
+        PrivateBrokerError: the private broker ended at its start.
+        InputError: its log cannot be written.
     """
     if not await _answers(root):
         await _start(root, environment)
@@ -80,7 +117,11 @@ async def end_if_unused(client: BrokerClient, root: Path, ours: PodUid) -> None:
 @contextlib.asynccontextmanager
 async def locked(root: Path) -> AsyncIterator[None]:
     """Hold the directory's lock. The kernel releases it when the process ends, however that ends."""
-    handle = await asyncio.to_thread(os.open, root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        handle = await asyncio.to_thread(os.open, root / LOCK_NAME, flags, 0o600)
+    except OSError as error:
+        raise _unusable(root, error) from error
     try:
         await asyncio.to_thread(fcntl.flock, handle, fcntl.LOCK_EX)
         yield
@@ -102,11 +143,10 @@ async def _answers(root: Path) -> bool:
 
 async def _start(root: Path, environment: Mapping[str, str]) -> None:
     """Start a broker that outlives this process: other commands may come to use it."""
-    with await asyncio.to_thread((root / LOG_NAME).open, "ab") as log:
+    with await asyncio.to_thread(_open_log, root) as log:
+        began = log.tell()
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            MODULE,
+            *program_of(MODULE),
             # No monitor measures for this broker, so it does. The environment may switch that off.
             env={"PLIMSOLL_BROKER_MEASURE": "true", **environment, "PLIMSOLL_BROKER_ROOT": str(root)},
             stdin=asyncio.subprocess.DEVNULL,
@@ -114,7 +154,58 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
             stderr=log,
             start_new_session=True,
         )
-    await asyncio.to_thread((root / PID_NAME).write_text, str(process.pid))
+    try:
+        await asyncio.to_thread((root / PID_NAME).write_text, str(process.pid))
+    except OSError as error:
+        process.kill()  # without the file, no command could end it
+        await process.wait()
+        raise _unusable(root, error) from error
+    await _until_it_answers_or_ends(root, process, began)
+
+
+def _open_log(root: Path) -> BinaryIO:
+    path = root / LOG_NAME
+    try:
+        log = path.open("ab")
+    except OSError as error:
+        raise _unusable(root, error) from error
+    log.seek(0, os.SEEK_END)
+    return log
+
+
+async def _until_it_answers_or_ends(root: Path, process: asyncio.subprocess.Process, began: int) -> None:
+    """Wait for the broker for `START_S` at most; after that, the next request waits, and says why it cannot go on."""
+    client = BrokerClient(root, timeout_s=START_S)
+    answers = asyncio.create_task(client.connect(), name="private broker answers")
+    ends = asyncio.create_task(process.wait(), name="private broker ends")
+    try:
+        await asyncio.wait((answers, ends), return_when=asyncio.FIRST_COMPLETED)
+        if ends.done() and not (answers.done() and answers.exception() is None):
+            last = await asyncio.to_thread(_last_words, root, began)
+            # A broker that was too busy to answer us holds the directory. The next request waits for it.
+            if IN_USE not in last:
+                raise PrivateBrokerError(root, ends.result(), last)
+    finally:
+        for task in (answers, ends):
+            task.cancel()
+        await asyncio.gather(answers, ends, return_exceptions=True)
+        await client.close()
+
+
+def _last_words(root: Path, began: int) -> str:
+    """The problems in the log from this place on, or its last line where none is named."""
+    with (root / LOG_NAME).open("rb") as log:
+        log.seek(began)
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    problems = [problem for line in lines if (problem := _problem_in(line))]
+    return "; ".join(problems) or (lines[-1][:LAST_CHARS] if lines else "it wrote nothing")
+
+
+def _problem_in(line: str) -> str:
+    try:
+        return msgspec.json.decode(line, type=_Refusal).problem
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _end_private(root: Path) -> None:

@@ -7,6 +7,7 @@ registration behind. The next one removes it, once no process of that command li
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from plimsoll.broker.wire import RUN_NAMESPACE
 from plimsoll.contract import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
 from solo.machine import read_machine
 from solo.options import MAIN, RunOptions, pod_of
@@ -48,6 +50,8 @@ async def run_command(options: RunOptions) -> int:
         RefusedError: the broker refuses the registration.
     """
     pod = pod_of(options)
+    library = await preloadable("--hook-library", options.hook_library, options.environment)
+    options = dataclasses.replace(options, hook_library=library)
     uid, root = PodUid(pod.metadata.uid), options.broker_root
     await make_root(root)
     broker = BrokerClient(root, timeout_s=START_S)

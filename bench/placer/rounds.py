@@ -16,6 +16,8 @@ from bench.placer.sides import Side, started
 
 SETTLE_LOOK_S: Final = 0.25
 """The pause between two counts of the events: the counts must not keep the API server busy."""
+SHORTEST_S: Final = 0.001
+"""Binds that the watch shows in one piece count as this far apart: in a small run all of them may come so."""
 SETTLED_AFTER_S: Final = 5.0
 """Once no event has come for this time, the missing events count as dropped."""
 
@@ -56,8 +58,8 @@ async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Befor
             rss_mib = process.rss_mib()
     await delete_pods(ground, namespace)
     return Before(
-        pods_per_s=(pods - 1) / binds.span_s(),
-        settled_per_s=(pods - 1) / (settled_s - min(binds.bound_s.values())),
+        pods_per_s=(pods - 1) / max(binds.span_s(), SHORTEST_S),
+        settled_per_s=(pods - 1) / max(settled_s - min(binds.bound_s.values()), SHORTEST_S),
         events_ratio=events / pods,
         cpu_ms_per_pod=cpu_s * 1000 / pods,
         nodes_used=len(set(binds.node.values())),

@@ -15,7 +15,7 @@
 
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     book->slot = -1;
-    return node_file_read(getenv(NODE_FILE_VARIABLE), &book->node, message) && book_file_map(book, message);
+    return node_file_read(node_file_path(), &book->node, message) && book_file_map(book, message);
 }
 
 static void clear_slot(struct book *book, int slot) {

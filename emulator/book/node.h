@@ -1,7 +1,8 @@
 /* The description of one emulated node, from its node file. README.md lists every key.
  *
  * Invariants after a successful read: the node has at least one GPU; indices have no gaps; uuids and PCI
- * addresses are distinct; reserved_bytes and context_bytes fit in memory_bytes; links is symmetric. */
+ * addresses are distinct; reserved_bytes and context_bytes fit in memory_bytes; links is symmetric. All from
+ * `driver` on is the same in every process of the node. */
 #ifndef PLIMSOLL_EMULATOR_BOOK_NODE_H
 #define PLIMSOLL_EMULATOR_BOOK_NODE_H
 
@@ -49,6 +50,8 @@ struct node_gpu {
 
 struct node_file {
     char path[NODE_PATH_BYTES];
+    int shown_count;                /* GPUs that this process sees: all, or those with a device file */
+    int shown[NODE_MAX_GPUS];       /* their places in `gpus`, ascending */
     char driver[NODE_DRIVER_BYTES]; /* "570.124.06" */
     int cuda_version;               /* 12080 */
     uint64_t slice_ns;              /* turn of one process while several have work */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum section { TOP, GPU, LINK };
 
@@ -344,7 +345,30 @@ static bool check(struct parser *p) {
         if (!check_gpu(p, i))
             return false;
     fill_links(p);
+    /* Their default uuids depend on the path, by which a container knows the same file under another name. */
+    memset(&p->node->gpus[p->node->gpu_count], 0,
+           sizeof p->node->gpus[0] * (size_t)(NODE_MAX_GPUS - p->node->gpu_count));
     return true;
+}
+
+/* A container sees the GPUs whose device files its runtime made. */
+static void find_shown(struct node_file *node) {
+    char device[NODE_PATH_BYTES + 32];
+    const char *devices = getenv(NODE_DEVICES_VARIABLE);
+    if (!devices && strcmp(node->path, NODE_FILE_MOUNTED) == 0)
+        devices = "/dev";
+    for (int i = 0; i < node->gpu_count; i++) {
+        snprintf(device, sizeof device, "%.1023s/nvidia%d", devices ? devices : "", i);
+        if (!devices || access(device, F_OK) == 0)
+            node->shown[node->shown_count++] = i;
+    }
+}
+
+const char *node_file_path(void) {
+    const char *path = getenv(NODE_FILE_VARIABLE);
+    if (!path && access(NODE_FILE_MOUNTED, F_OK) == 0)
+        path = NODE_FILE_MOUNTED;
+    return path;
 }
 
 bool node_file_read(const char *path, struct node_file *node, char message[NODE_MESSAGE_BYTES]) {
@@ -362,5 +386,7 @@ bool node_file_read(const char *path, struct node_file *node, char message[NODE_
         return refuse(&parser, NODE_FILE_VARIABLE, path, strerror(errno));
     bool good = read_lines(&parser, file);
     fclose(file);
-    return good && check(&parser);
+    good = good && check(&parser);
+    find_shown(node);
+    return good;
 }

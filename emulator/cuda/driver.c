@@ -17,16 +17,17 @@ struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static int initialised_pid; /* atomic; 0 = not yet. A forked child sees its parent's pid. */
 static _Thread_local bool thread_forbidden;
 
-static bool is_listed(const char *item, size_t length, int gpu) {
-    const char *uuid = driver.book.node.gpus[gpu].uuid;
+static bool is_listed(const char *item, size_t length, int shown) {
+    const char *uuid = driver.book.node.gpus[driver.book.node.shown[shown]].uuid;
     char *end;
     if (length && strncmp(item, uuid, length) == 0)
         return length > 4;
     long index = strtol(item, &end, 10);
-    return end != item && (size_t)(end - item) == length && index == gpu;
+    return end != item && (size_t)(end - item) == length && index == shown;
 }
 
-static bool show(int gpu) {
+static bool show(int shown) {
+    int gpu = driver.book.node.shown[shown];
     for (int device = 0; device < driver.device_count; device++)
         if (driver.gpus[device] == gpu)
             return false;
@@ -37,9 +38,9 @@ static bool show(int gpu) {
 /* Makes the GPU of one entry of CUDA_VISIBLE_DEVICES visible; false ends the list, as NVIDIA's driver does at
  * the first bad entry. */
 static bool show_listed(const char *item, size_t length) {
-    for (int gpu = 0; gpu < driver.book.node.gpu_count; gpu++)
-        if (is_listed(item, length, gpu))
-            return show(gpu);
+    for (int shown = 0; shown < driver.book.node.shown_count; shown++)
+        if (is_listed(item, length, shown))
+            return show(shown);
     return false;
 }
 
@@ -47,8 +48,8 @@ static void choose_devices(void) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     driver.device_count = 0;
     if (!list) {
-        for (int gpu = 0; gpu < driver.book.node.gpu_count; gpu++)
-            show(gpu);
+        for (int shown = 0; shown < driver.book.node.shown_count; shown++)
+            show(shown);
         return;
     }
     while (show_listed(list, strcspn(list, ","))) {
@@ -93,7 +94,7 @@ const struct node_file *driver_node(void) {
     char message[NODE_MESSAGE_BYTES];
     pthread_mutex_lock(&driver.lock);
     if (!is_known)
-        is_known = node_file_read(getenv(NODE_FILE_VARIABLE), &node, message);
+        is_known = node_file_read(node_file_path(), &node, message);
     if (!is_known)
         fprintf(stderr, "plimsoll emulator: %s\n", message);
     bool good = is_known;

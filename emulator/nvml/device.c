@@ -17,7 +17,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
         return NVML_ERROR_UNINITIALIZED;
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = (unsigned)nvml_node()->gpu_count;
+    *count = (unsigned)nvml_node()->shown_count;
     return NVML_SUCCESS;
 }
 
@@ -28,9 +28,9 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned *count) {
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     if (!nvml_is_initialized())
         return NVML_ERROR_UNINITIALIZED;
-    if (!device || index >= (unsigned)nvml_node()->gpu_count)
+    if (!device || index >= (unsigned)nvml_node()->shown_count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *device = nvml_handle_of((int)index);
+    *device = nvml_handle_of(nvml_node()->shown[index]);
     return NVML_SUCCESS;
 }
 
@@ -45,9 +45,10 @@ static nvmlReturn_t find_handle(matcher *matches, const void *wanted, nvmlDevice
         return NVML_ERROR_UNINITIALIZED;
     if (!wanted || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int i = 0; i < nvml_node()->gpu_count; i++) {
-        if (matches(&nvml_node()->gpus[i], wanted)) {
-            *device = nvml_handle_of(i);
+    for (int i = 0; i < nvml_node()->shown_count; i++) {
+        int gpu = nvml_node()->shown[i];
+        if (matches(&nvml_node()->gpus[gpu], wanted)) {
+            *device = nvml_handle_of(gpu);
             return NVML_SUCCESS;
         }
     }
@@ -185,15 +186,23 @@ static unsigned cores_per_multiprocessor(const struct node_gpu *gpu) {
     return capability == 60 || (capability >= 70 && capability <= 80) ? 64 : 128;
 }
 
-static unsigned index_of(const struct node_gpu *gpu) {
+static unsigned minor_of(const struct node_gpu *gpu) {
     return (unsigned)(gpu - nvml_node()->gpus);
+}
+
+/* The place among the GPUs that this process sees. */
+static unsigned index_of(const struct node_gpu *gpu) {
+    unsigned index = 0;
+    while (nvml_node()->shown[index] != (int)minor_of(gpu))
+        index++;
+    return index;
 }
 
 TEXT(nvmlDeviceGetName, gpu->model)
 TEXT(nvmlDeviceGetUUID, gpu->uuid)
 TEXT(nvmlDeviceGetVbiosVersion, "00.00.00.00.00")
 CONSTANT(nvmlDeviceGetIndex, unsigned, index_of(gpu))
-CONSTANT(nvmlDeviceGetMinorNumber, unsigned, index_of(gpu)) /* /dev/nvidia0 is the node file's first GPU */
+CONSTANT(nvmlDeviceGetMinorNumber, unsigned, minor_of(gpu)) /* /dev/nvidia0 is the node file's first GPU */
 CONSTANT(nvmlDeviceGetBrand, nvmlBrandType_t, brand_of(gpu))
 CONSTANT(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, architecture_of(gpu))
 CONSTANT(nvmlDeviceGetNumGpuCores, unsigned, gpu->sm_count *cores_per_multiprocessor(gpu))

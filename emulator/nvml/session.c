@@ -48,9 +48,10 @@ nvmlDevice_t nvml_handle_of(int index) {
 nvmlReturn_t nvml_find_gpu(nvmlDevice_t device, const void *output, int *index) {
     if (!nvml_is_initialized())
         return NVML_ERROR_UNINITIALIZED;
-    for (int i = 0; output && i < nvml_node()->gpu_count; i++) {
-        if (device == &session.devices[i]) {
-            *index = i;
+    for (int i = 0; output && i < nvml_node()->shown_count; i++) {
+        int gpu = nvml_node()->shown[i];
+        if (device == &session.devices[gpu]) {
+            *index = gpu;
             return NVML_SUCCESS;
         }
     }
@@ -92,9 +93,9 @@ uint64_t nvml_unstamp_ns(unsigned long long stamp_us) {
     return monotonic_ns < 0 ? 0 : (uint64_t)monotonic_ns;
 }
 
-/* True while the mapped book is the one that PLIMSOLL_EMULATOR names. */
+/* True while the mapped book is the one beside this process's node file. */
 static bool is_current(void) {
-    const char *path = getenv(NODE_FILE_VARIABLE);
+    const char *path = node_file_path();
     char state_path[NODE_PATH_BYTES + sizeof ".state"];
     struct stat mapped, wanted;
     if (!session.mapped || !path || strcmp(path, session.book.node.path) != 0)

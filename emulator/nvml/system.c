@@ -106,7 +106,8 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, nvmlDevi
         return NVML_ERROR_UNINITIALIZED;
     if (cpu >= NODE_MAX_CPUS || !count || (*count && !devices))
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int i = 0; i < nvml_node()->gpu_count; i++) {
+    for (int shown = 0; shown < nvml_node()->shown_count; shown++) {
+        int i = nvml_node()->shown[shown];
         if (!(nvml_node()->gpus[i].cpus[cpu / 64] >> (cpu % 64) & 1))
             continue;
         if (found < *count)

@@ -51,7 +51,8 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
         return found;
     if (level > NVML_TOPOLOGY_SYSTEM || (*count && !devices))
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int peer = 0; peer < nvml_node()->gpu_count; peer++) {
+    for (int shown = 0; shown < nvml_node()->shown_count; shown++) {
+        int peer = nvml_node()->shown[shown];
         if (peer == gpu || level_between(gpu, peer) > level)
             continue;
         if (near < *count)

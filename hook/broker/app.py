@@ -24,21 +24,25 @@ from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
 from hook.broker.core.registration.checks import RECORD_NAME, check
 from hook.broker.core.registration.record import Record
+from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
 from hook.broker.files.work import Disk
+from hook.broker.layouts import Layouts
 from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
-from hook.broker.settings import Settings
+from hook.broker.settings import Settings, check_node
 from hook.broker.shares.gates import check_machine
 from hook.broker.shares.utilisation import Utilisation
 from hook.broker.sockets.control import bind_control_socket, serve_control
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.nvml.thread import DriverThread
-from plimsoll.part.errors import InputError
+from plimsoll.part.causes import is_disk_full
+from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
@@ -60,8 +64,10 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         InputError: a setting cannot work: the root directory cannot be used, another broker uses it, or the metrics
             port is taken, for example. An error found after the start comes in an exception group.
     """
-    if settings.kubeconfig and not settings.node:
-        raise InputError("PLIMSOLL_BROKER_NODE", "", "is not set", "name the node whose pods to watch")
+    check_node(settings)
+    if settings.kubelet_root and not settings.kubeconfig:
+        remedy = "give access to the cluster, because volumes wait for the lines of its pods"
+        raise InputError("PLIMSOLL_BROKER_KUBECONFIG", "", "is not set", remedy)
     settings.shares()
     check_machine()
     loop = asyncio.get_running_loop()
@@ -86,10 +92,14 @@ async def _serve(
     root = Path(settings.root)
     loop = asyncio.get_running_loop()
     node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
+    volumes = await loop.run_in_executor(files_thread, _open_volumes, settings, node)
+    layouts = Layouts()
     try:
         async with _driver_thread() as driver, asyncio.TaskGroup() as group:
             start_task = partial(_start_task, group)
-            disk = Disk(SharedFiles(root), journal_file, ContextsFile(root))
+            disk = Disk(
+                SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root)
+            )
             shares = settings.shares()
             engine = Engine(node, disk, files_thread, start_task, settings.connections_max, shares)
             with contextlib.closing(engine):
@@ -102,12 +112,16 @@ async def _serve(
                     if settings.measure:
                         start_task(Measurements(engine, driver).run(), "measurements")
                     if settings.kubeconfig:
-                        start_task(_follow_pods(engine, settings), "pods")
+                        start_task(_follow_pods(engine, settings, layouts), "pods")
+                    if volumes is not None:
+                        start_task(_serve_volumes(engine, volumes, layouts, settings), "volumes")
                     _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
                     await stop.wait()
                 raise _StopError
     except* _StopError:
         await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
+        if volumes is not None:
+            await loop.run_in_executor(files_thread, volumes.close)
         _log.info("broker_stopped", journal_entries=node.journal_length)
 
 
@@ -147,11 +161,20 @@ async def _start(engine: Engine) -> None:
         _log.error("adoption_incomplete", problem=str(error), remedy="mend that and restart the broker")
 
 
-async def _follow_pods(engine: Engine, settings: Settings) -> None:
+async def _follow_pods(engine: Engine, settings: Settings, layouts: Layouts) -> None:
     """Watch the pods of this Kubernetes node."""
     # Imported here, like the metrics: the Kubernetes client is slow to import.
     pods = await asyncio.to_thread(importlib.import_module, "hook.broker.pods")
-    await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig)
+    await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig, layouts)
+
+
+async def _serve_volumes(
+    engine: Engine, volumes: InlineVolumes, layouts: Layouts, settings: Settings
+) -> None:
+    """Serve the kubelet's requests for volumes."""
+    # Imported here, like the metrics: gRPC takes 20 MB, and brokers of `plimsoll run` have no kubelet.
+    csi = await asyncio.to_thread(importlib.import_module, "hook.broker.csi.service")
+    await csi.serve_volumes(engine, volumes, layouts, settings)
 
 
 async def _audit(engine: Engine, audit_s: float) -> None:
@@ -175,6 +198,8 @@ def _open_root(root: Path) -> int:
         lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         remedy = "run as root, or set PLIMSOLL_BROKER_ROOT to a directory of your own"
+        if is_disk_full(error):
+            remedy = "free some room on its disk"
         raise InputError("PLIMSOLL_BROKER_ROOT", str(root), f"cannot be used ({error})", remedy) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,6 +219,19 @@ def _read_node(settings: Settings, journal_file: JournalFile) -> Node:
     journal = Journal(journal_file.read(), settings.journal_max)
     overcommit = _overcommit(settings, records) if settings.overcommit else NoOvercommit()
     return Node(journal, records, boot_id(), ContextsFile(root).read(), overcommit)
+
+
+def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:
+    """Prepare the inline volumes, if the settings name a kubelet, and find those of running pods."""
+    if not settings.kubelet_root:
+        return None
+    volumes = InlineVolumes(Path(settings.root), Path(settings.kubelet_root))
+    try:
+        volumes.open(Path(settings.hook_library) if settings.hook_library else HOOK_LIBRARY)
+        volumes.adopt({container.pod for container in node.containers()})
+    except OSError as error:
+        raise CannotGoOnError(f"volumes cannot be prepared: {error}") from error
+    return volumes
 
 
 def _overcommit(settings: Settings, records: Iterable[Record]) -> Overcommit:

@@ -44,7 +44,8 @@ from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Unregister
-from plimsoll.ids import ProcessKey
+from plimsoll.ids import PodUid, ProcessKey
+from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
@@ -96,7 +97,7 @@ class Engine:
             self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, self._in_files_thread, node.gpus, self._take_or_log, connections_max, self._log
+            start_task, self.in_files_thread, node.gpus, self._take_or_log, connections_max, self._log
         )
 
     @property
@@ -152,8 +153,30 @@ class Engine:
 
     async def describe(self) -> Description:
         """The registered containers, and the memory that they hold at this moment."""
-        slots = await self._in_files_thread(self._file_work.all_slots)
+        slots = await self.in_files_thread(self._file_work.all_slots)
         return self._node.describe(slots, self._shares.uses)
+
+    async def lay_out_again(self, pod: PodUid, prepare: Callable[[], None]) -> bool:
+        """Lay a registered pod out again; returns False for a pod that is not registered, or is leaving.
+
+        Args:
+            pod: any pod.
+            prepare: runs before the layout in the thread for files, in the same turn.
+
+        Raises:
+            NotCarriedOutError: a directory could not be laid out.
+            OSError: raised by `prepare`; nothing else was done.
+        """
+        async with self._turn:
+            instructions = self._node.lay_out_again(pod)
+            if instructions:
+                await self.in_files_thread(prepare)
+                await self._carry_out(instructions)
+            return bool(instructions)
+
+    async def in_files_thread(self, work: Callable[[], T]) -> T:
+        """Run blocking work in the only thread for files, and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
     def announcements_after(self, seq: int) -> list[Announcement]:
         """Announcements past `seq` that are in the journal and not acknowledged."""
@@ -168,9 +191,6 @@ class Engine:
         self._watcher.close()
         self._shares.close()
         self._journal_file.close()
-
-    async def _in_files_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
     async def _take_or_log(self, event: DatagramReceived | ConnectionClosed | ShareFinding) -> None:
         if isinstance(event, DatagramReceived) and event.datagram.kind is Kind.HELLO:
@@ -219,14 +239,17 @@ class Engine:
         if self._node.memory_requests.is_anybody_waiting and (self._looking is None or self._looking.done()):
             self._looking = self._start_task(self._read_while_contended(), "read words while a process waits")
         if failures:
-            problems = "; ".join(map(str, failures))
-            raise NotCarriedOutError(f"{problems}; mend that and ask again")
+            problems = "; ".join(dict.fromkeys(map(str, failures)))
+            remedy = (
+                "free some room on the broker's disk" if any(map(is_disk_full, failures)) else "mend that"
+            )
+            raise NotCarriedOutError(f"{problems}; {remedy} and ask again")
 
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:
         """Carry out instructions, and then those that follow from their readings; returns the failures."""
         if self._journal_file.is_behind:
             instructions = [self._node.rewrite(), *instructions]
-        results = await self._in_files_thread(partial(self._file_work.carry_out, instructions))
+        results = await self.in_files_thread(partial(self._file_work.carry_out, instructions))
         self._show(instructions)
         for key, file in results.watches:
             self._watcher.watch(key, file)
@@ -240,7 +263,7 @@ class Engine:
 
     async def _look(self, look: ReadHeld) -> list[OSError]:
         try:
-            held = await self._in_files_thread(partial(self._file_work.held, look))
+            held = await self.in_files_thread(partial(self._file_work.held, look))
         except OSError as error:
             return [error]
         return await self._settle(self._node.handle(held, time.time())) if held else []
@@ -280,7 +303,7 @@ class Engine:
             return
         directory = self._files.limits_dir(container)
         try:
-            listener = await self._in_files_thread(partial(bind_hook_socket, directory))
+            listener = await self.in_files_thread(partial(bind_hook_socket, directory))
         except OSError as error:
             results.failures.append(error)
         else:

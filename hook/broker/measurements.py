@@ -37,6 +37,9 @@ RETRY_S: Final = 30.0
 _log: Final = structlog.get_logger()
 
 
+REMEDY: Final = "install NVIDIA's driver, or let the monitor measure: PLIMSOLL_BROKER_MEASURE=false"
+
+
 class Measurements:
     """Measures, and gives each measurement to the core; `run` it as a task.
 
@@ -98,7 +101,7 @@ class Measurements:
         if trouble != self._trouble:
             self._trouble = trouble
             effect = "memory that no call counts (contexts, modules) does not count against the lines"
-            _log.warning("not_measured", problem=trouble, effect=effect)
+            _log.warning("not_measured", problem=trouble, effect=effect, remedy=REMEDY)
 
 
 def _pauses() -> Iterator[float]:

@@ -18,6 +18,7 @@ import structlog
 
 from hook.broker.core.registration.pod_lines import registration
 from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, Refused
 from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import connect, kubeconfig_path
@@ -31,13 +32,14 @@ RETRY_S: Final = 5.0
 _log: Final = structlog.get_logger()
 
 
-async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str) -> None:
+async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str, layouts: Layouts) -> None:
     """Register the node's pods as they are bound, and unregister them as they end, until cancelled.
 
     Args:
         engine: the broker.
         node: this node's name.
         kubeconfig: a path, or `in-cluster`.
+        layouts: takes each pod's layout.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -48,7 +50,7 @@ async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str) -> None:
         reflector = Reflector(transport, "/api/v1/pods", Pod, changes.put_nowait, query)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run(), name="watch pods")
-            group.create_task(Follower(engine).follow(changes), name="lay out pods")
+            group.create_task(Follower(engine, layouts).follow(changes), name="lay out pods")
 
 
 class Registry(Protocol):
@@ -62,7 +64,7 @@ class Registry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _RefusedPod:
     pod: Pod
     problem: str
 
@@ -70,10 +72,11 @@ class _Refused:
 class Follower:
     """Takes changes in their order, so that a pod's end never overtakes its start."""
 
-    def __init__(self, engine: Registry) -> None:
+    def __init__(self, engine: Registry, layouts: Layouts | None = None) -> None:
         self._engine = engine
+        self._layouts = layouts or Layouts()
         self._present: dict[PodUid, Register] = {}
-        self._refused: dict[PodUid, _Refused] = {}
+        self._refused: dict[PodUid, _RefusedPod] = {}
         self._taken = 0
 
     async def follow(self, changes: asyncio.Queue[Change[Pod]]) -> NoReturn:
@@ -94,23 +97,33 @@ class Follower:
                 await self._vanish(PodUid(pod.metadata.uid))
             case Synced():
                 await self._forget_absent()
+                self._layouts.is_synced = True
 
     async def _appear(self, pod: Pod) -> None:
         uid = PodUid(pod.metadata.uid)
         try:
             asked = registration(pod)
+        except InputError as error:
+            self._refuse(pod, str(error), may_pass=False)
+            return
+        if asked is None:
+            self._layouts.note(uid, WITHOUT_GPUS)
+        try:
             if asked is not None and self._present.get(uid) != asked:
                 await self._take(asked)
                 self._present[uid] = asked
+                self._layouts.note(uid, LaidOut(tuple(one.name for one in asked.containers)))
         except InputError as error:
-            self._refuse(pod, str(error))
+            self._refuse(pod, str(error), may_pass=True)
         else:
             self._refused.pop(uid, None)
 
-    def _refuse(self, pod: Pod, problem: str) -> None:
+    def _refuse(self, pod: Pod, problem: str, *, may_pass: bool) -> None:
         uid = PodUid(pod.metadata.uid)
+        if uid not in self._present:
+            self._layouts.note(uid, Refused(problem, may_pass))
         known = self._refused.get(uid)
-        self._refused[uid] = _Refused(pod, problem)
+        self._refused[uid] = _RefusedPod(pod, problem)
         if known is not None and known.problem == problem:
             return
         effect = "its earlier lines hold" if uid in self._present else "its programs cannot use a GPU"
@@ -118,6 +131,7 @@ class Follower:
         _log.error("pod_has_no_lines", pod=where, problem=problem, effect=effect)
 
     async def _vanish(self, pod: PodUid) -> None:
+        self._layouts.forget(pod)
         refused, present = self._refused.pop(pod, None), self._present.pop(pod, None)
         if refused is not None or present is not None:  # an earlier broker may have registered a refused pod
             await self._take(Unregister(pod=pod))
@@ -140,6 +154,8 @@ class Follower:
                 await self._engine.take(request)
             except NotCarriedOutError as error:
                 _log.error("pod_not_laid_out", pod=request.pod, problem=str(error), again_in_s=RETRY_S)
+                if isinstance(request, Register) and request.pod not in self._present:
+                    self._layouts.note(request.pod, Refused(str(error), may_pass=True))
                 await asyncio.sleep(RETRY_S)
             else:
                 self._taken += 1

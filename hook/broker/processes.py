@@ -4,7 +4,8 @@ The broker must see the containers' processes. So as a DaemonSet it runs with `h
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -91,28 +92,60 @@ def has_let_go(key: ProcessKey, file: Path) -> bool:
     An exiting process has no maps. Its death will be reported.
     """
     try:
-        inode = str(file.lstat().st_ino).encode()
-        mapped = _read_mapped_inodes(key.pid)
+        wanted = _identity_of(file)
+        mapped = _read_mapped(key.pid)
     except OSError:
         return False
-    return bool(mapped) and inode not in mapped and bool(find_known([key]))
+    return bool(mapped) and not wanted.is_among(mapped) and bool(find_known([key]))
 
 
 def _the_one_mapping(file: Path, twins: list[Process]) -> Process:
     if len(twins) == 1:
         return twins[0]
-    inode = str(file.stat().st_ino).encode()
-    mapping = [twin for twin in twins if inode in _mapped_inodes(twin.key.pid)]
+    wanted = _identity_of(file)
+    mapping = [twin for twin in twins if wanted.is_among(_mapped(twin.key.pid))]
     return (mapping or twins)[0]
 
 
-def _mapped_inodes(pid: int) -> frozenset[bytes]:
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """A file as `/proc/<pid>/maps` names it.
+
+    Attributes:
+        inode: its number.
+        device: its file system; None where the number alone must do.
+    """
+
+    inode: bytes
+    device: bytes | None
+
+    def is_among(self, mapped: Collection[tuple[bytes, bytes]]) -> bool:
+        """Whether one of these devices and inodes is the file's."""
+        return any(inode == self.inode and self.device in (None, device) for device, inode in mapped)
+
+
+def _identity_of(file: Path) -> _Identity:
+    """The identity of a container's `counts`.
+
+    In a tmpfs of its own, the number is the same for most containers, so the file system must agree too. Elsewhere,
+    the number does: btrfs shows another device in `maps` than in `stat`.
+
+    Raises:
+        OSError: the file is gone.
+    """
+    about = file.lstat()
+    device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}".encode()
+    return _Identity(str(about.st_ino).encode(), device if file.parent.is_mount() else None)
+
+
+def _mapped(pid: int) -> frozenset[tuple[bytes, bytes]]:
     try:
-        return _read_mapped_inodes(pid)
+        return _read_mapped(pid)
     except OSError:
         return frozenset()
 
 
-def _read_mapped_inodes(pid: int) -> frozenset[bytes]:
+def _read_mapped(pid: int) -> frozenset[tuple[bytes, bytes]]:
+    """The device and the inode of each file that a process maps."""
     lines = (PROC / str(pid) / "maps").read_bytes().splitlines()
-    return frozenset(line.split()[4] for line in lines)
+    return frozenset((device, inode) for _, _, _, device, inode in (line.split()[:5] for line in lines))

@@ -1,5 +1,6 @@
 """The settings of the broker, read once in `app`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -8,6 +9,8 @@ from msgspec import Meta
 from hook.broker.core.memory.policies import WaitPolicyName
 from hook.broker.core.shares.settings import ShareSettings
 from plimsoll.broker.wire import SYSTEM_ROOT
+from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
 
@@ -49,6 +52,13 @@ class Settings:
         kubeconfig: access to the cluster whose pods on this node are watched: a path, `in-cluster`, or empty for
             none.
         node: this node's name in Kubernetes; needed with `kubeconfig`.
+        kubelet_root: the kubelet's `--root-dir`, such as `/var/lib/kubelet`: serve the inline volume
+            `csi: {driver: plimsoll.dev}` to this node's pods. Empty for no volume. Needs root, and the directory at
+            the same path as on the node.
+        plugins_registry: the directory in which the kubelet looks for drivers; empty for the one in `kubelet_root`.
+        hook_library: the `libplimsoll.so` that pods get; empty for the one that came with this broker.
+        volume_wait_s: seconds that the kubelet's request for a volume waits for the pod's lines. The kubelet gives
+            up after two minutes.
         log_level: the lowest level that is logged: debug, info, warning or error.
     """
 
@@ -72,6 +82,10 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     kubeconfig: str = ""
     node: str = ""
+    kubelet_root: str = ""
+    plugins_registry: str = ""
+    hook_library: str = ""
+    volume_wait_s: Annotated[float, Meta(ge=0, le=100)] = 45.0
     log_level: LogLevel = "info"
 
     def shares(self) -> ShareSettings:
@@ -101,3 +115,20 @@ class Settings:
 
 
 PREFIX: Final = "PLIMSOLL_BROKER_"
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """The settings.
+
+    Raises:
+        InputError: one is unreadable, out of bounds, unknown, or contradicts another; several in a group.
+    """
+    return settings.load(
+        Settings, environment, PREFIX, {"kubeconfig": check_kubeconfig}, [check_node, Settings.shares]
+    )
+
+
+def check_node(given: Settings) -> None:
+    """Refuse a cluster without the node's name."""
+    if given.kubeconfig and not given.node:
+        raise InputError(PREFIX + "NODE", "", "is not set", "name the node whose pods to watch")

@@ -1,12 +1,12 @@
 # The preload library. Included by the Makefile, which defines the compiler and the headers' folders.
-HOOK := build/hook
+HOOK := $(BUILD)/hook
 HOOK_SOURCES := $(wildcard hook/lib/*.c hook/lib/*/*.c hook/lib/*/*/*.c)
 HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h hook/lib/*/*.h hook/lib/*/*/*.h) $(HOOK)/pages.h $(HOOK)/exports.map $(HOOK)/known_names.h $(HOOK)/variants.h hook/lib/build.mk
 # The library exports the table's names alone. Every symbol that it needs must be found at link time. Its own names mean
 # its own functions, even when another preload in front exports the same names. The library links libc alone: in every
 # glibc, libc itself has the lock functions used here. The functions that start the library's one thread are looked up
 # when they are needed, because the driver has brought them by then.
-HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) -shared -Wl,-soname,libplimsoll.so \
+HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) $(LINK_FLAGS) -shared -Wl,-soname,libplimsoll.so \
 	-Wl,-z,defs -Wl,-Bsymbolic -Wl,--version-script,$(HOOK)/exports.map $(HOOK_SOURCES)
 
 libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so

@@ -25,6 +25,7 @@ from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import Tasks
+from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import InputError
 
 FILE_NAME: Final = "monitor.db"
@@ -116,9 +117,12 @@ def open_book(directory: Path) -> Book:
 
 def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
     log.debug("the state directory was refused", cause=repr(cause))
-    return InputError(
-        "PLIMSOLL_STATE_DIR", str(directory), problem, "give a writable directory of this monitor's own"
+    remedy = (
+        "free some room on its disk"
+        if is_disk_full(cause)
+        else "give a writable directory of this monitor's own"
     )
+    return InputError("PLIMSOLL_STATE_DIR", str(directory), problem, remedy)
 
 
 def _connect(path: Path) -> Book:

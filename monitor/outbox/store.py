@@ -12,6 +12,7 @@ from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
 from monitor.outbox import database
 from monitor.outbox.database import Book, Kept, Waiting
+from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 
 T = TypeVar("T")
@@ -77,9 +78,8 @@ class Store:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            raise StoreError(
-                f"the outbox could not be read or written ({error}); look at its disk"
-            ) from error
+            remedy = "free some room on its disk" if is_disk_full(error) else "look at its disk"
+            raise StoreError(f"the outbox could not be read or written ({error}); {remedy}") from error
 
 
 async def open_store(directory: Path) -> Store:

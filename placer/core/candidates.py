@@ -7,7 +7,7 @@ parts.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -273,7 +273,7 @@ class _Ranked:
         """The nodes with so many empty GPUs, best first, each with the rank of its best one."""
         return self._empty.descending(gpus, lambda bucket: not models or not bucket.isdisjoint(models))
 
-    def move(self, node: NodeName, before: _Rooms, after: _Rooms, changed: Iterable[GpuUuid]) -> None:
+    def move(self, node: NodeName, before: _Rooms, after: _Rooms, changed: Collection[GpuUuid]) -> None:
         """Rank the GPUs of a node by their rooms now.
 
         Args:
@@ -289,6 +289,8 @@ class _Ranked:
                     self._shared.remove(bucket, key)
                 for bucket, key, size in new:
                     self._shared.add(bucket, key, size)
+        if not any(_is_empty(before.get(uuid)) or _is_empty(after.get(uuid)) for uuid in changed):
+            return
         was, now = self._empty_place(node, before), self._empty_place(node, after)
         if was != now:
             if was is not None:
@@ -314,6 +316,10 @@ class _Ranked:
             return None
         models = frozenset(room.gpu.model for room in empty)
         return models, (max(self._policy.rank(room) for room in empty), node), len(empty)
+
+
+def _is_empty(room: Room | None) -> bool:
+    return room is not None and room.is_empty
 
 
 def _fitness(room: Room | None) -> tuple[object, ...] | None:

@@ -38,6 +38,10 @@ class Changes:
         """Whether the log still holds all changes after `serial`."""
         return serial >= self._complete_from
 
+    def last(self, node: NodeName) -> int:
+        """The number of a node's last change; another one whenever the node has changed since."""
+        return self._last.get(node, 0)
+
     def since(self, serial: int) -> Iterator[NodeName]:
         """The nodes that changed after `serial`, the last change first. Note no change while you iterate."""
         for node, changed in reversed(self._last.items()):

@@ -9,15 +9,16 @@ Kubernetes 1.36: `pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from placer.core import declared_features, supplemental_groups
 from placer.core.mounts import NO_MOUNTS, Mounts, mounts_of
 from placer.core.requests import Amounts, effective_requests, is_sidecar
 from placer.core.selector import Selector, Traits, selector_of, traits_of
+from plimsoll.broker.volume import uses_volume
 from plimsoll.contract import RESOURCES
 from plimsoll.kube.models import Node, Pod, Quantities, Taint
 from plimsoll.quantity import parse_exact, parse_milli
@@ -30,6 +31,8 @@ PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS: Final = "Too many pods"
 UNKNOWN_NODE: Final = "node(s) were not known to the API server"
 """The reason against a node that has no object. kube-scheduler never sees such a node."""
+
+K = TypeVar("K", bound=Hashable)
 
 _OS_LABEL: Final = "kubernetes.io/os"
 _UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -89,6 +92,7 @@ class NodeRules:
             unless its node has each of them. Empty for any.
         strict_groups: see `placer.core.supplemental_groups`.
         features: the features that the node must declare, see `placer.core.declared_features`.
+        uses_volume: the pod has our inline volume, so the node needs our CSI driver.
     """
 
     tolerations: Tolerations
@@ -96,6 +100,7 @@ class NodeRules:
     systems: frozenset[str]
     strict_groups: bool
     features: frozenset[str]
+    uses_volume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +144,22 @@ class Load:
 
     def add(self, needs: Needs) -> None:
         """Count a pod."""
-        self.amounts.update(needs.amounts)
-        self.ports.update(needs.ports)
-        self.numbers.update(port.number for port in needs.ports)
+        amounts = self.amounts
+        for name, amount in needs.amounts.items():
+            amounts[name] += amount
+        if needs.ports:
+            self.ports.update(needs.ports)
+            self.numbers.update(port.number for port in needs.ports)
         self.pods += 1
 
     def remove(self, needs: Needs) -> None:
         """Stop counting a pod that was added."""
-        self.amounts.subtract(needs.amounts)
-        self.ports.subtract(needs.ports)
-        self.numbers.subtract(port.number for port in needs.ports)
-        self.ports, self.numbers = +self.ports, +self.numbers
+        amounts = self.amounts
+        for name, amount in needs.amounts.items():
+            amounts[name] -= amount
+        for port in needs.ports:
+            _decrease(self.ports, port)
+            _decrease(self.numbers, port.number)
         self.pods -= 1
 
     def copy(self) -> "Load":
@@ -194,6 +204,7 @@ def rules_of(pod: Pod) -> NodeRules:
         systems=frozenset(name for name in named if name),
         strict_groups=supplemental_groups.is_strict(pod),
         features=declared_features.features_of(pod),
+        uses_volume=uses_volume(pod.spec.volumes),
     )
 
 
@@ -273,6 +284,13 @@ def _amount(name: str, value: str | float, field_name: str) -> int:
     if name == "cpu":
         return parse_milli(value, field_name)
     return math.ceil(parse_exact(value, field_name))
+
+
+def _decrease(counts: Counter[K], key: K) -> None:
+    """Count one less; a count of 0 is removed."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _host_ports(pod: Pod) -> Iterable[HostPort]:

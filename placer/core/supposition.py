@@ -4,7 +4,7 @@ Measured memory goes with the pod whose processes hold it. What always holds: no
 are those that `room_on` gives.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from placer.core.ledger import Booking, Ledger
@@ -35,9 +35,20 @@ class Supposition:
         for booking in more:
             self._ledger.restore(booking)
         self._reported = {gpu.uuid: gpu for gpu in gpus}
-        self._views = dict(self._reported)
+        self._views_then = dict(self._reported)
+        self._outdated: set[GpuUuid] = set()  # GPUs whose view is to be made anew
         self._rooms: dict[GpuUuid, Room] = {}
         self._removed: dict[PodUid, Booking | None] = {}
+
+    @property
+    def ledger(self) -> Ledger:
+        """The bookings on these GPUs as they would be; change nothing."""
+        return self._ledger
+
+    @property
+    def node(self) -> NodeView:
+        """The node as it would be reported."""
+        return replace(self._node, gpus=tuple(self._views.values()))
 
     def concerns(self, pod: PodUid) -> bool:
         """Whether a pod has a booking or measured memory on one of these GPUs."""
@@ -62,14 +73,21 @@ class Supposition:
         for gpu in self._views.values():
             if gpu.uuid not in self._rooms:
                 self._rooms[gpu.uuid] = room_on(self._node.node, gpu, self._ledger)
-        node = replace(self._node, gpus=tuple(self._views.values()))
-        return plan_on(request, node, self._ledger, policy, self._rooms)
+        return plan_on(request, self.node, self._ledger, policy, self._rooms)
+
+    @property
+    def _views(self) -> Mapping[GpuUuid, GpuView]:
+        """The GPUs as they would be reported."""
+        for uuid in self._outdated:
+            self._views_then[uuid] = self._without_removed(self._reported[uuid])
+        self._outdated.clear()
+        return self._views_then
 
     def _renew(self, pod: PodUid, booking: Booking | None) -> None:
         booked = {grant.gpu for grant in booking.grants} if booking is not None else set()
         for uuid, gpu in self._reported.items():
             if pod in gpu.measured_bytes:
-                self._views[uuid] = self._without_removed(gpu)
+                self._outdated.add(uuid)
             if pod in gpu.measured_bytes or uuid in booked:
                 self._rooms.pop(uuid, None)
 

@@ -1,13 +1,14 @@
 """The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
 Here: the order in which pods are tried (`queue`, with `parking` for pods that fit nowhere), the changes that could
-help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
-(`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
-write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), the results as told
-(`telling`, and `record` for the API server), persistent volumes (`volumes`), features that are refused by name
-(`unhandled`), rules about other pods (`domains`, and `antiaffinity` for the rules of pods that already have a node),
-one pod's decision (`choice`) and its explanation to people (`explain`), resizes (`resize`), the loop over all
-(`frontend`), and the answers to a kube-scheduler that stands in front (`extender`).
+help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node (`cluster`),
+the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one write that
+places (`binding`), within all that carries out a plan (`committer`), the end of an earlier leader's late writes
+(`scope`, `fence`), the results as told (`telling`, and `record` for the API server), persistent volumes (`volumes`),
+features that are refused by name (`unhandled`), rules about other pods (`domains`, and `antiaffinity` for the rules
+of pods that already have a node), one pod's decision (`choice`) and its explanation to people (`explain`), resizes
+(`resize`) and the tickets for them (`resize_tickets`), the loop over all (`frontend`), and the answers to a kube-
+scheduler that stands in front (`extender`).
 
 Preemption: the pods that have a node (`occupants`) and the disruption budgets (`budgets`), the reasons that the end
 of pods can lift (`liftable`), one node without some of its pods (`trial`), the cheapest victims on a node (`victims`)
@@ -25,23 +26,9 @@ still send that one write, and the network may deliver a write late. Such a writ
 which its holder may be writing (`scope`), and the next one changes them first (`fence`).
 
 Limits: pods that another scheduler places at the same moment may take the same CPU; the kubelet then fails the later
-one. A scheduler that does not read
-`status.nominatedNodeName` of pods that are not its own, such as kube-scheduler, may take room that is held here.
+one. A scheduler that does not read `status.nominatedNodeName` of pods that are not its own, such as kube-scheduler,
+may take room that is held here. Through the extender it does not, for pods with GPUs.
 
-Rights needed, all cluster-wide:
-
-- pods: get, list, watch, patch (the decision, for a resize; an annotation without meaning, at a takeover), delete
-  (the victims of preemption)
-- pods/binding: create
-- pods/status: patch (conditions, the nominated node)
-- nodes: get, list, watch
-- namespaces: list, watch (their labels, which rules about other pods may read)
-- persistentvolumeclaims, persistentvolumes: list, watch, patch (the node or the claim that a volume is for)
-- storage.k8s.io storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments: list, watch
-- events.k8s.io events: create, patch
-- policy poddisruptionbudgets: list, watch; without them no pod is preempted
-
-And in the namespace of the Lease (`PLIMSOLL_LEASE_NAMESPACE`):
-
-- coordination.k8s.io leases: get, create, patch
+The rights that it needs stand in the chart, each with its reason: `deploy/chart/templates/placer/rbac.yaml`. A test
+shows that they are enough, and that each is used.
 """

@@ -65,16 +65,31 @@ def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
     )
 
 
+def readable_keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
+    """The rules of a pod; none if they cannot be read."""
+    try:
+        return keepouts_of(pod)
+    except InputError:
+        return ()
+
+
 _SELECTIONS: Final = 1000
 """Labels of newcomers whose rules are kept. Pods of one Deployment have the same labels, so few are enough."""
 
 
 @dataclass(slots=True)
 class _Domains:
-    """The domains that a rule closes, with its pods in each, and the serial of the last that opened or closed."""
+    """The domains that a rule closes, with its pods in each.
+
+    Attributes:
+        pods: the number of pods by domain.
+        serial: of the last domain that opened or closed.
+        counted: the serial of the last pod that came or went.
+    """
 
     pods: dict[str, int] = field(default_factory=dict)
     serial: int = 0
+    counted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +98,18 @@ class Closed:
 
     _rules: tuple[tuple[Keepout, _Domains], ...] = ()
 
-    def closes(
-        self, labels: Mapping[str, str], left_out: Mapping[Keepout, Mapping[str, int]] | None = None
-    ) -> bool:
-        """Whether a node with these labels is in such a domain.
+    def closes(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is in such a domain."""
+        return any(labels.get(rule.topology_key) in domains.pods for rule, domains in self._rules)
 
-        Args:
-            labels: the node's.
-            left_out: by rule and domain, the number of pods whose rules do not count.
-        """
+    def closing(self, labels: Mapping[str, str]) -> dict[Keepout, int]:
+        """The rules that close a domain of a node with these labels, with the number of pods that have each."""
+        found: dict[Keepout, int] = {}
         for rule, domains in self._rules:
             domain = labels.get(rule.topology_key)
-            if domain is None or domain not in domains.pods:
-                continue
-            if not left_out or domains.pods[domain] > left_out.get(rule, {}).get(domain, 0):
-                return True
-        return False
+            if domain is not None and domain in domains.pods:
+                found[rule] = domains.pods[domain]
+        return found
 
     @property
     def rules(self) -> Collection[Keepout]:
@@ -114,6 +125,11 @@ class Closed:
     def state(self) -> Hashable:
         """Changes whenever one of these rules opens or closes a domain."""
         return tuple(domains.serial for _, domains in self._rules)
+
+    @property
+    def counts(self) -> Hashable:
+        """Changes whenever a pod with one of these rules comes or goes."""
+        return tuple(domains.counted for _, domains in self._rules)
 
 
 class Keepouts:
@@ -188,8 +204,9 @@ class Keepouts:
         domains = self._domains[rule]
         was_closed = domain in domains.pods
         add(domains.pods, domain, by)
+        self._serial += 1
+        domains.counted = self._serial
         if was_closed == (domain in domains.pods):
             return False
-        self._serial += 1
         domains.serial = self._serial
         return True

@@ -5,7 +5,7 @@ is no obstacle to preemption, as there: victims that violate none are preferred.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -49,13 +49,17 @@ class Budgets:
             case Synced():
                 self.are_read = True
 
-    def split(self, pods: Sequence[Occupant]) -> tuple[list[Occupant], list[Occupant]]:
-        """The pods whose end would violate a budget if all of these ended, and the others; both keep their order."""
+    def split(self, pods: Sequence[Occupant]) -> Generator[None, None, tuple[list[Occupant], list[Occupant]]]:
+        """The pods whose end would violate a budget if all of these ended, and the others; both keep their order.
+
+        It is found out in steps, one for each pod.
+        """
         left: dict[tuple[str, str], int] = {}
         violating: list[Occupant] = []
         others: list[Occupant] = []
         for one in pods:
             (violating if self._violates(one, left) else others).append(one)
+            yield
         return violating, others
 
     def _violates(self, one: Occupant, left: dict[tuple[str, str], int]) -> bool:

@@ -20,15 +20,17 @@ from placer.core.ledger import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.verdicts import Explanation, Verdicts
-from placer.core.wishes import WHOLLY_MET, Met, Wish, count_of_checks, met, wishes_of
-from placer.decide import FOR_TAINTS, MOST_PLANS, Decider, Held, NodeSide, NodeWishes
+from placer.core.wishes import Wish, count_of_checks, wishes_of
+from placer.decide import Decider, Held, NodeSide
 from placer.kube.cluster import Cluster
 from placer.kube.domains.rules import DomainRules, domain_rules_of
+from placer.kube.domains.wishes import NO_WISHES, DomainWishes, domain_wishes_of
+from placer.kube.node_wishes import PROMISING, node_wishes
 from placer.kube.nominations import bookings_of
 from placer.kube.occupants import priority_of
 from placer.kube.trial import NodeTrial
 from placer.kube.unhandled import refuse_unhandled
-from plimsoll.contract import POLICY, parse_pod, refuse_answers
+from plimsoll.contract import POLICY, RESOURCES, parse_pod, refuse_answers
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
@@ -63,6 +65,8 @@ CLAIM_CHECKS: Final = 32
 CONTAINER_CHECKS: Final = 64
 """The time that each further container with a GPU takes on one node, in checks."""
 
+_OUR_SUMS: Final = frozenset(f"Insufficient {name}" for name in RESOURCES)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -80,6 +84,7 @@ class Wanted:
             `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         wishes: its wishes about its node, as far as a node alone can meet them.
+        domain_wishes: its wishes about other pods.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
     """
@@ -93,6 +98,7 @@ class Wanted:
     kind: bytes
     weight: int
     wishes: tuple[Wish, ...] = field(default=(), compare=False)
+    domain_wishes: DomainWishes = field(default=NO_WISHES, compare=False)
     found: list[NodeName] = field(default_factory=list, compare=False)
 
 
@@ -115,11 +121,12 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
     needs, rules = needs_of(pod), rules_of(pod)
     domains = domain_rules_of(pod, rules)
+    domain_wishes = domain_wishes_of(pod, rules)
     kind = _kind(pod, request, needs, rules, domains, policy)
-    weight = _weight(pod, request, needs, rules, domains)
-    return Wanted(
-        pod, request, needs, rules, domains, policy, kind, weight, wishes_of(pod, rules.tolerations)
-    )
+    about_pods = domains.count + (domain_wishes.count if domain_wishes.key else 0)
+    weight = _weight(pod, request, needs, rules, about_pods)
+    wishes = wishes_of(pod, rules.tolerations)
+    return Wanted(pod, request, needs, rules, domains, policy, kind, weight, wishes, domain_wishes)
 
 
 def _kind(
@@ -132,15 +139,15 @@ def _kind(
     owner = request.owner if learns else None
     read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
     rank = (priority_of(pod), pod.spec.preemptionPolicy)  # room is held against some priorities
-    abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features))
+    abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features), rules.uses_volume)
     places = (spec.nodeSelector, required, spec.tolerations, abilities)
     return hashlib.sha256(msgspec.json.encode((read, rank, places), order="sorted")).digest()
 
 
-def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules) -> int:
+def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, about_pods: int) -> int:
     checks = rules.selector.checks + count_of_checks(pod) + len(needs.amounts) + len(needs.ports)
     checks += len(pod.metadata.labels or ())
-    checks += RULE_CHECKS * domains.count
+    checks += RULE_CHECKS * about_pods
     checks += CLAIM_CHECKS * len(needs.mounts.claims)
     further = max(0, len(request.demand.containers) - 1)
     return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
@@ -174,8 +181,9 @@ class NodeChoice:
         Returns:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
-        while not self._prepare(wanted):  # noqa: ASYNC110 - it waits for nothing
-            await asyncio.sleep(0)  # other tasks run between two slices
+        for prepare in (self._prepare, self._prepare_wishes):
+            while not prepare(wanted):  # noqa: ASYNC110 - it waits for nothing
+                await asyncio.sleep(0)  # other tasks run between two slices
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
         restarts = 0
@@ -212,7 +220,7 @@ class NodeChoice:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
         if not self._prepare(wanted):
             return ()  # a decision will find out
-        if self.cluster.nominations.on(node):
+        if self.cluster.nominations.are_on(node):
             tried = NodeTrial(self.decider, self.cluster, wanted, node).plan()
             return () if isinstance(tried, Plan) else tried
         return self._shared_obstacles(wanted, node)
@@ -237,11 +245,7 @@ class NodeChoice:
         return self._key(wanted), self.cluster.changes.serial, self.decider.candidates.changes.serial
 
     def _shared_obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
-        reasons = self._unfit(wanted, node)
-        if reasons or not _wants_gpu(wanted):
-            return reasons
-        tried = self.decider.plan_on(wanted.request, wanted.policy, node, self._held(wanted))
-        return tried.reasons[node] if isinstance(tried, Refusal) else ()
+        return self._against(wanted, node)[0]
 
     def _explanation(self, wanted: Wanted, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
@@ -260,6 +264,10 @@ class NodeChoice:
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
         if not self._prepare(wanted):
             return Refusal(is_final=False)  # `explain` reads the rest, in slices
+        if wanted.domain_wishes.key and not self._prepare_wishes(wanted) and not wanted.found:
+            return Refusal(
+                is_final=False
+            )  # with nodes found, it was explained: counts forgotten since then are left out
         if self._problem(wanted) is not None:
             return Refusal()
         own = self.cluster.nominations.find(wanted.request.pod)
@@ -303,19 +311,10 @@ class NodeChoice:
         side = NodeSide(
             lambda node: self._misfits(wanted, key, node),
             wanted.weight,
-            self._wishes(wanted),
+            node_wishes(self.cluster, wanted.wishes, wanted.domain_wishes, nodes, _most(PROMISING, wanted)),
             self._held(wanted),
         )
         return self.decider.choose(wanted.request, wanted.policy, nodes, side)
-
-    def _wishes(self, wanted: Wanted) -> NodeWishes:
-        states_any = len(wanted.wishes) > 1  # beside the one about taints, which each pod has
-        return NodeWishes(lambda node: self._met(wanted, node), MOST_PLANS if states_any else FOR_TAINTS)
-
-    def _met(self, wanted: Wanted, node: NodeName) -> Met:
-        """How far a node meets the pod's wishes. Wishes that count other pods join `wanted.wishes` here."""
-        offer = self.cluster.offer(node)
-        return WHOLLY_MET if offer is None else met(wanted.wishes, offer)
 
     def _misfits(self, wanted: Wanted, key: "_Key", node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""
@@ -330,16 +329,26 @@ class NodeChoice:
     def _judge(self, wanted: Wanted, known: Verdicts, node: NodeName) -> None:
         if node not in self.cluster.nodes:
             known.leave_out(node)
-        elif reasons := self._unfit(wanted, node):
+            return
+        reasons, refusal = self._against(wanted, node)
+        if refusal is not None:
+            known.refuse_gpus(node, refusal)
+        elif reasons:
             known.refuse_fit(node, reasons)
-        elif not _wants_gpu(wanted):
-            known.accept(node)
         else:
-            tried = self.decider.plan_on(wanted.request, wanted.policy, node, self._held(wanted))
-            if isinstance(tried, Refusal):
-                known.refuse_gpus(node, tried)
-            else:
-                known.accept(node)
+            known.accept(node)
+
+    def _against(self, wanted: Wanted, node: NodeName) -> tuple[tuple[str, ...], Refusal | None]:
+        """The reasons against a node, and the refusal of its GPUs if they are its reasons.
+
+        A node whose sum of our resources is short is refused for its GPUs where they have no place, because they say
+        how much is free, and where.
+        """
+        unfit = self._unfit(wanted, node)
+        if not _wants_gpu(wanted) or not _OUR_SUMS.issuperset(unfit):
+            return unfit, None
+        tried = self.decider.plan_on(wanted.request, wanted.policy, node, self._held(wanted))
+        return (tried.reasons[node], tried) if isinstance(tried, Refusal) else (unfit, None)
 
     def _lacks_room(self, wanted: Wanted) -> bool:
         return _wants_gpu(wanted) and not self.decider.candidates.has_room(wanted.request, wanted.policy)
@@ -355,6 +364,11 @@ class NodeChoice:
     def _prepare(self, wanted: Wanted) -> bool:
         """Read a part of what rules about pods need; returns whether all is read."""
         return self.cluster.prepare(wanted.domains, _most(READ_AT_ONCE, wanted))
+
+    def _prepare_wishes(self, wanted: Wanted) -> bool:
+        """Read a part of what wishes about pods need; returns whether all is read."""
+        wishes = wanted.domain_wishes
+        return not wishes.key or self.cluster.prepare(wishes, _most(READ_AT_ONCE, wanted))
 
     def _key(self, wanted: Wanted) -> "_Key":
         """Equal for pods that get the same verdicts now."""

@@ -6,8 +6,8 @@ Node load and GPU ledger are freed here together. A decision books in the ledger
 about other pods (`domains`, `antiaffinity`) count assumed pods too.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, KeysView, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,17 +26,20 @@ from placer.core.fit import (
 from placer.core.ledger import Booking, Ledger
 from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
-from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
+from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of, readable_keepouts_of
 from placer.kube.bookings import Bookings
-from placer.kube.domains.check import Shift
+from placer.kube.domains.gauge import Gauge
 from placer.kube.domains.index import DomainIndex
 from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.domains.selectors import Member, member_of
+from placer.kube.domains.wishes import DomainWishes
 from placer.kube.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.labels import LabelIndex
-from placer.kube.nominations import Nominations
+from placer.kube.nominations import Nomination, Nominations
 from placer.kube.occupants import Occupant, Occupants, priority_of
+from placer.kube.rule_check import Counted, RuleCheck
 from placer.kube.volumes.index import Volumes
+from placer.kube.volumes.users import Moves
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
@@ -65,11 +68,15 @@ class Supposed:
     """A node as it would be, without some of its pods.
 
     Attributes:
-        load: the load of the others, and of the nominations that count.
+        load: the load of the others, and of `held`.
+        held: the nominations that count.
+        rules: the check by rules about other pods, without those pods; None for a node that does not exist.
         without: the pods that are supposed to be gone.
     """
 
     load: Load
+    held: Sequence[Nomination]
+    rules: RuleCheck | None
     without: dict[PodUid, Occupant] = field(default_factory=dict)
 
 
@@ -96,7 +103,7 @@ class Cluster:
         self._filled: list[Callable[[NodeName], None]] = []
         self.occupants = Occupants()
         self.changes = Changes()
-        self.nominations = Nominations(self.changes.note, self._nomination_ended)
+        self.nominations = Nominations(self._nomination_changed, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
         self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
@@ -144,60 +151,85 @@ class Cluster:
         """The domains that anti-affinity rules of other pods close to this pod now."""
         return self._keepouts.closed_to(pod)
 
-    def prepare(self, rules: DomainRules, most: int) -> bool:
-        """Count the pods that a pod's rules are about; see `DomainIndex.prepare`."""
+    def prepare(self, rules: DomainRules | DomainWishes, most: int) -> bool:
+        """Count the pods that a pod's rules or wishes are about; see `DomainIndex.prepare`."""
         return self._domains.prepare(rules, most)
 
+    def gauge(self, wishes: DomainWishes) -> Gauge | None:
+        """A pod's wishes about other pods with their counts; None while these are not complete, see `prepare`."""
+        return self._domains.gauge(wishes)
+
+    def promising(self, gauge: Gauge, most: int) -> list[NodeName]:
+        """Some nodes that may meet wishes about other pods well, at most so many, by their number of pods."""
+        return sorted(gauge.promising(self._labels.having, most), key=self._pods_on)
+
     def rules_state(self, pod: Pod, rules: DomainRules) -> tuple[Hashable, Hashable]:
-        """The rules of other pods about this pod, and a value that changes whenever rules may answer otherwise."""
+        """The rules of other pods about this pod, and a value that changes whenever rules may answer otherwise.
+
+        A rule of a nominated pod changes answers on the node of its nomination alone, which `changes` names.
+        """
         closed = self.closed_to(pod)
-        return closed.identity, (self._domains.state(rules), closed.state)
+        about = (closed.identity, self._rules_of_nominated(pod))
+        return about, (self._domains.state(rules), closed.state)
+
+    def _rules_of_nominated(self, pod: Pod) -> tuple[Keepout, ...]:
+        """The anti-affinity rules of nominated pods that select this pod; nearly always none."""
+        rules = self.nominations.keepouts
+        if not rules:
+            return ()
+        member = member_of(pod)
+        return tuple(rule for rule in rules if rule.selects(member, self._domains.labels_of))
 
     def topics(self, pod: Pod, rules: DomainRules) -> frozenset[Hashable]:
         """Names of the changes after which rules may let a pod in, see `on_rules`."""
         own = (rules.key,) if rules.key else ()
         return frozenset((*own, *self.closed_to(pod).rules))
 
-    def rule_obstacle(
+    def rule_obstacle(self, pod: Pod, rules: DomainRules, name: NodeName) -> str | None:
+        """The reason why rules of this pod, or of others about it, keep the pod from a node; None if they do not.
+
+        Nothing changes. The cost grows with the number of rules.
+        """
+        labels = self._labels_of(name)
+        reason = self._domains.obstacle(rules, labels)
+        return KEPT_OUT if reason is None and self.closed_to(pod).closes(labels) else reason
+
+    def rule_check(
         self,
         pod: Pod,
         rules: DomainRules,
         name: NodeName,
-        without: Collection[PodUid] = (),
         beside: Collection[tuple[NodeName, Pod]] = (),
-    ) -> str | None:
-        """The reason why rules of this pod, or of others about it, keep the pod from a node; None if they do not.
-
-        Nothing changes. The cost grows with the number of rules and with that of the pods left out or added.
+    ) -> RuleCheck:
+        """The check of `rule_obstacle`, from which pods can be left out; good until a pod or a node changes.
 
         Args:
             pod: the pod.
             rules: its rules about other pods.
             name: a node that exists.
-            without: pods that do not count, on whichever nodes they are. Pods without a node may be among them.
-            beside: pods that count as if they had these nodes.
+            beside: pods that may count as if they had these nodes.
         """
-        labels, gone = (
-            self._labels_of(name),
-            [self._residents[uid] for uid in without if uid in self._residents],
+        labels = self._labels_of(name)
+        return RuleCheck(
+            labels,
+            self._domains.standing(rules) if rules.key else None,
+            self.closed_to(pod).closing(labels),
+            [(node, member_of(one)) for node, one in beside],
+            is_kept_out=self._is_kept_out(pod, labels, beside),
         )
-        shifts = [Shift(one.node, one.member) for one in gone]
-        shifts += [Shift(node, member_of(one), 1) for node, one in beside]
-        reason = self._domains.obstacle(rules, labels, shifts)
-        if reason is not None:
-            return reason
-        is_closed = self.closed_to(pod).closes(labels, self._left_out(gone))
-        return KEPT_OUT if is_closed or self._is_kept_out(pod, labels, beside) else None
 
-    def _left_out(self, residents: Collection[_Resident]) -> Mapping[Keepout, Mapping[str, int]]:
-        """By rule and domain, the number of these residents that close the domain."""
-        found: defaultdict[Keepout, Counter[str]] = defaultdict(Counter)
-        for one in residents:
-            labels = self._labels_of(one.node)
-            for rule in one.keepouts:
-                if rule.topology_key in labels:
-                    found[rule][labels[rule.topology_key]] += 1
+    def counted(self, check: RuleCheck, uid: PodUid) -> Counted:
+        """A pod as such a check leaves it out; a pod without a node counts nowhere."""
+        found = check.known.get(uid)
+        if found is None:
+            found = check.known[uid] = self._counted(check, self._residents.get(uid))
         return found
+
+    def _counted(self, check: RuleCheck, one: _Resident | None) -> Counted:
+        if one is None:
+            return Counted(NodeName(""))
+        headcounts = self._domains.counting(check.standing, one.member) if check.standing is not None else ()
+        return Counted(one.node, headcounts, check.closed_by(one.keepouts, self._labels_of(one.node)))
 
     def _is_kept_out(
         self, pod: Pod, labels: Mapping[str, str], beside: Collection[tuple[NodeName, Pod]]
@@ -205,7 +237,7 @@ class Cluster:
         """Whether a rule of one of these pods, on its node, closes nodes with these labels to the pod."""
         for node, one in beside:
             there = self._labels_of(node)
-            for rule in keepouts_of(one):
+            for rule in readable_keepouts_of(one):
                 key = rule.topology_key
                 shares = key in labels and labels[key] == there.get(key)
                 if shares and rule.selects(member_of(pod), self._domains.labels_of):
@@ -214,7 +246,7 @@ class Cluster:
 
     @property
     def has_rules(self) -> bool:
-        """Whether a pod with a node has an anti-affinity rule, or had one. Then answers may depend on labels."""
+        """Whether a bound or nominated pod has or had an anti-affinity rule. Then answers may depend on labels."""
         return self._has_rules
 
     def put_node(self, node: Node) -> None:
@@ -307,26 +339,40 @@ class Cluster:
             needs: `needs_of` it.
             name: the node.
             domains: its rules about other pods; None reads them from the pod, which takes longer.
-            supposed: the node as it would be, of which volumes see nothing. None: as it is, for any pod that is not
-                nominated for it.
+            supposed: the node as it would be. None: as it is, for any pod that is not nominated for it.
         """
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
-        load = self._load_for(pod, name) if supposed is None else supposed.load
+        held = self.nominations.against_others(priority_of(pod), name) if supposed is None else supposed.held
+        load = self._load_beside(held, name) if supposed is None else supposed.load
+        without = {} if supposed is None else supposed.without
         reasons = misfits(rules, needs, offer, load)
-        reasons = reasons or self.volumes.misfits(pod, needs.mounts, name, _labels(offer.node))
+        if not reasons and rules.uses_volume:
+            reasons = self.volumes.lacks_driver(name)
+        if not reasons and needs.mounts:
+            moves = _moves(without.values(), held)
+            reasons = self.volumes.misfits(pod, needs.mounts, name, _labels(offer.node), moves)
         if reasons:
             return reasons
         about_pods = domain_rules_of(pod, rules) if domains is None else domains
-        without = () if supposed is None else supposed.without
-        reason = self.rule_obstacle(pod, about_pods, name, without)
+        check = None if supposed is None else supposed.rules
+        reason = self.rule_obstacle(pod, about_pods, name) if check is None else check.obstacle()
+        if reason is None and held:
+            # As in kube-scheduler, the node must fit with the nominated pods too. They may come, or may not.
+            check = check or self.rule_check(pod, about_pods, name, [(name, one.pod) for one in held])
+            reason = check.obstacle_beside()
         return () if reason is None else (reason,)
 
-    def shortages(self, needs: Needs, name: NodeName) -> tuple[str, ...]:
-        """The ports and resources that a node lacks for a pod; the kubelet would fail the pod for each of them."""
+    def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
+        """The ports and resources that a node lacks for a pod, beside the room that is held for others.
+
+        The kubelet would fail the pod for each of them that other pods have.
+        """
         offer = self._offers.get(name)
-        return (UNKNOWN_NODE,) if offer is None else shortages(needs, offer, self._load(name))
+        if offer is None:
+            return (UNKNOWN_NODE,)
+        return shortages(needs, offer, self._load_beside(self.nominations.against(pod, name), name))
 
     def assume(self, booking: Booking, needs: Needs, pod: Pod) -> None:
         """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already.
@@ -336,7 +382,7 @@ class Cluster:
         """
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
         self.occupants.put(Occupant(pod, booking.node, needs, is_bound=False))
-        keepouts = _readable(lambda: keepouts_of(pod), []) or ()
+        keepouts = readable_keepouts_of(pod)
         resident = _Resident(booking.node, needs, member_of(pod), assumed=True, keepouts=keepouts)
         self._settle(booking.pod, resident)
 
@@ -383,10 +429,13 @@ class Cluster:
         if resident.keepouts:
             self._keepers[resident.node][uid] = resident.keepouts
             self._keepouts.add(resident.keepouts, self._labels_of(resident.node))
-            if not self._has_rules:
-                self._has_rules = True
-                self._announce(None, EVERYTHING)  # pods that got one answer may differ by their labels now
+            self._heed_rules()
         self._note_filled(resident.node)
+
+    def _heed_rules(self) -> None:
+        if not self._has_rules:
+            self._has_rules = True
+            self._announce(None, EVERYTHING)  # pods that got one answer may differ by their labels now
 
     def _unsettle(self, uid: PodUid) -> bool:
         resident = self._residents.pop(uid, None)
@@ -420,13 +469,17 @@ class Cluster:
         for listener in self._filled:
             listener(node)
 
+    def _nomination_changed(self, node: NodeName) -> None:
+        self.changes.note(node)
+        if self.nominations.keepouts:
+            self._heed_rules()
+
     def _nomination_ended(self, node: NodeName) -> None:
         if node in self._offers:
             self._announce(node, EVERYTHING)
 
-    def _load_for(self, pod: Pod, name: NodeName) -> Load:
-        """The load of a node for a pod that is not nominated for it."""
-        held = self.nominations.against_others(priority_of(pod), name)
+    def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> Load:
+        """The load of a node with that of nominated pods."""
         if not held:
             return self._load(name)
         load = self.load_on(name)
@@ -470,6 +523,13 @@ def _labels(node: Node) -> Mapping[str, str]:
 def _counting(node: Node) -> object:
     """All that decides for which rules the pods on a node count."""
     return _labels(node), node.spec.taints
+
+
+def _moves(without: Iterable[Occupant], held: Iterable[Nomination]) -> Moves | None:
+    """The volumes of pods that are left out of a node, or added; None if they have none."""
+    less = [one.needs.mounts for one in without if one.needs.mounts]
+    more = [one.needs.mounts for one in held if one.needs.mounts]
+    return Moves(less, more) if less or more else None
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:

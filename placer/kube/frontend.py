@@ -21,10 +21,11 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.decide import Decider
-from placer.kube.binding import WRITE_LIFETIME_S, Binder, BindResult, Ending, Target, answer
+from placer.kube.binding import WRITE_LIFETIME_S, Binder
 from placer.kube.budgets import Budgets
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice, understood
 from placer.kube.cluster import Cluster
+from placer.kube.committer import Committer, Placed
 from placer.kube.drift import DriftCheck
 from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
@@ -41,13 +42,13 @@ from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
 from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusals
 from placer.kube.resize import KubeResizer
+from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
 from placer.kube.telling import PlacementEvents, Telling
 from placer.kube.victim_search import VictimSearch
 from placer.kube.volumes.binder import BIND_TIMEOUT_S, VolumeBinder
 from placer.kube.volumes.frontend import VolumeFrontEnd
-from placer.kube.volumes.reservation import Reservation
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
@@ -61,7 +62,6 @@ from plimsoll.kube.models import TERMINAL_PHASES, DisruptionBudget, Namespace, N
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
-from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNBROKEN_S: Final = 0.002
@@ -92,16 +92,6 @@ class KubeOptions:
     volumes_s: float = BIND_TIMEOUT_S
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A pod whose place is booked and not yet written; `volumes` are those that must be bound before."""
-
-    wanted: Wanted
-    plan: Plan
-    seen_s: float
-    volumes: Reservation | None = None
-
-
 @dataclass(slots=True)
 class KubeFrontEnd:
     """Places the pods of one cluster while `run` does.
@@ -118,6 +108,7 @@ class KubeFrontEnd:
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         extender: answers kube-scheduler, if somebody serves it.
         explainer: explains pods to people.
+        tickets: carries out resizes.
         clock: the wall clock in UTC.
     """
 
@@ -149,14 +140,13 @@ class KubeFrontEnd:
     _budgets: Budgets = field(default_factory=Budgets)
     _preempting: Preempting = field(init=False)
     explainer: KubeExplainer = field(init=False)
+    tickets: Tickets = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
     _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _watches: tuple[Reflector[Pod], Reflector[Node], Reflector[Namespace]] | None = None
     _volumes: VolumeFrontEnd = field(init=False)
-    _late_writes: asyncio.Semaphore = field(
-        init=False
-    )  # of volumes, and of pods whose volumes were bound before
+    _committer: Committer = field(init=False)
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
@@ -170,12 +160,12 @@ class KubeFrontEnd:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
         index, volumes_s = self._cluster.volumes, self.options.volumes_s
-        self._late_writes = asyncio.Semaphore(self.options.binds_at_once)
+        late_writes = asyncio.Semaphore(self.options.binds_at_once)
         self._volumes = VolumeFrontEnd(
             self._cluster,
             self._queue,
             VolumeWatches(self.transport, index, self.options.timing),
-            VolumeBinder(self._placing, index, self._cluster.labels_of, self._late_writes, volumes_s),
+            VolumeBinder(self._placing, index, self._cluster.labels_of, late_writes, volumes_s),
             self._work.set,
         )
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
@@ -183,6 +173,7 @@ class KubeFrontEnd:
         orders = Orders(
             self._cluster,
             PreemptionWrites(self._placing, self.clock),
+            self._metrics.preempted_pods,
             self._telling.preempted,
             lambda pod, note: self._telling.refused(pod, note, SCHEDULER_ERROR),
         )
@@ -194,7 +185,24 @@ class KubeFrontEnd:
             orders,
             self.leads,
             lambda pod: understood(pod, self.options.policy),
+            self._metrics.nominations,
             self._work.set,
+        )
+        self._committer = Committer(
+            self._waiting,
+            self._queue,
+            self._cluster,
+            self._volumes,
+            self._binder,
+            self._recorder,
+            self._telling,
+            self._preempting,
+            self._metrics,
+            self.clock,
+            self._forget_waiting,
+            self._work.set,
+            asyncio.Semaphore(self.options.binds_at_once),
+            late_writes,
         )
         self._refusals = Refusals(
             self._waiting,
@@ -218,6 +226,7 @@ class KubeFrontEnd:
             self.leads,
         )
         self._metrics.registry.register(WaitingPods(self._queue))
+        self.tickets = Tickets(self._placing, self.resize, self.leads)
         self.extender = self._make_extender()
 
     def _make_extender(self) -> Extender:
@@ -227,6 +236,7 @@ class KubeFrontEnd:
             self.decider,
             self.transport,
             self._binder,
+            self._preempting,
             self.options.policy,
             self.bus.placed,
             self.clock,
@@ -265,6 +275,7 @@ class KubeFrontEnd:
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
                 group.create_task(self._preempting.run(), name="kube: preempt")
+                group.create_task(self.tickets.run(), name="kube: carry out resizes")
                 group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
         finally:
             unsubscribe()
@@ -275,12 +286,8 @@ class KubeFrontEnd:
             return math.inf
         return max(self._volumes.watches.broken_s(), *(watch.broken_s() for watch in self._watches))
 
-    def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
-        """Always True: any pod may be the cluster's."""
-        return True
-
-    async def resize(self, request: Resize) -> Resizing:
-        """Change a running container's line or shares, see `KubeResizer.resize`.
+    async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
+        """Change a running container's line or shares, see `KubeResizer.resize`. One call at a time.
 
         Raises:
             InputError: the pod cannot have the change; nothing was changed.
@@ -288,7 +295,8 @@ class KubeFrontEnd:
         """
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        return await KubeResizer(self._placing, self.decider, self._cluster, self._scopes).resize(request)
+        resizer = KubeResizer(self._placing, self.decider, self._cluster, self._scopes)
+        return await resizer.resize(request, ticket)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:
@@ -338,13 +346,14 @@ class KubeFrontEnd:
                     self._drop(uid)
                 elif pod.spec.nodeName:
                     self._confirm(pod)
+                    self.tickets.note(pod)
                 elif _is_ours(pod):
-                    self._preempting.observe(pod, is_ours=True)
+                    self._preempting.observe(pod)
                     known = change.old if isinstance(change, Modified) else None
                     self._await_node(pod, changed=known is None or not same_pod(pod, known))
                 elif not self._cluster.is_assumed(uid):
                     self._forget_waiting(uid)
-                    self._preempting.observe(pod, is_ours=False)
+                    self._preempting.observe(pod)
 
     def _on_budget(self, change: Change[DisruptionBudget]) -> None:
         were_read = self._budgets.are_read
@@ -354,10 +363,14 @@ class KubeFrontEnd:
 
     def _drop(self, uid: PodUid) -> None:
         """Free the room of a pod that is gone or ended, for waiting pods."""
+        ended = self._cluster.occupants.find(uid)
         self._forget_waiting(uid)
         self._preempting.forget(uid)
         self._cluster.release(uid)
         self._volumes.note_end(uid)
+        if ended is not None:
+            self._preempting.pod_ends(ended.node)
+        self.tickets.forget(uid)
 
     def _confirm(self, pod: Pod) -> None:
         self._forget_waiting(PodUid(pod.metadata.uid))
@@ -367,6 +380,8 @@ class KubeFrontEnd:
         except InputError as error:
             structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
         self._volumes.note_end(PodUid(pod.metadata.uid))
+        if pod.metadata.deletionTimestamp:
+            self._preempting.pod_ends(NodeName(pod.spec.nodeName or ""))
 
     def _report_doubt(self, booking: Booking) -> None:
         doubt = booking.doubt
@@ -433,14 +448,13 @@ class KubeFrontEnd:
         self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
-        places = asyncio.Semaphore(self.options.binds_at_once)
         while True:
             uid = await self._next()
             placed = self._attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                taken = await self._take(places)
-                group.create_task(self._carry_out(placed, taken), name=f"kube: bind {uid}")
+                taken = await self._committer.take()
+                group.create_task(self._committer.commit(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _take_over(self, pods: Reflector[Pod]) -> None:
@@ -470,7 +484,7 @@ class KubeFrontEnd:
                     self._metrics.queue_wait_seconds.observe(waited_s)
                     return uid
                 case Probe() as probe:
-                    self._probe(probe)
+                    await self._probe(probe)
                     if now_s - paused_s > UNBROKEN_S:
                         await asyncio.sleep(0)
                         paused_s = self._now_s()
@@ -479,21 +493,23 @@ class KubeFrontEnd:
                         async with asyncio.timeout_at(self._queue.due_s()):
                             await self._work.wait()
 
-    def _probe(self, probe: Probe) -> None:
+    async def _probe(self, probe: Probe) -> None:
         """Find out whether a changed node could take a parked pod now."""
         wanted = self._waiting[probe.uid].wanted
         assert wanted is not None, "a parked pod's demand was read"
-        obstacles = self._choice.obstacles(wanted, probe.node)
+        obstacles, left = self._choice.obstacles(wanted, probe.node), None
+        if obstacles and self._preempting.may_preempt(wanted, probe.node):
+            left = await self._preempting.left_by_victims(wanted, probe.node)
+            obstacles = self._choice.obstacles(wanted, probe.node)  # the node may have changed meanwhile
         self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
         is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
-        left = self._preempting.left_by_victims(wanted, probe.node) if obstacles else None
-        if left is not None:
+        if left is not None and obstacles:
             is_news |= not left  # it could preempt there
             causes |= causes_of(left, wanted.request.demand) if left else NOTHING
         self._queue.probed(probe, causes, self._now_s(), is_news=is_news)
 
-    def _attempt(self, uid: PodUid) -> _Placed | None:
+    def _attempt(self, uid: PodUid) -> Placed | None:
         """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
         waiting = self._waiting[uid]
         pod = waiting.pod
@@ -515,83 +531,11 @@ class KubeFrontEnd:
         if isinstance(result, Plan):
             volumes = self._volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
             self._cluster.assume(result.booking, wanted.needs, wanted.pod)
-            self._preempting.placed(uid)
+            self._preempting.placed(uid, result.booking.node)
             self._queue.placed(uid, self._now_s())
-            return _Placed(wanted, result, waiting.seen_s, volumes)
+            return Placed(wanted, result, waiting.seen_s, volumes)
         self._refusals.add(wanted, is_final=result.is_final)
         return None
-
-    async def _take(self, places: asyncio.Semaphore) -> contextlib.ExitStack:
-        """Take one of these places for writes, once one is free; closing the result gives it back."""
-        await places.acquire()
-        taken = contextlib.ExitStack()
-        taken.callback(places.release)
-        taken.enter_context(self._recorder.put_off())
-        return taken
-
-    async def _carry_out(self, placed: _Placed, taken: contextlib.ExitStack) -> None:
-        """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait."""
-        with taken:
-            if placed.volumes is None:
-                await self._bind(placed, taken.close)
-                return
-            taken.close()  # claims may take minutes
-            if await self._has_volumes(placed, placed.volumes):
-                with await self._take(self._late_writes) as late:
-                    await self._bind(placed, late.close)
-
-    async def _has_volumes(self, placed: _Placed, volumes: Reservation) -> bool:
-        """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
-        uid = placed.wanted.request.pod
-        problem = await self._volumes.bind(volumes)
-        if problem is None:
-            return True
-        pod = placed.wanted.pod
-        structlog.get_logger().warning(
-            "volumes not bound", pod=_name(pod), node=placed.plan.booking.node, error=problem
-        )
-        if self._cluster.is_assumed(uid):
-            self._cluster.release(uid)
-        self._queue.again(uid, self._now_s())
-        self._work.set()
-        self._telling.refused(pod, problem, SCHEDULER_ERROR)
-        return False
-
-    async def _bind(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
-        uid, plan = placed.wanted.request.pod, placed.plan
-        waiting, node = self._waiting.get(uid), plan.booking.node
-        is_same = waiting is not None and waiting.wanted is placed.wanted
-        pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
-        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
-        with self._metrics.bind_seconds.time():
-            ending = await self._binder.bind(target, on_long_wait)
-        if ending.result is BindResult.BOUND:
-            self._metrics.pending_bound_seconds.observe(self._now_s() - placed.seen_s)
-            self._forget_waiting(uid)
-            self._telling.placed(pod, plan)
-            return
-        self._metrics.bind_failures.labels(ending.result.name.lower()).inc()
-        structlog.get_logger().warning(
-            "not bound", pod=_name(pod), node=node, outcome=ending.result.value, error=ending.message
-        )
-        if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self._cluster.release(uid)
-            if (waiting := self._waiting.get(uid)) is not None:
-                self._preempting.not_bound(waiting.pod)
-        self._try_again(uid, ending)
-        if ending.result is BindResult.REFUSED:
-            self._telling.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
-
-    def _try_again(self, uid: PodUid, ending: Ending) -> None:
-        """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
-        if ending.pod is None:
-            self._queue.again(uid, self._now_s())
-        else:
-            waiting = self._waiting.get(uid)
-            if waiting is not None:  # the watch may not have shown the change yet
-                waiting.pod, waiting.wanted = ending.pod, None
-            self._queue.at_once(uid, self._now_s())
-        self._work.set()
 
 
 def _is_ours(pod: Pod) -> bool:

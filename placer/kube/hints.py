@@ -46,7 +46,7 @@ class Cause(enum.Flag):
     RULES = enum.auto()
     """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
     VOLUMES = enum.auto()
-    """Volumes of claims: their nodes and zones, attach limits, free space."""
+    """Volumes of claims: their nodes and zones, attach limits, free space; the driver of our inline volume."""
 
 
 NOTHING: Final = Cause(0)

@@ -12,6 +12,7 @@ from placer.core.fit import Needs, Offer
 from placer.core.reasons import Reason
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NOT_APART, SKEWED
+from placer.kube.volumes import reasons as volumes
 
 LIFTABLE: Final = frozenset(
     {
@@ -20,6 +21,9 @@ LIFTABLE: Final = frozenset(
         KEPT_OUT,
         NOT_APART,
         SKEWED,
+        volumes.DISK,
+        volumes.IN_USE,
+        volumes.LIMIT,
         Reason.GPU_MEMORY.value,
         Reason.GPU_SHARE.value,
         Reason.GPU_SHARERS.value,

@@ -5,12 +5,15 @@ and against pods of equal priority that are not nominated for the node, or were 
 take it. What always holds: a pod has one nomination at most. Pure.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.fit import Needs
 from placer.core.ledger import Booking
+from placer.kube.antiaffinity import Keepout, readable_keepouts_of
 from placer.kube.occupants import priority_of
+from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
@@ -25,8 +28,8 @@ class Nomination:
         needs: the resources of the node that are held.
         booking: the GPUs that are held; None for a pod that wants none, and while they are not known.
         victims: the pods that are deleted for it, as far as this process knows.
-        is_ours: this scheduler places the pod.
         number: the order of nominations.
+        keepouts: the pod's anti-affinity rules.
     """
 
     pod: Pod
@@ -34,8 +37,11 @@ class Nomination:
     needs: Needs
     booking: Booking | None = None
     victims: frozenset[PodUid] = frozenset()
-    is_ours: bool = True
     number: int = field(default=0, init=False)
+    keepouts: tuple[Keepout, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keepouts = readable_keepouts_of(self.pod)
 
     @property
     def uid(self) -> PodUid:
@@ -47,6 +53,11 @@ class Nomination:
         """The pod's priority."""
         return priority_of(self.pod)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this scheduler places the pod."""
+        return self.pod.spec.schedulerName == SCHEDULER_NAME
+
 
 class Nominations:
     """All nominations. Not thread-safe: one event loop owns it."""
@@ -56,11 +67,12 @@ class Nominations:
 
         Args:
             on_change: called with each node for which one was made or ended.
-            on_end: called after that with each node for which one ended, so that others may have its room.
+            on_end: called after that with each node for which one ended or moved, so that others may have its room.
         """
         self._on_change, self._on_end = on_change, on_end
         self._known: dict[PodUid, Nomination] = {}
         self._by_node: dict[NodeName, dict[PodUid, Nomination]] = {}
+        self._keepouts: Counter[Keepout] = Counter()
         self._numbers = 0
 
     def put(self, nomination: Nomination) -> None:
@@ -74,7 +86,16 @@ class Nominations:
         self.drop(nomination.uid)
         self._known[nomination.uid] = nomination
         self._by_node.setdefault(nomination.node, {})[nomination.uid] = nomination
+        self._keepouts.update(nomination.keepouts)
         self._on_change(nomination.node)
+
+    def hold_gpus(self, nomination: Nomination, booking: Booking) -> None:
+        """Hold these GPUs for a nominated pod, in place of those that were held."""
+        if booking != nomination.booking:
+            before, nomination.booking = nomination.booking, booking
+            self._on_change(nomination.node)
+            if before is not None:
+                self._on_end(nomination.node)
 
     def drop(self, uid: PodUid) -> Nomination | None:
         """Hold no room for a pod any more; returns the nomination that ended, or None."""
@@ -83,6 +104,7 @@ class Nominations:
             del self._by_node[known.node][uid]
             if not self._by_node[known.node]:
                 del self._by_node[known.node]
+            self._keepouts -= Counter(known.keepouts)
             self._on_change(known.node)
             self._on_end(known.node)
         return known
@@ -91,9 +113,18 @@ class Nominations:
         """A pod's nomination, or None."""
         return self._known.get(uid)
 
+    def are_on(self, node: NodeName) -> bool:
+        """Whether a node has nominations."""
+        return node in self._by_node
+
+    @property
+    def keepouts(self) -> Collection[Keepout]:
+        """The anti-affinity rules of nominated pods, each once."""
+        return self._keepouts.keys()
+
     def on(self, node: NodeName) -> tuple[Nomination, ...]:
         """The nominations for a node."""
-        return tuple(self._by_node.get(node, {}).values()) if self._by_node else ()
+        return tuple(self._by_node[node].values()) if node in self._by_node else ()
 
     def nodes(self) -> tuple[NodeName, ...]:
         """The nodes with nominations."""
@@ -101,6 +132,8 @@ class Nominations:
 
     def against(self, pod: Pod, node: NodeName) -> list[Nomination]:
         """The nominations whose room a pod cannot have, beside its own."""
+        if node not in self._by_node:
+            return []
         found, uid, priority = self.on(node), PodUid(pod.metadata.uid), priority_of(pod)
         own = next((one for one in found if one.uid == uid), None)
         return [

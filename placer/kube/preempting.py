@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 import structlog
+from prometheus_client import Counter
 
 from placer.core.fit import needs_of
 from placer.core.plan import Plan
@@ -23,7 +24,7 @@ from placer.kube.occupants import priority_of
 from placer.kube.preemption_orders import Order, Orders
 from placer.kube.queue import Queue
 from placer.kube.trial import NodeTrial
-from placer.kube.victim_search import BEING_BOUND, NO_VICTIMS, NOT_HELPFUL, NoVictims, VictimSearch
+from placer.kube.victim_search import NO_VICTIMS, NOT_HELPFUL, PASSING, UNSETTLED, NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -59,6 +60,7 @@ class Preempting:
         orders: carries preemptions out.
         leads: set while this placer decides.
         understand: reads a pod's demand; raises `InputError`.
+        outcomes: counts the nominations of this scheduler's pods that ended, by outcome.
         on_work: called when the queue may have work.
     """
 
@@ -69,6 +71,7 @@ class Preempting:
     orders: Orders
     leads: asyncio.Event
     understand: Callable[[Pod], Wanted]
+    outcomes: Counter
     on_work: Callable[[], None]
     _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
     # Pods whose nomination was written here: what the watch shows of it is late.
@@ -80,6 +83,8 @@ class Preempting:
     def __post_init__(self) -> None:
         self.orders.on_end = self._end_and_retry
         self.choice.cluster.on_filled(self._note_filled)
+        self.choice.decider.reports.on_change(self._note_filled)
+        self.choice.decider.ledger.on_change(lambda node, _: self._note_filled(node))  # a resize too
 
     async def refuse(self, wanted: Wanted) -> Explanation | None:
         """Explain a refusal, as `NodeChoice.explain` does, after trying preemption.
@@ -101,11 +106,11 @@ class Preempting:
                 return explained
             if isinstance(found, NoVictims):
                 self._end(wanted.request.pod)
-                if BEING_BOUND in found.reasons:
+                if not PASSING.isdisjoint(found.reasons):
                     self._hasty.add(wanted.request.pod)
                 return _with(explained, found.text, found.reasons)
-            again = self.search.on_node(wanted, found.node)
-            if isinstance(again, Victims):
+            again = self.search.confirm(wanted, found)
+            if again is not None:
                 return _with(explained, self._nominate(wanted, again))
         self._hasty.add(wanted.request.pod)
         return _with(explained, CHANGING)
@@ -131,62 +136,73 @@ class Preempting:
             return None
         return _with(explained, found.text, found.reasons)
 
-    def left_by_victims(self, wanted: Wanted, node: NodeName) -> tuple[str, ...] | None:
+    def may_preempt(self, wanted: Wanted, node: NodeName) -> bool:
+        """Whether a parked pod may preempt now, and a node has pods of lower priority."""
+        lower = self.choice.cluster.occupants.below(priority_of(wanted.pod), node)
+        return bool(lower) and self._ineligible(wanted) is None
+
+    async def left_by_victims(self, wanted: Wanted, node: NodeName) -> tuple[str, ...] | None:
         """The reasons against a node that has changed which the end of pods there would not lift for a parked pod.
 
-        Empty if it would lift them all now, so that the pod could preempt. None if the pod cannot preempt there.
+        Empty if it would lift them all now, so that the pod could preempt, or if the node keeps changing. None if
+        the end of pods is no help there. The node has not changed when this returns.
         """
-        if not self.choice.cluster.occupants.below(priority_of(wanted.pod), node):
-            return None
-        if self._ineligible(wanted) is not None:
-            return None
-        found = self.search.on_node(wanted, node)
-        return () if isinstance(found, Victims) else tuple(set(found) - {NO_VICTIMS, NOT_HELPFUL}) or None
+        found = await self.search.on_node(wanted, node)
+        if isinstance(found, Victims) or UNSETTLED in found:
+            return ()
+        return tuple(set(found) - {NO_VICTIMS, NOT_HELPFUL}) or None
 
-    def observe(self, pod: Pod, *, is_ours: bool) -> None:
+    def observe(self, pod: Pod) -> None:
         """Take a pod without a node as the watch shows it, for the nomination in its status."""
-        if is_ours and PodUid(pod.metadata.uid) in self._told and self.leads.is_set():
-            return
-        self._take_over(pod, is_ours=is_ours)
+        if PodUid(pod.metadata.uid) not in self._told or not self.leads.is_set():
+            self._take_over(pod)
 
     def not_bound(self, pod: Pod) -> None:
         """Hold the room of a nominated pod again: its bind failed."""
-        self._take_over(pod, is_ours=True)
+        self._take_over(pod)
 
-    def _take_over(self, pod: Pod, *, is_ours: bool) -> None:
+    def _take_over(self, pod: Pod) -> None:
         """Hold the room that a pod's status names."""
         uid, node = PodUid(pod.metadata.uid), NodeName(pod.status.nominatedNodeName or "")
         nominations = self.choice.cluster.nominations
         known = nominations.find(uid)
         if not node or pod.metadata.deletionTimestamp:
-            nominations.drop(uid)
+            self._drop(uid, "given_up" if not node else "gone")
             return
         try:
             needs = needs_of(pod)
         except InputError:
-            nominations.drop(uid)  # it can never be placed
+            self._drop(uid, "given_up")  # it can never be placed
             return
-        if known is not None and (known.node, known.needs, known.priority, known.is_ours) == (
-            node,
-            needs,
-            priority_of(pod),
-            is_ours,
-        ):
+        if known is not None and (known.node, known.needs, known.priority) == (node, needs, priority_of(pod)):
             known.pod = pod
             return
-        nominations.put(Nomination(pod, node, needs, is_ours=is_ours))
+        nominations.put(Nomination(pod, node, needs))
         self._note_filled(node)
+
+    def pod_ends(self, node: NodeName) -> None:
+        """Take in that a pod of a node ends, or is gone.
+
+        A scheduler nominates a pod before the victims end. So the GPUs for a pod of another scheduler are known only
+        now, and they are held before a decision can take them.
+        """
+        if self.leads.is_set():
+            for own in self.choice.cluster.nominations.on(node):
+                if not own.is_ours and own.booking is None:
+                    self._hold_gpus(own, self._plan_later(own))
 
     def forget(self, uid: PodUid) -> None:
         """Hold no room for a pod that is gone, or has a node."""
-        self.choice.cluster.nominations.drop(uid)
+        self._drop(uid, "gone")
         self._told.discard(uid)
         self._freed.pop(uid, None)
         self._hasty.discard(uid)
 
-    def placed(self, uid: PodUid) -> None:
-        """Hold no room for a pod beside the place that it has now."""
-        self.choice.cluster.nominations.drop(uid)
+    def placed(self, uid: PodUid, node: NodeName) -> None:
+        """Hold no room for a pod beside the place that it has on this node now."""
+        own = self.choice.cluster.nominations.find(uid)
+        if own is not None:
+            self._drop(uid, "placed" if own.node == node else "elsewhere")
 
     def check_all(self) -> None:
         """Check all nominations; a leader does so before its first decision, because others may have made them."""
@@ -245,6 +261,9 @@ class Preempting:
         for other in nominations.on(node):
             if other.is_ours and other.uid != uid and other.priority < priority_of(wanted.pod):
                 self._end_and_retry(other.uid)  # as kube-scheduler does: it may find another place sooner
+        known = nominations.find(uid)
+        if known is not None and known.node != node:
+            self._drop(uid, "given_up")
         pod = self.waiting[uid].pod
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
@@ -259,13 +278,20 @@ class Preempting:
 
     def _end(self, uid: PodUid) -> None:
         """End a pod's nomination, in the API server too."""
-        ended = self.choice.cluster.nominations.drop(uid)
+        ended = self._drop(uid, "given_up")
         waiting = self.waiting.get(uid)
         if ended is None or not ended.is_ours or waiting is None:
             return
         self._told.add(uid)
         self._freed.pop(uid, None)
         self.orders.take_back(waiting.pod)
+
+    def _drop(self, uid: PodUid, outcome: str) -> Nomination | None:
+        """Hold no room for a pod any more; returns its nomination, or None."""
+        ended = self.choice.cluster.nominations.drop(uid)
+        if ended is not None and ended.is_ours and self.leads.is_set():
+            self.outcomes.labels(outcome).inc()
+        return ended
 
     def _end_and_retry(self, uid: PodUid) -> None:
         """End a pod's nomination, and try the pod again."""
@@ -276,7 +302,7 @@ class Preempting:
             self.on_work()
 
     def _note_filled(self, node: NodeName) -> None:
-        if self.choice.cluster.nominations.on(node):
+        if self.choice.cluster.nominations.are_on(node):
             self._filled.add(node)
             self._some_filled.set()
 
@@ -296,19 +322,24 @@ class Preempting:
         for own in self.choice.cluster.nominations.on(node):
             if node not in self.choice.cluster.nodes:
                 self._end_and_retry(own.uid)
-            elif own.is_ours and own.uid in self.waiting:
-                plan = self._plan_later(own)
-                if plan is None:
-                    self._end_and_retry(own.uid)
-                elif plan.booking.grants and plan.booking != own.booking:
-                    own.booking = plan.booking
-                    self.choice.cluster.changes.note(node)
+                continue
+            plan = self._plan_later(own)
+            if plan is None and own.uid in self.waiting:
+                self._end_and_retry(own.uid)
+            self._hold_gpus(own, plan)
+
+    def _hold_gpus(self, own: Nomination, plan: Plan | None) -> None:
+        if plan is not None and plan.booking.grants:
+            self.choice.cluster.nominations.hold_gpus(own, plan.booking)
 
     def _plan_later(self, own: Nomination) -> Plan | None:
         """The place of a nominated pod once the pods that end there are gone; on its GPU as before, if possible."""
-        waiting = self.waiting[own.uid]
+        waiting = self.waiting.get(own.uid)
         try:
-            wanted = waiting.wanted = waiting.wanted or self.understand(waiting.pod)
+            if waiting is None:  # a pod of another scheduler
+                wanted = self.understand(own.pod)
+            else:
+                wanted = waiting.wanted = waiting.wanted or self.understand(waiting.pod)
         except InputError:
             return None
         gpus = {grant.gpu for grant in own.booking.grants} if own.booking is not None else set()

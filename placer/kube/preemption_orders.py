@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 import structlog
+from prometheus_client import Counter
 
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
@@ -56,6 +57,7 @@ class Orders:
     Attributes:
         cluster: the nominations, and the pods that have a node.
         writes: the writes to the API server.
+        preempted: counts the pods that were deleted.
         on_preempted: see `OnPreempted`.
         on_failed: see `OnFailed`.
         on_end: see `OnEnd`.
@@ -63,6 +65,7 @@ class Orders:
 
     cluster: Cluster
     writes: PreemptionWrites
+    preempted: Counter
     on_preempted: OnPreempted
     on_failed: OnFailed
     on_end: OnEnd = lambda _: None
@@ -154,6 +157,7 @@ class Orders:
                     self._spared[victim.uid] = _now_s() + SPARED_S
                 return f"pod {_name(victim.pod)} was not deleted: {error}"
             if ended:
+                self.preempted.inc()
                 self.on_preempted(known.pod, order.pod, order.node)
         return None
 

@@ -20,8 +20,10 @@ import msgspec
 from placer.core.ledger import decided, start_of
 from placer.core.resize.change import Change, NotNowError, asked_field, change_of
 from placer.core.resize.room import check_room
+from placer.core.supposition import Supposition
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
+from placer.kube.nominations import bookings_of
 from placer.kube.scope import Scopes
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
@@ -37,9 +39,11 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
+from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.lifespan import StartOrder
 from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
+from plimsoll.placer_api.resize_tickets import ticket_on
 from plimsoll.placer_api.rpc import Resize, Resizing
 
 ATTEMPTS: Final = 8
@@ -47,7 +51,11 @@ ATTEMPTS: Final = 8
 PAUSE_S: Final = 0.2
 """The time between such a write and the next reading of the pod."""
 
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_NAME: Final = re.compile(NAME_PATTERN)
+
+
+class WithdrawnError(InputError):
+    """The ticket for the resize does not stand on the pod any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +67,28 @@ class KubeResizer:
     cluster: Cluster
     scopes: Scopes
 
-    async def resize(self, request: Resize) -> Resizing:
+    async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
         """Check a resize against the ledger, count it, and write it on the pod.
 
         Cancelling leaves open whether it was written. The ledger counts the larger of both until the watch shows the
         pod again.
 
+        Args:
+            request: the change.
+            ticket: the text of the pod's ticket, which must stand on the pod until the write; None for no ticket.
+
         Raises:
+            WithdrawnError: the ticket does not stand on the pod any more; nothing was changed.
             InputError: the pod cannot have the change; nothing was changed.
             NotNowError: the resize could not be checked or written now.
         """
         pod = await self._read(request)
+        _check_ticket(pod, ticket)
         change = self._change(pod, request)
         decision = _readable(pod)
         if decision is None or _terms(decision) != (decided(change.new), start_of(change.new)):
-            view = self.decider.reports.view(change.new.node)
-            check_room(change, request, self.decider.ledger, view)
-            await self._write(pod, change, request)
+            self.check_room(pod, change, request)
+            await self._write(pod, change, request, ticket)
         elif (
             change.container not in decision.resized
         ):  # else an earlier resize may have given it these values
@@ -103,6 +116,30 @@ class KubeResizer:
             raise InputError("pod", name, "was given no GPU by Plimsoll", "name a pod with a line")
         return change_of(counted, request, in_force)
 
+    def check_room(self, pod: Pod, change: Change, request: Resize) -> None:
+        """Refuse a raise for which there is no room now, or that takes room which is held for a nominated pod.
+
+        Raises:
+            InputError: the pod, or a nominated one, would lack the room; the message names the most that fits.
+            NotNowError: the node's report is missing, or lacks the GPU.
+        """
+        node = change.new.node
+        view = self.decider.reports.view(node)
+        check_room(change, request, self.decider.ledger, view)
+        held = [one for one in self.cluster.nominations.against(pod, node) if one.booking is not None]
+        if not held or view is None:  # without a report, no GPU of the node is held
+            return
+        supposed = Supposition(view, self.decider.ledger, bookings_of(held))
+        victims = frozenset().union(*(one.victims for one in held))
+        for one in self.cluster.occupants.below(max(one.priority for one in held), node):
+            if one.uid != change.new.pod and (one.is_being_preempted or one.uid in victims):
+                supposed.remove(one.uid)
+        try:
+            check_room(change, request, supposed.ledger, supposed.node)
+        except InputError as error:
+            problem = f"does not fit: room on {node} is held for a nominated pod"
+            raise InputError(error.field, error.value, problem, error.remedy) from error
+
     async def _read(self, request: Resize) -> Pod:
         try:
             return decode_pod(await self.transport.get(_path(request)))
@@ -113,10 +150,10 @@ class KubeResizer:
         except (ApiError, msgspec.MsgspecError) as error:
             raise NotNowError(f"the pod cannot be read ({error}); ask again") from error
 
-    async def _write(self, pod: Pod, change: Change, request: Resize) -> None:
+    async def _write(self, pod: Pod, change: Change, request: Resize, ticket: str | None) -> None:
         bookings, name = self.cluster.bookings, f"{request.namespace}/{request.pod}"
         try:
-            await self._until_written(pod, change, request)
+            await self._until_written(pod, change, request, ticket)
         except (InputError, RefusedError) as error:
             bookings.end_resize(change, written=False)
             if isinstance(error, RefusedError):
@@ -132,7 +169,7 @@ class KubeResizer:
         self.scopes.end_resize(name)
         bookings.end_resize(change, written=True)
 
-    async def _until_written(self, pod: Pod, change: Change, request: Resize) -> None:
+    async def _until_written(self, pod: Pod, change: Change, request: Resize, ticket: str | None) -> None:
         """Write until the pod's decision holds the change.
 
         Raises:
@@ -158,9 +195,16 @@ class KubeResizer:
             now = _readable(pod)
             if now == wanted:
                 return  # written after all, though the answer was lost
+            _check_ticket(pod, ticket)  # no earlier write can arrive: the pod has another version since
             if now != found:
                 raise NotNowError("what the pod has was changed by somebody else meanwhile; ask again")
         raise NotNowError("the API server gives no clear answer, or the pod changes all the time; ask again")
+
+
+def _check_ticket(pod: Pod, ticket: str | None) -> None:
+    if ticket is not None and ticket_on(pod) != ticket:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        raise WithdrawnError("pod", name, "has not this ticket any more", "ask again")
 
 
 def _readable(pod: Pod) -> Decision | None:
@@ -194,6 +238,6 @@ def _patch(pod: Pod, wanted: Decision) -> dict[str, object]:
 
 def _path(request: Resize) -> str:
     for field, name in (("namespace", request.namespace), ("pod", request.pod)):
-        if not _NAME.fullmatch(name):
+        if not _NAME.match(name):
             raise InputError(field, name, "cannot be a name in Kubernetes", "use lower case, digits, - and .")
     return f"/api/v1/namespaces/{request.namespace}/pods/{request.pod}"

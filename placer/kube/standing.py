@@ -22,7 +22,7 @@ WAKES: Final = {
     Cause.RESOURCES: "a pod on a node ends, or a node has more to give",
     Cause.NODE: "a node comes, or changes its labels, taints or readiness",
     Cause.RULES: "pods come or go that its rules are about, or whose rules are about it",
-    Cause.VOLUMES: "a volume of its claims changes",
+    Cause.VOLUMES: "a volume of its claims changes, or a node gets the CSI driver",
 }
 """The changes that lift each cause, for people."""
 

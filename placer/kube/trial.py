@@ -14,6 +14,7 @@ from placer.decide import Decider
 from placer.kube.cluster import Cluster, Supposed
 from placer.kube.nominations import bookings_of
 from placer.kube.occupants import Occupant
+from placer.kube.rule_check import RuleCheck
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 if TYPE_CHECKING:  # `choice` tries nominated pods on their nodes
@@ -30,6 +31,7 @@ class NodeTrial:
         wanted: "Wanted",
         node: NodeName,
         only: GpuUuid | None = None,
+        rules: RuleCheck | None = None,
     ) -> None:
         """Suppose nothing yet.
 
@@ -39,13 +41,17 @@ class NodeTrial:
             wanted: the pod.
             node: the node.
             only: the only GPU that the pod may have; None: any.
+            rules: the check by rules about other pods, with no pod left out; None makes one.
         """
-        self._cluster, self._wanted, self._node = cluster, wanted, node
+        self._decider, self._cluster, self._wanted, self._node = decider, cluster, wanted, node
         held = cluster.nominations.against(wanted.pod, node)
         load = cluster.load_on(node)
         for one in held:
             load.add(one.needs)
-        self._supposed = Supposed(load)
+        if rules is None and cluster.has_node(node):
+            beside = [(node, one.pod) for one in held]
+            rules = cluster.rule_check(wanted.pod, wanted.domains, node, beside)
+        self._supposed = Supposed(load, held, rules)
         self._policy = wanted.policy
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
         self._gpus = (
@@ -55,6 +61,11 @@ class NodeTrial:
         )
         self._ledger, self._empty = decider.ledger, NodeView(node, view.order, ())
 
+    def anew(self, only: GpuUuid | None) -> "NodeTrial":
+        """A trial of the same node for the same pod, with no pod removed. The node must not have changed."""
+        rules = self._supposed.rules.anew() if self._supposed.rules is not None else None
+        return NodeTrial(self._decider, self._cluster, self._wanted, self._node, only, rules)
+
     def concerns_gpus(self, one: Occupant) -> bool:
         """Whether a pod has a part of the GPUs that are tried."""
         return self._gpus is not None and self._gpus.concerns(one.uid)
@@ -63,6 +74,9 @@ class NodeTrial:
         """Suppose that a pod is gone."""
         self._supposed.load.remove(one.needs)
         self._supposed.without[one.uid] = one
+        rules = self._supposed.rules
+        if rules is not None:
+            rules.leave_out(self._cluster.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.remove(one.uid)
 
@@ -70,6 +84,9 @@ class NodeTrial:
         """Suppose that a removed pod is there."""
         self._supposed.load.add(one.needs)
         del self._supposed.without[one.uid]
+        rules = self._supposed.rules
+        if rules is not None:
+            rules.put_back(self._cluster.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 

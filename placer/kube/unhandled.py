@@ -1,7 +1,8 @@
 """The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
-Preferences are not rules: those about nodes are wishes (`placer.core.wishes`), those about other pods are ignored.
+Preferences are not rules. They are wishes, about nodes (`placer.core.wishes`) and
+other pods (`domains.wishes`).
 Rules about other pods are handled (`domains`), unless there are too many.
 """
 
@@ -10,7 +11,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from placer.kube.domains.rules import DO_NOT_SCHEDULE
+from placer.kube.domains.rules import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Container, Pod
 from plimsoll.part.errors import InputError
@@ -45,7 +46,7 @@ def refuse_unhandled(pod: Pod) -> None:
 
 def _used(pod: Pod) -> Iterator[tuple[str, str]]:
     for constraint in pod.spec.topologySpreadConstraints or ():
-        if constraint.get("whenUnsatisfiable") not in (DO_NOT_SCHEDULE, "ScheduleAnyway"):
+        if constraint.get("whenUnsatisfiable") not in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
             yield "spec.topologySpreadConstraints", str(constraint.get("topologyKey"))
     if pod.spec.resourceClaims:
         yield "spec.resourceClaims", f"{len(pod.spec.resourceClaims)} claim(s)"

@@ -2,14 +2,15 @@
 
 As in kube-scheduler, nodes are tried until `ENOUGH` have victims. Nodes of pods with the lowest priority come first.
 A node is not tried again for the same kind of pod until the node, or a budget, changes. Other tasks run between two
-nodes. What always holds: nothing is changed here.
+nodes, and at least every `SLICE_S` on one node, which is begun anew if it changes meanwhile. What always holds:
+nothing is changed here.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 from placer.core.plan import Plan
 from placer.core.reasons import summary_of
@@ -18,12 +19,18 @@ from placer.kube.choice import KINDS, NodeChoice, Wanted
 from placer.kube.liftable import are_liftable, is_too_small
 from placer.kube.occupants import Occupant, priority_of
 from placer.kube.trial import NodeTrial
-from placer.kube.victims import Victims, cheapest, victims_among
+from placer.kube.victims import Steps, Victims, cheapest, victims_among
 from plimsoll.ids import GpuUuid, NodeName, PodUid
+
+T = TypeVar("T")
 
 ENOUGH: Final = 100
 """The nodes with victims that one search compares, as in kube-scheduler up to 1000 nodes. It compares a tenth of a
-larger cluster; here a node takes up to some 10 ms, so the number stays."""
+larger cluster; here a node rarely takes more than some 10 ms, so the number stays."""
+SLICE_S: Final = 0.005
+"""Seconds after which other tasks run. A node with hundreds of pods takes longer for a pod with many rules."""
+RESTARTS: Final = 8
+"""The times that the search on a node begins anew because the node changed. Then the pod backs off."""
 FEW_NODES: Final = 128
 """In a cluster of so many nodes each node's part of the text is found out, else by the reasons that nodes share."""
 
@@ -32,6 +39,10 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 """kube-scheduler's own texts."""
 BEING_BOUND: Final = "Preemption victims are still being bound"
 """No pod is deleted while its bind is under way. The refused pod is tried again."""
+UNSETTLED: Final = "Preemption victims changed during each search for them"
+"""The refused pod is tried again."""
+PASSING: Final = frozenset({BEING_BOUND, UNSETTLED})
+"""Reasons that may pass without a change that is announced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +85,26 @@ class VictimSearch:
     async def search(self, wanted: Wanted) -> Victims | NoVictims:
         """The cheapest victims, or why there are none.
 
-        Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `on_node`
-        again before acting. Cancelling loses nothing.
+        Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `confirm`
+        before acting. Cancelling loses nothing.
         """
         found: list[Victims] = []
         tried: dict[NodeName, tuple[str, ...]] = {}
         cluster = self.choice.cluster
         own = cluster.nominations.find(wanted.request.pod)
-        known = self._known(wanted).nodes
+        known = self._known(wanted)
         for node in tuple(cluster.occupants.nodes_below(priority_of(wanted.pod))):
             if node not in cluster.nodes:
                 continue
             is_shared = own is None or own.node != node  # its own room counts as free for the pod alone
-            result = known.get(node) if is_shared else None
+            result = known.nodes.get(node) if is_shared else None
             if result is None:
-                result = self.on_node(wanted, node)
-                if is_shared and result != (BEING_BOUND,):
-                    known[node] = result
+                result = await self.on_node(wanted, node)
+                is_of_state = self._known(wanted) is known  # rules about pods may have changed meanwhile
+                if is_shared and is_of_state and (isinstance(result, Victims) or PASSING.isdisjoint(result)):
+                    known.nodes[node] = result
                 await asyncio.sleep(0)  # other tasks run between two nodes
-                known = self._known(wanted).nodes
+                known = self._known(wanted)
             if isinstance(result, Victims):
                 found.append(result)
             else:
@@ -100,12 +112,72 @@ class VictimSearch:
             if len(found) >= ENOUGH and any(not one.violations for one in found):
                 break
         if found:
-            return cheapest(found)
+            best = cheapest(found)
+            if best.mark == self._mark(best.node):
+                return best
+            again = await self.on_node(wanted, best.node)  # reports change nodes while many are tried
+            return again if isinstance(again, Victims) else best
         left = frozenset(reason for reasons in tried.values() for reason in reasons)
-        return NoVictims(self._text(wanted, tried), left - {NO_VICTIMS, NOT_HELPFUL})
+        return NoVictims(await self._text(wanted, tried), left - {NO_VICTIMS, NOT_HELPFUL})
 
-    def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
-        """The cheapest victims on one node, or the reasons that their end would not lift."""
+    async def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
+        """The cheapest victims on one node, or the reasons that their end would not lift.
+
+        The node has not changed when this returns. Other tasks may have changed the counts of rules about pods:
+        `confirm` heeds that for victims, and reasons hold for one state. Cancelling loses nothing.
+        """
+        for _ in range(1 + RESTARTS):
+            mark, state = self._mark(node), self._state(wanted)
+            result = await self._in_slices(self._steps(wanted, node), node, mark)
+            if isinstance(result, Victims):
+                return replace(result, mark=mark)
+            if result is not None and self._state(wanted) == state:
+                return result
+        return (UNSETTLED,)
+
+    async def _in_slices(self, steps: Steps[T], node: NodeName, mark: Hashable) -> T | None:
+        """Take all steps, and let other tasks run every `SLICE_S`; None if the node has changed after that."""
+        loop = asyncio.get_running_loop()
+        while self._mark(node) == mark:
+            until_s = loop.time() + SLICE_S
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                if loop.time() >= until_s:
+                    break
+            await asyncio.sleep(0)  # other tasks run between two slices
+        return None
+
+    def confirm(self, wanted: Wanted, found: Victims) -> Victims | None:
+        """The victims that were found, with a plan for this pod by all that is known now.
+
+        None if their node has changed since, or if they do not help by now. The cost is that of one plan, and of
+        taking each victim away.
+        """
+        node, occupants = found.node, self.choice.cluster.occupants
+        if found.mark != self._mark(node):
+            return None
+        pods = tuple(one for victim in found.pods if (one := occupants.find(victim.uid)) is not None)
+        gpus = {grant.gpu for grant in found.plan.booking.grants}
+        only = next(iter(gpus)) if self._single_gpus(wanted, node) else None
+        trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, node, only)
+        for one in pods:
+            trial.remove(one)
+        plan = trial.plan()
+        return replace(found, pods=pods, plan=plan) if isinstance(plan, Plan) else None
+
+    def _mark(self, node: NodeName) -> Hashable:
+        """Equal at two times if the node, its pods and the budgets have not changed in between."""
+        candidates, cluster = self.choice.decider.candidates, self.choice.cluster
+        candidates.refresh()
+        spared = self.spared().intersection(one.uid for one in cluster.occupants.on(node))
+        return cluster.changes.last(node), candidates.changes.last(node), self.budgets.serial, spared
+
+    def _steps(self, wanted: Wanted, node: NodeName) -> Steps[Victims | tuple[str, ...]]:
+        """The result of `on_node` for a node that does not change between two steps."""
         cluster = self.choice.cluster
         offer, reasons = cluster.offer(node), self.choice.reasons_against(wanted, node)
         if offer is None or not are_liftable(reasons) or is_too_small(wanted.needs, offer, reasons):
@@ -117,40 +189,38 @@ class VictimSearch:
         if not lower:
             return (NO_VICTIMS,)
         bound = [one for one in lower if one.is_bound]
-        result = self._among(wanted, node, bound, reasons)
+        result = yield from self._among(wanted, node, bound, reasons)
         if len(bound) == len(lower) or isinstance(result, Victims):
             return result
-        later = self._among(wanted, node, lower, reasons)
+        later = yield from self._among(wanted, node, lower, reasons)
         return (BEING_BOUND,) if isinstance(later, Victims) else later
 
     def _among(
         self, wanted: Wanted, node: NodeName, lower: Collection[Occupant], reasons: tuple[str, ...]
-    ) -> Victims | tuple[str, ...]:
+    ) -> Steps[Victims | tuple[str, ...]]:
         """The cheapest victims among some pods of a node; `reasons` are those against the node now."""
         if not lower:
             return reasons
-        empty = self._trial(wanted, node)
+        empty = NodeTrial(self.choice.decider, self.choice.cluster, wanted, node)
         for one in lower:
             empty.remove(one)
+            yield
         left = empty.plan()
         if not isinstance(left, Plan):
             return left  # as on most nodes where no victims help
         found: list[Victims] = []
         for gpu in self._single_gpus(wanted, node) or (None,):
-            trial = self._trial(wanted, node, gpu)
+            trial = empty.anew(gpu)
             # Where only the GPU is short, the end of pods on other GPUs does not help.
             is_narrow = gpu is not None and not trial.misfits()
             pods = [one for one in lower if not is_narrow or trial.concerns_gpus(one)]
-            result = victims_among(trial, node, pods, self.budgets)
+            result = yield from victims_among(trial, node, pods, self.budgets)
             if isinstance(result, Victims):
                 found.append(result)
         if not found:
             return reasons
         # Without victims, the pod fits by now, so nobody has to end.
         return cheapest(found) if all(one.pods for one in found) else (NOT_HELPFUL,)
-
-    def _trial(self, wanted: Wanted, node: NodeName, only: GpuUuid | None = None) -> NodeTrial:
-        return NodeTrial(self.choice.decider, self.choice.cluster, wanted, node, only)
 
     def _single_gpus(self, wanted: Wanted, node: NodeName) -> tuple[GpuUuid, ...]:
         """The GPUs of a node, for a pod that wants one GPU; none for any other pod."""
@@ -160,11 +230,13 @@ class VictimSearch:
         found = self.choice.decider.candidates.find(node)
         return tuple(gpu.uuid for gpu in found.node.gpus) if found is not None else ()
 
-    def _text(self, wanted: Wanted, tried: dict[NodeName, tuple[str, ...]]) -> str:
+    async def _text(self, wanted: Wanted, tried: dict[NodeName, tuple[str, ...]]) -> str:
         cluster, counts = self.choice.cluster, Counter[str]()
         total = len(cluster.nodes)
         if total <= FEW_NODES:
-            tried = {node: tried.get(node) or self._reasons(wanted, node) for node in cluster.nodes}
+            tried = {
+                node: tried.get(node) or await self._reasons(wanted, node) for node in tuple(cluster.nodes)
+            }
         for reasons in tried.values():
             counts.update(reasons)
         alike = self.choice.counts(wanted).items()
@@ -175,14 +247,14 @@ class VictimSearch:
         counts += Counter({NO_VICTIMS: without_victims, NOT_HELPFUL: others - without_victims})
         return summary_of(total, counts)
 
-    def _reasons(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
-        result = self.on_node(wanted, node)
+    async def _reasons(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        result = await self.on_node(wanted, node)
         return (NOT_HELPFUL,) if isinstance(result, Victims) else result
 
     def _known(self, wanted: Wanted) -> _Tried:
         """The nodes that were tried for this kind and have not changed since."""
-        kind, fits, rooms = self.choice.state(wanted)
-        key = kind, self.budgets.serial, self.spared()
+        _, fits, rooms = self.choice.state(wanted)
+        key = self._state(wanted), self.budgets.serial, self.spared()
         known = self._tried.pop(key, None) or _Tried(fits, rooms)
         for changes, serial in (
             (self.choice.cluster.changes, known.fits),
@@ -197,3 +269,9 @@ class VictimSearch:
             del self._tried[next(iter(self._tried))]
         self._tried[key] = known
         return known
+
+    def _state(self, wanted: Wanted) -> Hashable:
+        """The kind of a pod, and the state of all rules about pods that it has to heed."""
+        kind, _, _ = self.choice.state(wanted)
+        # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
+        return kind, self.choice.cluster.closed_to(wanted.pod).counts

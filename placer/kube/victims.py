@@ -5,14 +5,19 @@ The rules are those of kube-scheduler 1.36 (`plugins/defaultpreemption`, `Select
 its own, so all victims that have a GPU are on the same one. Pure.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Generator, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from placer.core.plan import Plan
 from placer.kube.budgets import Budgets
 from placer.kube.occupants import Occupant
 from plimsoll.ids import NodeName
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Work in steps, with a result. It takes one step, one pod, whenever it is asked for the next."""
 
 
 class Trial(Protocol):
@@ -37,12 +42,14 @@ class Victims:
         pods: at least one; the most important one stands first.
         violations: the number of them whose end violates a disruption budget.
         plan: the place of the preemptor once they are gone.
+        mark: the state of the node for which this was found out.
     """
 
     node: NodeName
     pods: tuple[Occupant, ...]
     violations: int
     plan: Plan
+    mark: Hashable = field(default=None, compare=False)
 
     @property
     def cost(self) -> tuple[int, int, int, int]:
@@ -66,7 +73,7 @@ def most_important_first(pods: Iterable[Occupant]) -> list[Occupant]:
 
 def victims_among(
     trial: Trial, node: NodeName, lower: Sequence[Occupant], budgets: Budgets
-) -> Victims | tuple[str, ...]:
+) -> Steps[Victims | tuple[str, ...]]:
     """The fewest victims on a node among these pods, or the reasons that stay when all of them are gone.
 
     Args:
@@ -77,15 +84,17 @@ def victims_among(
     """
     for one in lower:
         trial.remove(one)
+        yield
     left = trial.plan()
     if not isinstance(left, Plan):
         return left
-    violating, others = budgets.split(most_important_first(lower))
+    violating, others = yield from budgets.split(most_important_first(lower))
     victims: list[Occupant] = []
     violations = 0
     # Pods whose end violates a budget are spared first.
     for group, violation in ((violating, 1), (others, 0)):
         for one in group:
+            yield
             trial.put_back(one)
             spared = trial.plan()
             if isinstance(spared, Plan):

@@ -43,6 +43,8 @@ def load_nodes(path: Path) -> tuple[LocalNode, ...]:
     except (OSError, msgspec.MsgspecError) as error:
         remedy = 'name a file with [{"name": …, "broker_socket": …, "environment": {…}}]'
         raise InputError(field_name, os.fspath(path), f"cannot be read ({error})", remedy) from error
+    if not nodes:
+        raise InputError(field_name, os.fspath(path), "names no nodes", "name one, or leave the setting out")
     names = [node.name for node in nodes]
     for name in names:
         if names.count(name) > 1:

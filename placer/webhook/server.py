@@ -22,7 +22,7 @@ from placer.webhook.core.judgement import Rules
 from placer.webhook.core.review import Answered, NoReviewError, answer
 from placer.webhook.metrics import Metrics
 from plimsoll.part.errors import InputError
-from plimsoll.part.web import serving
+from plimsoll.part.web import read_body, serving
 
 PATH: Final = "/review"
 
@@ -90,7 +90,11 @@ async def serving_reviews(
     long_bodies = asyncio.Semaphore(LONG_AT_ONCE)
 
     async def review(request: web.Request) -> web.Response:
-        body = await request.read()
+        try:
+            body = await read_body(request)
+        except web.HTTPBadRequest:
+            metrics.reviews.labels("malformed").inc()
+            raise
         began = perf_counter()
         try:
             if len(body) > LONG_BYTES:

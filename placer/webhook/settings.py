@@ -12,7 +12,7 @@ from plimsoll.dialects import Dialect
 from plimsoll.dialects.gpushare import Gpushare
 from plimsoll.dialects.hami import Hami
 from plimsoll.dialects.kai import Kai
-from plimsoll.kube.client import IN_CLUSTER
+from plimsoll.kube.kubeconfig import IN_CLUSTER, check_kubeconfig
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
@@ -82,9 +82,18 @@ def load(environment: Mapping[str, str]) -> Settings:
     """Read and check the settings.
 
     Raises:
-        InputError: a setting is unreadable, out of bounds, or cannot work.
+        InputError: a setting is unreadable, out of bounds, unknown, or cannot work; several in a group.
     """
-    given = settings.load(Settings, environment, PREFIX)
+    return settings.load(
+        Settings,
+        environment,
+        PREFIX,
+        checks={"kubeconfig": check_kubeconfig},
+        rules=[_check_life, _check_configurations, _check_schedulers],
+    )
+
+
+def _check_life(given: Settings) -> None:
     if given.certificate_life_s < ROUNDS_PER_LIFE * given.check_s:
         raise InputError(
             PREFIX + "CERTIFICATE_LIFE_S",
@@ -92,13 +101,18 @@ def load(environment: Mapping[str, str]) -> Settings:
             f"is less than {ROUNDS_PER_LIFE} times {PREFIX}CHECK_S",
             f"give {ROUNDS_PER_LIFE * given.check_s:.0f} or more",
         )
+
+
+def _check_configurations(given: Settings) -> None:
     if not words(given.configurations):
         raise InputError(PREFIX + "CONFIGURATIONS", given.configurations, "names none", "name one")
+
+
+def _check_schedulers(given: Settings) -> None:
     if SCHEDULER_NAME in words(given.extended_schedulers):
         problem = "names the placer's own scheduler"
         remedy = "leave it out: its pods are always understood"
         raise InputError(PREFIX + "EXTENDED_SCHEDULERS", given.extended_schedulers, problem, remedy)
-    return given
 
 
 def rules_of(given: Settings) -> Rules:

@@ -66,6 +66,7 @@ class BrokerClient:
         self._timeout_s = timeout_s
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
+        self._lost: LostError | None = None  # the last failure, for the message
 
     async def __aenter__(self) -> Self:
         """Wait until the broker is there.
@@ -153,7 +154,8 @@ class BrokerClient:
                 try:
                     await connection.send(request)
                     answer = await connection.read()
-                except (LostError, DamagedError):
+                except (LostError, DamagedError) as error:
+                    self._lost = error if isinstance(error, LostError) else None
                     await self.close()
                     continue
                 except BaseException:
@@ -168,20 +170,31 @@ class BrokerClient:
         while self._connection is None:
             try:
                 self._connection = await Connection.open(self._root, LINE_BYTES)
-            except LostError:
+            except LostError as error:
+                self._lost = error
                 await asyncio.sleep(pauses.next_s())
         return self._connection
 
     @contextlib.asynccontextmanager
     async def _within_timeout(self, what: str) -> AsyncIterator[None]:
+        self._lost = None
         try:
             async with asyncio.timeout(self._timeout_s):
                 yield
         except TimeoutError as error:
             raise BrokerAwayError(
-                f"the broker at {self._root / CONTROL_NAME} did not {what} in {self._timeout_s} s; "
-                "start it (`python -m hook.broker`) or look into its log"
+                f"the broker at {self._root / CONTROL_NAME} did not {what} in {self._timeout_s} s: {self._why()}"
             ) from error
+
+    def _why(self) -> str:
+        if self._lost is None:
+            return "it stands still or is busy; look into its log"
+        cause = self._lost.__cause__
+        if isinstance(cause, PermissionError):
+            return f"this user may not open it ({cause}); run as the broker's user, or as root"
+        if isinstance(cause, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
+            return f"no broker runs there ({cause}); start it (`python -m hook.broker`), or name another directory"
+        return f"{self._lost}; look into its log"
 
 
 def _expect(answer: Answer | Announcement, kind: type[T]) -> T:

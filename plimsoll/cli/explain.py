@@ -11,7 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.part.errors import PlimsollError
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.settings import check_url, shown_url
 from plimsoll.placer_api.client import PlacerAwayError, PlacerClient
 from plimsoll.placer_api.explain import (
     CandidateRow,
@@ -63,12 +64,17 @@ async def explanation(where: str, namespace: str, pod: str, nodes: int, reason: 
         reason: list only nodes whose first reason is this text.
 
     Raises:
-        NoPlacerError: none answers there.
+        NoPlacerError: none answers there, or the URL is none.
         NoSuchPodError: the placer does not know the pod.
         PlacerRefusedError: the placer cannot explain it now.
     """
     if not where:
         raise NoPlacerError(WHERE)
+    if "://" in where:
+        try:
+            check_url("--placer or PLIMSOLL_PLACER_URL", where, ("http", "https"))
+        except InputError as error:
+            raise NoPlacerError(str(error)) from error
     query: dict[str, str | int] = {"limit": nodes}
     if reason is not None:
         query["reason"] = reason
@@ -76,7 +82,7 @@ async def explanation(where: str, namespace: str, pod: str, nodes: int, reason: 
         try:
             return await placer.explain(namespace, pod, query)
         except PlacerAwayError as error:
-            raise NoPlacerError(f"no placer answers at {where} ({error.__cause__!r}); {WHERE}") from error
+            raise NoPlacerError(f"no placer answers at {shown_url(where)}: {error}; {WHERE}") from error
 
 
 def shown(answer: bytes) -> Iterator[RenderableType]:

@@ -1,6 +1,7 @@
 """The commands of `plimsoll`. Heavy imports stay inside the commands, so that `--help` answers at once."""
 
 import asyncio
+import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from typer.models import OptionInfo
 from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE
 from plimsoll.ids import ContainerName
-from plimsoll.part.errors import PlimsollError
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.program import program_of
+from plimsoll.part.variables import unknown_variables
 from plimsoll.placer_api.rpc import DEFAULT_NAMESPACE, Resize
 
 REFUSED: Final = 2
@@ -29,9 +32,27 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an option's callback
+    if wanted:
+        try:
+            version = importlib.metadata.version("plimsoll")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(from a source tree that is not installed)"
+        Console().print(f"plimsoll {version}", highlight=False, soft_wrap=True)
+        raise typer.Exit
+
+
 @app.callback()
-def plimsoll() -> None:
-    """Hold the options that all commands share; there are none yet."""
+def plimsoll(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Refuse misspelt variables before any command."""
+    problems = list(unknown_variables(os.environ))
+    if problems:
+        _fail("\nplimsoll: ".join(map(str, problems)), REFUSED)
 
 
 @app.command()
@@ -56,7 +77,7 @@ def run() -> None:
     # This process becomes the program of `solo`, which parses the options, so signals and exit code are the
     # command's. The arguments come from sys.argv, because the parser here would swallow the `--`.
     words = sys.argv[sys.argv.index("run") + 1 :]
-    os.execv(sys.executable, [sys.executable, "-m", "solo", *words])  # noqa: S606 - no shell wanted
+    os.execv(sys.executable, [*program_of("solo"), *words])  # noqa: S606 - no shell wanted
 
 
 @app.command()
@@ -134,7 +155,17 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         str, typer.Option("--namespace", "-n", help=f"{RUN_NAMESPACE} for commands of `plimsoll run`.")
     ] = DEFAULT_NAMESPACE,
     container: Annotated[str | None, typer.Option(help="Needed where several have a GPU.")] = None,
-    nats_url: Annotated[str, typer.Option(envvar="PLIMSOLL_NATS_URL")] = "nats://127.0.0.1:4222",
+    kubeconfig: Annotated[
+        str,
+        typer.Option(help="As for kubectl. Without it: KUBECONFIG, a service account, or ~/.kube/config."),
+    ] = "",
+    context: Annotated[str | None, typer.Option(help="As for kubectl.")] = None,
+    nats_url: Annotated[
+        str,
+        typer.Option(
+            envvar="PLIMSOLL_NATS_URL", help="The bus of a placer's local nodes, without Kubernetes."
+        ),
+    ] = "",
     timeout_s: Annotated[
         float, typer.Option(min=0.1, max=3600, help="For placer and broker together.")
     ] = 30.0,
@@ -147,8 +178,8 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     No process is killed: if a container holds more than its new line, further
     growth is refused until it holds less.
 
-    Operators need the right to publish on plimsoll-rpc.v1.placer.resize and to
-    read the stream; tenants should have neither.
+    In Kubernetes, you need `get` and `patch` on pods and the verb `resize` on
+    pods, in the pod's namespace; the API server asks for them in your name.
     """
     asked = {"--gpu-memory": gpu_memory, "--gpu-share": gpu_share, "--gpu-share-limit": gpu_share_limit}
     given = {option: value for option, value in asked.items() if value is not None}
@@ -158,8 +189,13 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         named = {"--broker-root": str(broker_root or ""), "--container": container or ""}
         given |= {option: value for option, value in named.items() if value}
         words = [pod, *(f"{option}={value}" for option, value in given.items())]
-        os.execv(sys.executable, [sys.executable, "-m", "solo.resize", *words])  # noqa: S606 - as above
-    from plimsoll.cli import resize as resizing  # noqa: PLC0415 - keeps --help fast
+        os.execv(sys.executable, [*program_of("solo.resize"), *words])  # noqa: S606 - as above
+    import logging  # noqa: PLC0415 - keeps --help fast
+
+    import structlog  # noqa: PLC0415 - likewise
+
+    from plimsoll.cli import resize as resizing  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import Cluster, resize_pod  # noqa: PLC0415 - likewise
 
     name = ContainerName(container) if container else None
     request = Resize(
@@ -170,10 +206,15 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         gpu_share_limit=gpu_share_limit,
         container=name,
     )
+    # The command has one line for each outcome; the log of its parts would stand between.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        confirmed = asyncio.run(resizing.resize(request, nats_url, timeout_s))
+        if nats_url:
+            confirmed = asyncio.run(resizing.resize(request, nats_url, timeout_s))
+        else:
+            confirmed = asyncio.run(resize_pod(request, Cluster(kubeconfig, context), timeout_s))
     except PlimsollError as error:
-        _fail(str(error), REFUSED if isinstance(error, resizing.NotResizedError) else 1)
+        _fail(str(error), REFUSED if isinstance(error, resizing.NotResizedError | InputError) else 1)
     for line in confirmed.lines():
         Console().print(f"{namespace}/{pod}: {line}", soft_wrap=True, markup=False, highlight=False)
 

@@ -1,5 +1,6 @@
-"""`plimsoll resize`: sends the request to the placer over NATS, and waits until the node's broker confirms it.
+"""`plimsoll resize --nats-url`: asks the placer of local nodes over NATS, and waits until the node's broker confirms.
 
+Pods of Kubernetes are resized through the API server (`plimsoll.cli.resize_pod`).
 What always holds: the command succeeds only after it has read `limit.resized` of every GPU of the container from the
 stream. In any other case its message says how far the change came, and the remedy.
 """
@@ -15,17 +16,19 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
-from nats.js.api import ConsumerConfig, DeliverPolicy, Header
+from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
-from plimsoll.broker.wire import RUN_NAMESPACE, Line
-from plimsoll.events import Limit, decode_event
+from plimsoll.bus import NATS_SCHEMES
+from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
-from plimsoll.part.errors import InputError, PlimsollError
-from plimsoll.part.settings import shown_url
+from plimsoll.part.causes import cause_of
+from plimsoll.part.errors import PlimsollError
+from plimsoll.part.settings import check_urls, shown_url
+from plimsoll.placer_api import confirmations
 from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing, change_shown, terms_shown
 from plimsoll.quantity import format_bytes
-from plimsoll.subjects import RESIZE, STREAM, limit_subject
+from plimsoll.subjects import RESIZE, STREAM
 
 CONNECT_S: Final = 5.0
 
@@ -78,6 +81,7 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
     Raises:
         NotResizedError: the placer refused; nothing was changed.
         NotConfirmedError: NATS or the placer did not answer, or no confirmation came in time.
+        InputError: the URL is none.
     """
     client = await _connected(url)
     try:
@@ -88,7 +92,7 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
         try:
             async with asyncio.timeout(timeout_s):
                 asked = await _ask(client, request)
-                await _until_confirmed(jetstream, request, asked, newest, seen)
+                await confirmations.until_confirmed(jetstream, request, asked, newest, seen)
                 return Confirmed(request, asked, tuple(seen[line.gpu] for line in asked.after))
         except TimeoutError as error:
             raise NotConfirmedError(_unconfirmed(request, asked, seen, timeout_s)) from error
@@ -98,29 +102,29 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
 
 
 async def _connected(url: str) -> Client:
-    async def silent(_: Exception) -> None:
-        """Ignore the error: the client raises it as well."""
+    failures: list[Exception] = []
 
+    async def note(error: Exception) -> None:
+        """Keep the error: the client raises a vaguer one in the end."""
+        failures.append(error)
+
+    check_urls("--nats-url or PLIMSOLL_NATS_URL", url, NATS_SCHEMES)
     try:
         async with asyncio.timeout(CONNECT_S):
             return await nats.connect(
-                url.split(","), allow_reconnect=False, error_cb=silent, name="plimsoll-resize"
+                url.split(","), allow_reconnect=False, error_cb=note, name="plimsoll-resize"
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
-        remedy = (
-            "give its address by --nats-url or PLIMSOLL_NATS_URL, "
-            f"or, for a command of `plimsoll run`, -n {RUN_NAMESPACE}"
-        )
-        raise NotConfirmedError(f"NATS at {shown_url(url)} does not answer ({error!r}); {remedy}") from error
+        cause = cause_of(failures[0] if failures else error, "--nats-url or PLIMSOLL_NATS_URL")
+        raise NotConfirmedError(f"NATS at {shown_url(url)} does not answer: {cause}") from error
 
 
 async def _newest(jetstream: JetStreamContext) -> int:
-    """The number of the stream's newest event: only later events can confirm our request."""
     try:
-        return int((await jetstream.stream_info(STREAM)).state.last_seq)
+        return await confirmations.newest(jetstream)
     except (nats.errors.Error, NotFoundError) as error:
         remedy = "is a placer or monitor running? They make it"
-        raise NotConfirmedError(f"stream {STREAM} cannot be read ({error!r}); {remedy}") from error
+        raise NotConfirmedError(f"stream {STREAM} cannot be read ({error}); {remedy}") from error
 
 
 async def _ask(client: Client, request: Resize) -> Resizing:
@@ -163,51 +167,15 @@ async def _ask(client: Client, request: Resize) -> Resizing:
             raise NotConfirmedError(words)
 
 
-async def _until_confirmed(
-    jetstream: JetStreamContext, request: Resize, asked: Resizing, newest: int, seen: dict[GpuUuid, Limit]
-) -> None:
-    """Wait for the confirmations; `seen` has the latest one of each GPU meanwhile.
-
-    If the same change was requested before, the broker announces nothing new. The earlier confirmation then counts,
-    if no later one contradicts it.
-    """
-    changed = asked.before != asked.after
-    config = ConsumerConfig(
-        deliver_policy=DeliverPolicy.BY_START_SEQUENCE if changed else DeliverPolicy.ALL,
-        opt_start_seq=newest + 1 if changed else None,
-    )
-    subject = limit_subject("resized", asked.node)
-    events = await jetstream.subscribe(subject, ordered_consumer=True, config=config)
-    while True:
-        message = await events.next_msg(timeout=None)
-        limit = _limit_in(message.data)
-        if limit is not None and (limit.pod, limit.container) == (asked.pod, asked.container) and limit.gpu:
-            seen[limit.gpu] = limit
-        is_latest = changed or message.metadata.num_pending == 0
-        if is_latest and all(_holds(request, line, seen) for line in asked.after):
-            return
-
-
-def _holds(request: Resize, line: Line, seen: dict[GpuUuid, Limit]) -> bool:
-    """Whether the last confirmation has the requested values; other values may have changed meanwhile."""
-    return line.gpu in seen and request.asked_of(seen[line.gpu]) == request.asked_of(line)
-
-
-def _limit_in(message: bytes) -> Limit | None:
-    """The limit event in a message, or None for a damaged message, which confirms nothing."""
-    try:
-        return msgspec.json.decode(decode_event(message).data, type=Limit)
-    except (InputError, msgspec.MsgspecError):
-        return None
-
-
 def _unconfirmed(
     request: Resize, asked: Resizing | None, seen: dict[GpuUuid, Limit], timeout_s: float
 ) -> str:
     if asked is None:
         unknown = "it is unknown whether it acted; see its log, and ask again"
         return f"the placer gave no answer in {timeout_s:g} s, {unknown}"
-    others = [line.gpu for line in asked.after if line.gpu in seen and not _holds(request, line, seen)]
+    others = [
+        line.gpu for line in asked.after if line.gpu in seen and not confirmations.holds(request, line, seen)
+    ]
     if others:
         terms = "; ".join(f"{gpu} has {terms_shown(request, seen[gpu])}" for gpu in others)
         return f"another resize came after this one: {terms}; look at the pod, and ask again if need be"

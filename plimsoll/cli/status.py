@@ -14,6 +14,7 @@ from typing import Final
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, Line
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import format_bytes
 
@@ -50,7 +51,13 @@ async def status(root: Path) -> list[str]:
         NoBrokerError: there is no broker.
         BrokerAwayError: the broker does not answer.
     """
-    if not await asyncio.to_thread((root / CONTROL_NAME).exists):
+    try:
+        is_there = await asyncio.to_thread((root / CONTROL_NAME).exists)
+    except OSError as error:
+        raise NoBrokerError(
+            f"the broker at {root} cannot be asked: {cause_of(error, '--broker-root')}"
+        ) from error
+    if not is_there:
         remedy = "nothing runs under `plimsoll run` there; --broker-root names another"
         raise NoBrokerError(f"no broker is at {root}: {remedy}")
     async with BrokerClient(root, timeout_s=CONNECT_S) as broker:

@@ -1,16 +1,60 @@
 """A manifest of another GPU scheduler in our terms: all its pods and pod templates, in objects of any kind.
 
 A pod template is any mapping with `spec.containers`, so workloads of other projects (`PyTorchJob`, …) are covered
-too. Comments and layout of the text are lost.
+too. What always holds: each scalar that no dialect changes is written as it stood in the text, in the same quotes, so
+it means the same to every reader of YAML. Comments are lost.
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 import yaml
+from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
+from yaml.representer import SafeRepresenter
+from yaml.resolver import BaseResolver
 
 from plimsoll.dialects import Dialect, translated
 from plimsoll.part.errors import InputError
+
+_Resolver = TypeVar("_Resolver", bound=BaseResolver)
+
+_NULL: Final = "tag:yaml.org,2002:null"
+_TEXT: Final = "tag:yaml.org,2002:str"
+_PLAIN: Final = re.compile(
+    r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9_./-]*", re.IGNORECASE
+)
+"""Texts that no reader of YAML takes for anything else without quotes: all our keys are such."""
+
+_NUMBERS: Final = {
+    "int": re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$"),
+    "float": re.compile(
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+}
+"""The numbers that kubectl reads. Unlike YAML 1.1 it reads `22:30` and a date as texts, and `1e-4` as a number."""
+
+
+def _resolving_as_kubectl(kind: type[_Resolver]) -> type[_Resolver]:
+    replaced = {"tag:yaml.org,2002:timestamp", *(f"tag:yaml.org,2002:{name}" for name in _NUMBERS)}
+    kind.yaml_implicit_resolvers = {
+        first: [one for one in resolvers if one[0] not in replaced]
+        for first, resolvers in kind.yaml_implicit_resolvers.items()
+    }
+    for name, form in _NUMBERS.items():
+        kind.add_implicit_resolver(f"tag:yaml.org,2002:{name}", form, list("-+.0123456789"))
+    return kind
+
+
+@_resolving_as_kubectl
+class _Loader(yaml.SafeLoader):
+    """Resolves texts without quotes as kubectl does."""
+
+
+@_resolving_as_kubectl
+class _Dumper(yaml.SafeDumper):
+    """Writes a text in quotes where `_Loader` would resolve it otherwise."""
 
 
 def convert(text: str, dialects: Sequence[Dialect]) -> tuple[str, list[str]]:
@@ -24,48 +68,126 @@ def convert(text: str, dialects: Sequence[Dialect]) -> tuple[str, list[str]]:
         InputError: the text is no manifest, or has a pod that cannot be translated.
     """
     try:
-        documents = list(yaml.safe_load_all(text))
-        changes: list[str] = []
-        done = [_converted(one, dialects, (), changes) for one in documents if one is not None]
-        return yaml.safe_dump_all(done, sort_keys=False, allow_unicode=True, width=2**16), changes
-    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
+        conversion = _Conversion(dialects)
+        documents = [one for one in yaml.compose_all(text, _Loader) if one.tag != _NULL]
+        done = [conversion.converted(one, ()) for one in documents]
+        written = yaml.serialize_all(done, Dumper=_Dumper, allow_unicode=True, width=2**16)
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError("manifest", text[:40], f"is no YAML ({error})", "give Kubernetes objects") from error
     except RecursionError as error:
         raise InputError("manifest", text[:40], "is nested too deeply", "give Kubernetes objects") from error
+    return written, conversion.changes
 
 
-def _converted(value: Any, dialects: Sequence[Dialect], path: tuple[str, ...], changes: list[str]) -> Any:  # noqa: ANN401 - any YAML
-    if isinstance(value, list):
-        return [_converted(one, dialects, (*path, f"[{at}]"), changes) for at, one in enumerate(value)]
-    if not isinstance(value, dict):
-        return value
-    if _is_pod(value):
-        named = _named(value, path)
+@dataclass(slots=True)
+class _Conversion:
+    """The conversion of one text.
+
+    Attributes:
+        dialects: those to understand.
+        changes: a line for people on each change.
+    """
+
+    dialects: Sequence[Dialect]
+    changes: list[str] = field(default_factory=list)
+    _done: dict[Node, Node] = field(default_factory=dict)  # a node that has aliases is converted once
+
+    def converted(self, node: Node, path: tuple[str, ...]) -> Node:
+        """A node in our terms; the same node where nothing changes."""
+        known = self._done.get(node)
+        if known is None:
+            known = self._done[node] = self._converted(node, path)
+        return known
+
+    def _converted(self, node: Node, path: tuple[str, ...]) -> Node:
+        if isinstance(node, SequenceNode):
+            items = [self.converted(one, (*path, f"[{at}]")) for at, one in enumerate(node.value)]
+            return _with(node, items)
+        if not isinstance(node, MappingNode):
+            return node
+        if _is_pod(node):
+            return self._translated(node, path)
+        kind, metadata = _child(node, "kind"), _child(node, "metadata")
+        inner = path
+        if isinstance(kind, ScalarNode):
+            name = _child(metadata, "name") if isinstance(metadata, MappingNode) else None
+            inner = (*path, f"{kind.value}/{name.value if isinstance(name, ScalarNode) else None}")
+        return _with(node, [(key, self.converted(one, (*inner, str(key.value)))) for key, one in node.value])
+
+    def _translated(self, node: MappingNode, path: tuple[str, ...]) -> Node:
+        pod = _value(node)
+        named = _named(pod, path)
         try:
-            found = translated(value, dialects)
+            found = translated(pod, self.dialects)
         except InputError as error:
             raise InputError(f"{named}{error.field}", error.value, error.problem, error.remedy) from error
         except (KeyError, TypeError, AttributeError) as error:
             remedy = "mend the manifest first"
             raise InputError(named.rstrip(": "), "", f"is no pod ({error!r})", remedy) from error
-        changes += [named + change for change in found.changes]
-        return found.pod
-    inner = path
-    if isinstance(value.get("kind"), str):
-        metadata = value.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        inner = (*path, f"{value['kind']}/{name}")
-    return {key: _converted(one, dialects, (*inner, str(key)), changes) for key, one in value.items()}
+        self.changes += [named + change for change in found.changes]
+        return _rewritten(node, pod, found.pod)
 
 
-def _is_pod(value: dict[Any, Any]) -> bool:
-    spec = value.get("spec")
-    return isinstance(spec, dict) and isinstance(spec.get("containers"), list) and bool(spec["containers"])
+def _value(node: Node) -> Any:  # noqa: ANN401 - any YAML
+    """The value of a node."""
+    loader = _Loader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
-def _named(value: dict[Any, Any], path: Iterable[str]) -> str:
+def _rewritten(node: Node, old: object, new: object) -> Node:
+    """A node for a new value, of which all that is equal to the old one is written as before."""
+    if new is old or (type(new) is type(old) and new == old):
+        return node
+    if isinstance(node, MappingNode) and isinstance(old, dict) and isinstance(new, dict):
+        nodes = {_value(key): (key, one) for key, one in node.value}
+        kept = [(nodes[key][0], _rewritten(nodes[key][1], old[key], new[key])) for key in old if key in new]
+        added = [(_written(key), _written(value)) for key, value in new.items() if key not in old]
+        return _with(node, kept + added)
+    if isinstance(node, SequenceNode) and isinstance(old, list) and isinstance(new, list):
+        if len(old) == len(new):
+            return _with(node, [_rewritten(*parts) for parts in zip(node.value, old, new, strict=True)])
+        return _with(node, [_written(one) for one in new])
+    return _written(new)
+
+
+def _written(value: object) -> Node:
+    """A node for a value that was not in the text."""
+    if isinstance(value, dict):
+        pairs = [(_written(key), _written(one)) for key, one in value.items()]
+        return MappingNode("tag:yaml.org,2002:map", pairs, flow_style=False)
+    if isinstance(value, list):
+        return SequenceNode("tag:yaml.org,2002:seq", [_written(one) for one in value], flow_style=False)
+    if isinstance(value, str):
+        return ScalarNode(_TEXT, value, style=None if _PLAIN.fullmatch(value) else '"')
+    return SafeRepresenter().represent_data(value)
+
+
+def _with(node: CollectionNode, parts: list[Any]) -> Node:
+    """A copy of a sequence or mapping with other parts; the node itself if they are the same."""
+    if len(parts) == len(node.value) and all(
+        one is other or (isinstance(one, tuple) and one[0] is other[0] and one[1] is other[1])
+        for one, other in zip(parts, node.value, strict=True)
+    ):
+        return node
+    return type(node)(node.tag, parts, flow_style=node.flow_style)
+
+
+def _is_pod(node: MappingNode) -> bool:
+    spec = _child(node, "spec")
+    containers = _child(spec, "containers") if isinstance(spec, MappingNode) else None
+    return isinstance(containers, SequenceNode) and bool(containers.value)
+
+
+def _child(node: MappingNode, name: str) -> Node | None:
+    return next((one for key, one in node.value if isinstance(key, ScalarNode) and key.value == name), None)
+
+
+def _named(pod: dict[Any, Any], path: Iterable[str]) -> str:
     """The beginning of a line about a pod or template: the object that it belongs to."""
     kinds = [one for one in path if "/" in one]
-    if value.get("kind") == "Pod":
-        kinds.append(f"Pod/{(value.get('metadata') or {}).get('name')}")
+    if pod.get("kind") == "Pod":
+        kinds.append(f"Pod/{(pod.get('metadata') or {}).get('name')}")
     return f"{kinds[-1]}: " if kinds else ""

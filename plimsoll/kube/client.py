@@ -9,13 +9,14 @@ more than a second; importing this module does not.
 import asyncio
 import enum
 import importlib
+import re
 import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -23,11 +24,14 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+import structlog
 from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.kube import credentials as kube_credentials
+from plimsoll.kube import kubeconfig as kubeconfig_check
 from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
-from plimsoll.kube.exec_plugin import exec_plugin
+from plimsoll.kube.exec_plugin import CredentialsError, exec_plugin
+from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.errors import InputError, PlimsollError
 
 Query = Sequence[tuple[str, str]]
@@ -37,8 +41,7 @@ REQUEST_TIMEOUT_S: Final = 30.0
 """The API server itself ends ordinary requests after 60 s; a scheduler should not wait that long."""
 HEADERS_TIMEOUT_S: Final = 30.0
 """A watch must send its headers within this time, however long it then stays open."""
-IN_CLUSTER: Final = "in-cluster"
-"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
+IN_CLUSTER: Final = kubeconfig_check.IN_CLUSTER
 
 JSON: Final = "application/json"
 KEEP_ALIVE_S: Final = 60.0
@@ -53,8 +56,11 @@ PROBES: Final = 3
 """TCP keep-alive: the kernel probes a connection that was silent for 15 s, and ends it after three probes without an
 answer. So a watch on a server whose machine is gone, or behind a cut network, ends after 30 s."""
 UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
 
 _SHOWN_CHARS: Final = 200
+
+log = structlog.get_logger("plimsoll.kube.client")
 
 
 class ApiError(PlimsollError):
@@ -64,6 +70,9 @@ class ApiError(PlimsollError):
         status: HTTP status, or None if no answer came.
         reason: Kubernetes' machine-readable reason (`AlreadyExists`, …), or empty.
     """
+
+    is_logged = False
+    """Whether the client has logged the cause, which is the same for all requests."""
 
     def __init__(self, message: str, status: int | None = None, reason: str = "") -> None:
         super().__init__(message)
@@ -163,7 +172,19 @@ def error_from(status: int, body: bytes, what: str, retry_after: str | None = No
         return known[status](message, status, answer.reason)
     if status in (408, 425, 429) or status >= 500:
         return TransientError(message, status, answer.reason, _retry_after_s(retry_after, answer))
+    if status == UNAUTHORIZED:
+        message += f"; {REFUSED_LOGIN}"
+    elif status == FORBIDDEN and _BY_RBAC.search(
+        answer.message
+    ):  # policies and quotas have words of their own
+        message += "; give this account the right by a Role or ClusterRole"
     return RefusedError(message, status, answer.reason)
+
+
+REFUSED_LOGIN: Final = "it does not accept this token or certificate; renew it in the kubeconfig"
+
+_BY_RBAC: Final = re.compile(r'User ".*" cannot ')
+"""The words of an authorizer; admission also answers with 403."""
 
 
 def _retry_after_s(header: str | None, answer: _Status) -> float | None:
@@ -199,12 +220,14 @@ class KubeClient:
         http: the session. It has no time limits: `KubeClient` sets them.
         way: what each request needs to reach the server: a proxy, a TLS server name, or nothing.
         credentials: for each request. A request that is refused with 401 is sent once more with renewed ones.
+        outage: logs once, and not for each request, that no server answers, or that it refuses the credentials.
     """
 
     host: str
     http: aiohttp.ClientSession
     way: Mapping[str, Any]
     credentials: Credentials
+    outage: Outage = field(default_factory=lambda: Outage(log.warning))
 
     async def get(self, path: str, query: Query = ()) -> bytes:
         """See `Transport`."""
@@ -228,7 +251,7 @@ class KubeClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """See `Transport`."""
         what = f"watch {path}"
-        with _transient(what, HEADERS_TIMEOUT_S):
+        with self._transient(what, HEADERS_TIMEOUT_S):
             async with asyncio.timeout(HEADERS_TIMEOUT_S):
                 response = await self._open("GET", path, query, None, JSON)
         try:
@@ -243,7 +266,7 @@ class KubeClient:
         self, method: str, path: str, query: Query = (), body: Body | None = None, content_type: str = JSON
     ) -> bytes:
         what = f"{method} {path}"
-        with _transient(what, REQUEST_TIMEOUT_S):
+        with self._transient(what, REQUEST_TIMEOUT_S):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 response = await self._open(method, path, query, body, content_type)
                 try:
@@ -273,6 +296,7 @@ class KubeClient:
         authorization = await self.credentials.header()
         response = await send(authorization)
         if response.status != UNAUTHORIZED:
+            self.outage.ended()
             return response
         try:
             if not await self.credentials.replaced(authorization):
@@ -283,13 +307,37 @@ class KubeClient:
         response.release()
         return await send(await self.credentials.header())
 
+    @contextmanager
+    def _transient(self, what: str, timeout_s: float) -> Iterator[None]:
+        """Turn the failures of a connection into `TransientError`, and log the first of an outage."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise self._away(what, f"no answer in {timeout_s:.0f} s") from error
+        except CredentialsError as error:
+            failure = TransientError(f"{what}: {_text_of(error)}")
+            failure.is_logged = True  # each failed renewal is logged
+            raise failure from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._away(what, cause_of(error, "the kubeconfig")) from error
+
+    def _away(self, what: str, cause: str) -> TransientError:
+        failure = TransientError(f"{what}: {cause}")
+        self.outage.failed("the API server is out of reach, retrying", cause, server=self.host)
+        failure.is_logged = True
+        return failure
+
     async def _failure(self, response: aiohttp.ClientResponse, what: str) -> ApiError:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 body = await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             body = f"(body unread: {_text_of(error)})".encode()
-        return error_from(response.status, body, what, response.headers.get("Retry-After"))
+        failure = error_from(response.status, body, what, response.headers.get("Retry-After"))
+        if response.status == UNAUTHORIZED:
+            self.outage.failed("the API server is of no use, retrying", REFUSED_LOGIN, server=self.host)
+            failure.is_logged = True
+        return failure
 
 
 class _Body(aiohttp.BytesPayload):
@@ -303,17 +351,6 @@ class _Body(aiohttp.BytesPayload):
         """Check, then send in the same step of the event loop."""
         self._check()
         await super().write_with_length(writer, content_length)
-
-
-@contextmanager
-def _transient(what: str, timeout_s: float) -> Iterator[None]:
-    """Turn the failures of a connection into `TransientError`."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise TransientError(f"{what}: no answer in {timeout_s:.0f} s") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise TransientError(f"{what}: {_text_of(error)}") from error
 
 
 async def _lines(content: aiohttp.StreamReader, what: str, read_timeout_s: float) -> AsyncIterator[bytes]:
@@ -343,7 +380,8 @@ async def _lines(content: aiohttp.StreamReader, what: str, read_timeout_s: float
 
 
 def _text_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def kubeconfig_path(where: str) -> Path | None:
@@ -352,16 +390,17 @@ def kubeconfig_path(where: str) -> Path | None:
 
 
 @asynccontextmanager
-async def connect(kubeconfig: Path | None = None) -> AsyncIterator[KubeClient]:
+async def connect(kubeconfig: Path | None = None, context: str | None = None) -> AsyncIterator[KubeClient]:
     """A client for a cluster, closed when the context ends; entering sends nothing.
 
     Args:
-        kubeconfig: a kubeconfig file, of which the current context is used; None for the pod's own service account.
+        kubeconfig: a kubeconfig file, or several with `:`; None for the pod's own service account.
+        context: the context of the kubeconfig; None for the current one.
 
     Raises:
         InputError: the configuration is missing or unreadable.
     """
-    configuration, tls, credentials = await _configured(kubeconfig)
+    configuration, tls, credentials = await _configured(kubeconfig, context)
     connector = aiohttp.TCPConnector(
         ssl=tls,
         limit=configuration.connection_pool_maxsize,
@@ -397,9 +436,14 @@ def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-async def _configured(kubeconfig: Path | None) -> tuple[Any, ssl.SSLContext, Credentials]:
+async def _configured(
+    kubeconfig: Path | None, context: str | None
+) -> tuple[Any, ssl.SSLContext, Credentials]:
     # Importing, reading files and reading certificates all block, in coroutines too, so each step runs in a thread.
     # The step that may run an exec plugin has an event loop in its thread.
+    if kubeconfig is not None:
+        # Without this the library prints a line, and reports another error.
+        await asyncio.to_thread(kubeconfig_check.check_kubeconfig, "kubeconfig", str(kubeconfig))
     client, config = await asyncio.to_thread(_imported)
     configuration = client.Configuration()
     try:
@@ -407,15 +451,27 @@ async def _configured(kubeconfig: Path | None) -> tuple[Any, ssl.SSLContext, Cre
             await asyncio.to_thread(config.load_incluster_config, configuration, try_refresh_token=False)
             credentials = await file_credentials(kube_credentials.SERVICE_TOKEN)
         else:
-            loading = config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+            loading = config.load_kube_config(
+                str(kubeconfig), context=context, client_configuration=configuration
+            )
             credentials = await _credentials(configuration, await asyncio.to_thread(asyncio.run, loading))
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)
     except Exception as error:  # the library raises errors of any type here, TypeError included
-        where = str(kubeconfig) if kubeconfig else "in-cluster service account"
-        remedy = "give a readable kubeconfig, or run in a pod with a service account"
-        raise InputError("kubeconfig", where, f"cannot be used ({_text_of(error)})", remedy) from error
+        raise _unusable(kubeconfig, error) from error
     return configuration, api.rest_client.ssl_context, credentials
+
+
+def _unusable(kubeconfig: Path | None, error: Exception) -> InputError:
+    text = _text_of(error)
+    if kubeconfig is None:
+        remedy = "run in a pod with a service account, or name a kubeconfig"
+        return InputError("kubeconfig", IN_CLUSTER, f"is no choice here ({text})", remedy)
+    if "current-context" in text:
+        remedy = "choose one by `kubectl config use-context`"
+        return InputError("kubeconfig", str(kubeconfig), f"names no current context ({text})", remedy)
+    remedy = "mend it: `kubectl --kubeconfig` with this file must work"
+    return InputError("kubeconfig", str(kubeconfig), f"cannot be used ({text})", remedy)
 
 
 def _way(configuration: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped library

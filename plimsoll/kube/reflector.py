@@ -130,6 +130,7 @@ class Reflector(Generic[T]):
     _known: dict[Key, T] = field(default_factory=dict)
     _version: str = ""  # where the next watch begins; empty: list first
     _failures: int = 0
+    _logged: str = ""  # the last failure in the log
     _opened_s: float | None = None  # when the open watch was opened, or -inf once it has delivered an event
     _current_s: float = -math.inf  # when a list or a live watch last showed the present state
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -224,9 +225,13 @@ class Reflector(Generic[T]):
             self._turn.reschedule(asyncio.get_running_loop().time())
 
     def _log(self, error: ApiError) -> None:
-        structlog.get_logger().warning(
-            "watch interrupted", path=self.path, failures=self._failures, error=str(error)
-        )
+        """Log a failure, unless it is the same as the last one, or the client has logged it for all requests."""
+        is_news = str(error) != self._logged
+        self._logged = str(error)
+        if is_news and not error.is_logged:
+            structlog.get_logger().warning(
+                "watch interrupted", path=self.path, failures=self._failures, error=str(error)
+            )
 
     async def _list(self) -> None:
         """Take in the whole collection and emit its differences from the known objects."""
@@ -292,7 +297,7 @@ class Reflector(Generic[T]):
             self._current_s = now_s
         self._opened_s = None
         if now_s - opened_s >= self.timing.healthy_after_s:
-            self._failures = 0
+            self._failures, self._logged = 0, ""
 
     def _is_live(self, now_s: float) -> bool:
         return self._opened_s is not None and now_s - self._opened_s >= self.timing.live_after_s

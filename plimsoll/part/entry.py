@@ -1,13 +1,12 @@
 """The entry point of every part as a process: `python -m <part>`.
 
 What always holds: the log is one JSON object a line on standard error. SIGTERM and SIGINT end the part in good order,
-with exit code 0. A setting that cannot work ends it with exit code 2 and one line: field, value and remedy. So does
-any argument but `--help`. A part that must be started again ends with exit code 1 and one line. A thread that hangs
-keeps no process from ending.
+with exit code 0. Settings that cannot work end it with exit code 2 and one line for each: field, value and remedy. So
+does any argument but `--help`. A part that must be started again ends with exit code 1 and one line. A thread that
+hangs keeps no process from ending.
 """
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -18,7 +17,8 @@ import structlog
 from msgspec import Meta
 
 from plimsoll.part.ending import run_to_end
-from plimsoll.part.errors import CannotGoOnError, InputError
+from plimsoll.part.errors import CannotGoOnError, InputError, errors_in
+from plimsoll.part.log import log_json
 from plimsoll.part.threads import Threads, leave_hanging_threads
 
 BAD_INPUT: Final = 2
@@ -37,7 +37,6 @@ class PartSettings(Protocol):
 
 
 S = TypeVar("S", bound=PartSettings)
-E = TypeVar("E", bound=BaseException)
 
 
 def run_part(
@@ -68,21 +67,21 @@ def _outcome(
     run: Callable[[S, asyncio.Event], Awaitable[None]],
     help_text: str,
 ) -> int:
-    _log_json("info")
+    log_json("info")
     status = 0
     try:
         if _asks_for_help(sys.argv[1:]):
             sys.stdout.write(help_text + "\n")
             return 0
         settings = load(os.environ)
-        _log_json(settings.log_level)
+        log_json(settings.log_level)
         asyncio.run(run_to_end(_until_signal(run, settings)))
     except* InputError as group:
-        for error in _leaves(group):
+        for error in errors_in(group, InputError):
             structlog.get_logger(name).error("refused to start", part=name, problem=str(error))
         status = BAD_INPUT
     except* CannotGoOnError as failures:
-        for failure in _leaves(failures):
+        for failure in errors_in(failures, CannotGoOnError):
             structlog.get_logger(name).error("ends, to be started again", part=name, problem=str(failure))
         status = CANNOT_GO_ON
     return status
@@ -103,24 +102,3 @@ async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], sett
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await run(settings, stop)
-
-
-def _leaves(group: BaseExceptionGroup[E]) -> list[E]:
-    """The errors in a group, however deeply nested."""
-    found: list[E] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
-
-
-def _log_json(level: str) -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-    )

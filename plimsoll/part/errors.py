@@ -4,7 +4,9 @@ Bad input is never retried: `InputError` carries field, value and remedy, so tha
 Errors of one part (retry, conflict) live in that part.
 """
 
-from typing import Final
+from typing import Final, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 SHOWN_CHARS: Final = 200
 """The most characters of a wrong value that a message shows: a value may be as long as its author likes."""
@@ -34,6 +36,23 @@ class InputError(PlimsollError):
         self.value = value
         self.problem = problem
         self.remedy = remedy
+
+
+def errors_in(error: BaseException, kind: type[E]) -> list[E]:
+    """The errors in a group, however deeply nested, or the one error; all must be of this kind.
+
+    Raises:
+        BaseException: `error` itself, if another error is among them.
+    """
+    found: list[E] = []
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else (error,):
+        if isinstance(one, BaseExceptionGroup):
+            found += errors_in(one, kind)
+        elif isinstance(one, kind):
+            found.append(one)
+        else:
+            raise error
+    return found
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,8 @@
 """Settings from the environment into one frozen dataclass per part, read once, in its `app.py`.
 
 With the prefix `PLIMSOLL_`, a field `nats_url` is read from `PLIMSOLL_NATS_URL`. Defaults and units stand on the
-dataclass. An unreadable value is refused with its variable's name.
+dataclass. What always holds: all variables that cannot work are refused together, each with name, value and remedy.
+A misspelt name is refused too.
 """
 
 import dataclasses
@@ -9,49 +10,104 @@ import enum
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
 
+from plimsoll.part import variables
 from plimsoll.part.errors import InputError
+from plimsoll.part.variables import is_service_link, unknown_variables
 
-PREFIX: Final = "PLIMSOLL_"
+PREFIX: Final = variables.PREFIX
+"""The beginning of the variables of a part that has no prefix of its own."""
 
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "bytes": "bytes", "pct": "percent"}
 """By the last word of a field's name."""
 
-_CREDENTIALS: Final = re.compile(r"//[^/,]*@")
+_NEXT_URL: Final = re.compile(r",(?=[a-zA-Z][a-zA-Z0-9+.-]*://)")
+_CREDENTIALS: Final = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)?.*@")
+_OPTIONS: Final = re.compile(r"\?.*$")
 
 T = TypeVar("T")
 
 
-def load(kind: type[T], environment: Mapping[str, str], prefix: str = PREFIX) -> T:
+def load(
+    kind: type[T],
+    environment: Mapping[str, str],
+    prefix: str = PREFIX,
+    checks: Mapping[str, Callable[[str, Any], object]] | None = None,
+    rules: Sequence[Callable[[T], object]] = (),
+) -> T:
     """The settings of one part.
 
     Args:
         kind: a frozen dataclass whose fields may carry `Annotated[…, msgspec.Meta(ge=…, le=…)]` bounds.
         environment: usually `os.environ`.
         prefix: the beginning of its variables' names.
+        checks: by field, a check of its value that no bound expresses: called with the variable and the value, it
+            raises `InputError`.
+        rules: checks of several fields together, likewise. They are applied where each value is right by itself.
 
     Raises:
-        InputError: a value is unreadable, out of bounds, or a field without default is missing.
+        InputError: a value is unreadable, out of bounds or breaks a check, a field without default is missing, or a
+            variable has an unknown name. Several errors come in an `ExceptionGroup`.
     """
     assert dataclasses.is_dataclass(kind)
-    given: dict[str, str] = {}
-    for field in dataclasses.fields(kind):
-        variable = prefix + field.name.upper()
-        if variable in environment:
-            given[field.name] = environment[variable]
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise InputError(variable, None, "is not set", f"set it: {field.name} has no default")
+    fields = {prefix + field.name.upper(): field for field in dataclasses.fields(kind)}
+    # The kubelet's PLIMSOLL_WEBHOOK_PORT=tcp://10.0.0.1:443, for a Service of that name, is no setting.
+    environment = {name: text for name, text in environment.items() if not is_service_link(name, text)}
+    problems = list(unknown_variables(environment, fields.keys(), prefix))
+    hints, values = get_type_hints(kind, include_extras=True), dict[str, object]()
+    for variable, field in fields.items():
+        try:
+            if variable in environment or not _has_default(field):
+                values[field.name] = _value(variable, field, hints[field.name], environment)
+            if checks and field.name in checks:
+                checks[field.name](variable, values.get(field.name, field.default))
+        except InputError as error:
+            problems.append(error)
+    raise_all(problems)
+    settings = kind(**values)
+    raise_all(problem for rule in rules if (problem := _broken(rule, settings)) is not None)
+    return settings
+
+
+def raise_all(problems: Iterable[InputError]) -> None:
+    """Raise these errors: one as it is, several as a group; return where there are none."""
+    found = list(problems)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise ExceptionGroup("settings that cannot work", found)
+
+
+def _value(
+    variable: str, field: dataclasses.Field[object], hint: object, environment: Mapping[str, str]
+) -> object:
+    if variable not in environment:
+        raise InputError(variable, None, "is not set", f"set it: {field.name} has no default")
+    text = environment[variable]
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(text, hint, strict=False)
     except msgspec.ValidationError as error:
-        name = next((name for name in given if f"`$.{name}`" in str(error)), "")
-        remedy = "mend the environment variable"
-        raise InputError(prefix + name.upper(), given.get(name), f"is refused ({error})", remedy) from error
+        remedy = "give such a value"
+        if _has_default(field):
+            remedy += f", or leave it out ({_default(field)})"
+        raise InputError(variable, text, f"is refused ({error})", remedy) from error
+
+
+def _has_default(field: dataclasses.Field[object]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _broken(rule: Callable[[T], object], settings: T) -> InputError | None:
+    try:
+        rule(settings)
+    except InputError as error:
+        return error
+    return None
 
 
 def usage(about: str | None, kind: type[object], prefix: str = PREFIX) -> str:
@@ -86,17 +142,29 @@ def _default(field: dataclasses.Field[object]) -> str:
 
 
 def shown_url(urls: str) -> str:
-    """URLs as the log may show them, without user and password."""
-    return _CREDENTIALS.sub("//…@", urls)
+    """URLs as the log may show them, without user, password and options, also where they are damaged.
+
+    A password may hold any character, so all that comes before the last `@` of a URL is left out.
+    """
+    shown = (_CREDENTIALS.sub(r"\1…@", url, count=1) for url in _NEXT_URL.split(urls))
+    return ",".join(_OPTIONS.sub("?…", url) for url in shown)
 
 
-def check_url(variable: str, url: str, schemes: Sequence[str]) -> None:
+def check_urls(variable: str, urls: str, schemes: Sequence[str]) -> None:
+    """Refuse a text that is no list of URLs of servers, with commas; see `check_url`."""
+    for url in urls.split(","):
+        # A comma in a password would cut the URL, so what is shown is the whole text without its credentials.
+        check_url(variable, url, schemes, shown=shown_url(urls))
+
+
+def check_url(variable: str, url: str, schemes: Sequence[str], shown: str | None = None) -> None:
     """Refuse a text that is no URL of a server.
 
     Args:
         variable: the environment variable that holds it.
         url: one URL.
         schemes: the allowed schemes; `unix` has a path where the others have a host.
+        shown: the value in the error; None for the URL without credentials.
 
     Raises:
         InputError: naming the variable.
@@ -108,6 +176,8 @@ def check_url(variable: str, url: str, schemes: Sequence[str]) -> None:
     except ValueError:
         works = False
     if not works:
-        raise InputError(
-            variable, shown_url(url), "is no URL of such a server", f"begin it with {schemes[0]}://host:port"
+        remedy = (
+            f"begin it with {schemes[0]}://host:port, and write / @ : , ? # % in a password as %2F and so on"
         )
+        value = shown_url(url) if shown is None else shown
+        raise InputError(variable, value, "is no URL of such a server", remedy)

@@ -8,4 +8,4 @@ def rfc3339(moment: datetime) -> str:
 
     Kubernetes' `MicroTime` needs exactly six: the API server answers fewer digits with 400.
     """
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

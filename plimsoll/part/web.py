@@ -10,6 +10,7 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+from aiohttp.web_protocol import RequestPayloadError
 
 from plimsoll.part.errors import InputError
 
@@ -33,6 +34,20 @@ async def serving(
         yield runner
     finally:
         await runner.cleanup()
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The body of a request. Cancelling loses it.
+
+    Raises:
+        web.HTTPRequestEntityTooLarge: the body is longer than the server allows.
+        web.HTTPBadRequest: the client left in the middle of its body, so nobody reads the answer, or the body is not
+            encoded as its headers say.
+    """
+    try:
+        return await request.read()
+    except (ConnectionError, RequestPayloadError) as error:
+        raise web.HTTPBadRequest(text="the body is incomplete or wrongly encoded\n") from error
 
 
 @contextlib.asynccontextmanager

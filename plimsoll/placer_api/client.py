@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.http import EXPLAIN_PATH, PODS_PATH, STATE_PATH, PodRow, Problem, State
 
@@ -108,5 +109,8 @@ class PlacerClient:
                     raise kind(msgspec.json.decode(answer, type=Problem).message)
                 response.raise_for_status()
                 return answer
-        except (aiohttp.ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as error:
-            raise PlacerAwayError(f"{method} {path} on {self._where}: {error!r}") from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise PlacerAwayError(cause_of(error, "the placer's address")) from error
+        except (ValueError, msgspec.MsgspecError) as error:
+            remedy = "is it the placer's address, and are both of one version?"
+            raise PlacerAwayError(f"the answer is none of a placer's ({error}); {remedy}") from error

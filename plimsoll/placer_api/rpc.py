@@ -1,6 +1,7 @@
 """Requests to a live placer over NATS, and their answers: JSON, outside the stream (see `plimsoll.subjects`).
 
-What always holds: every request that can be read gets exactly one answer. Repeating a request is harmless.
+Requests are for pods of local nodes. Pods of Kubernetes are resized by tickets (see `resize_tickets`), with the same
+answers. What always holds: every request that can be read gets exactly one answer. Repeating a request is harmless.
 """
 
 from typing import Final, Protocol

@@ -7,21 +7,18 @@ import random
 from dataclasses import dataclass, field
 from typing import Final
 
-import nats
-import nats.errors
-from nats.aio.client import Client
-
-from plimsoll.subjects import RESIZE
 from tests.chaos.answers import DECISION, ENDED, LINES
 from tests.chaos.asks import BEST_EFFORT, annotations_of
 from tests.chaos.fleet import GIB
 from tests.chaos.pods import Object, draw_pod
 from tests.chaos.witness import Witness
-from tests.chaos.world import NAMESPACE, PODS, World
-from tests.servers.stores import ignore
+from tests.chaos.world import PODS, World
+from tests.servers.tickets import answer_in, ticket, ticketing
 
 TICK_S: Final = 0.25
 """The pause between two rounds that end pods."""
+ANSWER_S: Final = 5.0
+"""The time that a ticket for a resize may take to be answered before the next one."""
 MOST_WAITING: Final = 80
 MOST_PODS: Final = 260
 SWEPT_AFTER_S: Final = 8.0
@@ -116,33 +113,32 @@ class Tenants:
             self._count(phase.lower())
 
     async def _resize(self) -> None:
-        """Ask the placer for other lines and shares of running pods."""
-        client = await nats.connect(
-            self.world.nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1, error_cb=ignore
-        )
-        try:
-            while True:
-                await asyncio.sleep(self.rng.uniform(0.3, 1.5))  # the rate of resizes
-                if bound := self._pods(bound=True):
-                    await self._resize_one(client, self.rng.choice(bound))
-        finally:
-            with contextlib.suppress(nats.errors.Error, TimeoutError):
-                await client.close()
+        """Ask for other lines and shares of running pods."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.3, 1.5))  # the rate of resizes
+            if bound := self._pods(bound=True):
+                await self._resize_one(self.rng.choice(bound))
 
-    async def _resize_one(self, client: Client, pod: Object) -> None:
-        request: Object = {"pod": pod["metadata"]["name"], "namespace": NAMESPACE, "container": "main"}
+    async def _resize_one(self, pod: Object) -> None:
+        change = {"container": "main"}
         if self.rng.random() < 0.6:
-            request["gpu_memory"] = str(self.rng.randint(1, 48) * GIB // 2)
+            change["gpu_memory"] = str(self.rng.randint(1, 48) * GIB // 2)
         else:
-            request["gpu_share"] = str(self.rng.choice((0, 10, 20, 40, 60, 80)))
-        try:
-            answer = await client.request(RESIZE, json.dumps(request).encode(), timeout=5)
-        except (nats.errors.Error, TimeoutError, OSError):
-            self._count("resize unanswered")
-            return
-        said = json.loads(answer.data)
-        self._count(f"resize {said.get('type')}")
-        self.world.journal.note("resize", request=request, answer=said)
+            change["gpu_share"] = str(self.rng.choice((0, 10, 20, 40, 60, 80)))
+        text, path = ticket(**change), f"{PODS}/{pod['metadata']['name']}"
+        await self.world.ask("PATCH", path, ticketing(text))
+        said: Object = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                while not said:
+                    await asyncio.sleep(TICK_S)
+                    found = await self.world.ask("GET", path)
+                    if found is not None and found.status == 404:
+                        break
+                    if found is not None and found.status < 400:
+                        said = answer_in(found.body, text)
+        self._count(f"resize {said.get('type', 'unanswered')}")
+        self.world.journal.note("resize", request=change, answer=said)
 
     async def _edit(self) -> None:
         while True:

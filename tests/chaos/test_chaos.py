@@ -1,20 +1,18 @@
 """Promises hold through every kind of fault: the short form of `make chaos`."""
 
 import contextlib
-import json
 from pathlib import Path
 
-import nats
 import pytest
 
-from plimsoll.subjects import RESIZE
 from tests.chaos.journal import Journal
 from tests.chaos.plan import FAULTS, draw_plan, kinds
 from tests.chaos.pods import MEMORY, SHARE
 from tests.chaos.run import Options, run
 from tests.chaos.verdict import settle
-from tests.chaos.world import NAMESPACE, PODS, World, world
+from tests.chaos.world import PODS, World, world
 from tests.servers.objects import pod_manifest
+from tests.servers.tickets import answer_in, ticket, ticketing
 from tests.servers.waiting import until
 
 SECONDS = 24.0
@@ -39,17 +37,14 @@ async def test_promises_hold_through_every_fault(tmp_path: Path) -> None:
 
 async def _resize(here: World, **change: str) -> None:
     """Have a placer change the pod `p`."""
+    text = ticket(container="main", **change)
+    await here.insist("PATCH", f"{PODS}/p", ticketing(text))
 
     async def resized() -> bool:
-        request = {"pod": "p", "namespace": NAMESPACE, "container": "main", **change}
-        answer = await client.request(RESIZE, json.dumps(request).encode(), timeout=10)
-        return bool(json.loads(answer.data)["type"] == "resizing")
+        pod = await here.insist("GET", f"{PODS}/p")
+        return answer_in(pod.body, text).get("type") == "resizing"
 
-    client = await nats.connect(here.nats.url)
-    try:
-        await until(resized)
-    finally:
-        await client.close()
+    await until(resized)
 
 
 async def test_every_placer_counts_what_one_of_them_resized(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """With the shipped admission policy on a real API server a tenant cannot raise its own line."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.servers.waiting import until
 POLICY = Path(__file__).parents[2] / "deploy" / "annotations-policy.yaml"
 SHIPPED_WRITER = "system:serviceaccount:plimsoll-system:plimsoll-placer"
 PLACER, TENANT = "plimsoll-placer", "somebody"
+RESIZE_ROLE = Path(__file__).parents[2] / "deploy" / "resize-role.yaml"
+TICKET = "plimsoll.dev/resize"
 SUBRESOURCES = ("/status", "/ephemeralcontainers", "/resize")
 OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines", "plimsoll.dev/shares")
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -22,13 +25,15 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
-    """A namespace with the policy in force, in which placer and tenant have all rights over pods.
+    """A namespace with the policy in force, in which placer and tenant have all usual rights over pods.
 
     The tenant stands for every user but the placer, kubelets included.
     """
     role = f"pods-{uuid.uuid4().hex[:8]}"
     resources = ["pods", *(f"pods{rest}" for rest in SUBRESOURCES), "pods/binding", "bindings"]
-    rules = [{"apiGroups": [""], "resources": resources, "verbs": ["*"]}]
+    # A role with the verb `*` would have `resize` too.
+    verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+    rules = [{"apiGroups": [""], "resources": resources, "verbs": verbs}]
     await apiserver.must("POST", f"{RBAC}/clusterroles", {"metadata": {"name": role}, "rules": rules})
     subjects = [
         {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": n} for n in (PLACER, TENANT)
@@ -189,3 +194,62 @@ async def test_everything_else_passes(apiserver: ApiServer, guarded: str) -> Non
     plain = await apiserver.call("POST", pods(guarded), pod_manifest("p"), user=TENANT)
     assert plain.status == 201
     assert (await annotate(apiserver, guarded, {"plimsoll.dev/policy": "headroom"}, TENANT)).status == 200
+
+
+@contextlib.asynccontextmanager
+async def with_right_to_resize(api: ApiServer, namespace: str, user: str) -> AsyncIterator[None]:
+    """Give a user the shipped role in this namespace."""
+    role = await asyncio.to_thread(RESIZE_ROLE.read_text)
+    await api.kubectl("apply", "--filename=-", stdin=role)
+    path = f"{RBAC}/namespaces/{namespace}/rolebindings"
+    given = {
+        "metadata": {"name": "operators"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "plimsoll-resize",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    await api.must("POST", path, given)
+    try:
+        yield
+    finally:
+        await api.must("DELETE", f"{path}/operators")
+        await api.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=role)
+
+
+async def test_a_ticket_for_a_resize_needs_the_right_to_resize(apiserver: ApiServer, guarded: str) -> None:
+    """The right to edit pods is none to resize them. The verb `resize` is one to write tickets, and nothing else."""
+    await bound(apiserver, guarded)
+    refused = await annotate(apiserver, guarded, {TICKET: "{}"}, TENANT)
+    assert refused.status == 403
+    assert (
+        f"metadata.annotations[{TICKET}]: {TENANT} has no right to the verb `resize`"
+        in refused.body["message"]
+    )
+    assert "deploy/resize-role.yaml" in refused.body["message"]
+    async with with_right_to_resize(apiserver, guarded, TENANT):
+
+        async def is_allowed() -> bool:  # the API server reads new roles with a delay
+            return (await annotate(apiserver, guarded, {TICKET: "{}"}, TENANT)).status == 200
+
+        await until(is_allowed)
+        for name in ("plimsoll.dev/resize-answer", "plimsoll.dev/decision", "plimsoll.dev/policy"):
+            answer = await annotate(apiserver, guarded, {TICKET: "{}", name: "x"}, TENANT)
+            assert answer.status == 403, name
+            assert f"metadata.annotations[{name}]: is written by Plimsoll's placer" in answer.body["message"]
+        assert (await annotate(apiserver, guarded, {TICKET: None}, TENANT)).status == 200
+    answered = await annotate(apiserver, guarded, {"plimsoll.dev/resize-answer": "{}"}, PLACER)
+    assert answered.status == 200, answered.body
+
+
+async def test_no_pod_is_born_with_a_ticket(apiserver: ApiServer, guarded: str) -> None:
+    """A ticket in a manifest, or on a pod that waits, would be carried out after its bind: nobody may write it."""
+    async with with_right_to_resize(apiserver, guarded, TENANT):
+        born = await apiserver.call(
+            "POST", pods(guarded), pod_manifest("p", annotations={TICKET: "{}"}), user="admin"
+        )
+        assert born.status == 403, born.body
+        await apiserver.must("POST", pods(guarded), pod_manifest("p"), user=TENANT)
+        assert (await annotate(apiserver, guarded, {TICKET: "{}"}, "admin")).status == 403

@@ -15,10 +15,11 @@ from pathlib import Path
 import nats
 
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.cli.demo.cluster import HOOK_LIBRARY, PROGRAMS, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Report, decode_event, decode_report
 from plimsoll.ids import NodeName
+from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
 from plimsoll.subjects import STREAM
 from tests.servers.apiserver import ApiServer, Object

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -31,8 +30,7 @@ async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: floa
     """Run `plimsoll resize` as an operator does; returns exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "resize", "-n", cluster.namespace, name),
-        *(*options, "--timeout-s", str(timeout_s)),
-        env={**os.environ, "PLIMSOLL_NATS_URL": cluster.local.nats.url},
+        *(*options, "--timeout-s", str(timeout_s), "--kubeconfig", str(cluster.api.kubeconfig())),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from plimsoll.cli.demo.cluster import EMULATOR
+from plimsoll.native import EMULATOR
 from tests.e2e.cluster import KubeCluster, kube_cluster
 from tests.e2e.test_resize import ALPHA, PLACE, change, placed
 from tests.servers.apiserver import ApiServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.cluster import PROGRAMS
+from plimsoll.native import PROGRAMS
 from plimsoll.quantity import GIB
 
 pytestmark = pytest.mark.gpu

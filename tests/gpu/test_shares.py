@@ -14,8 +14,8 @@ import pytest
 
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.cluster import HOOK_LIBRARY, PROGRAMS
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
 from tests.gpu.facts import Facts
 from tests.monitor.test_hooked import BrokerProcess, brokering

@@ -18,8 +18,8 @@ from nats.js import JetStreamContext
 
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.cluster import HOOK_LIBRARY
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.quantity import MIB
 from tests.monitor.harness import ROOT, MonitorProcess, jetstream, stored
 from tests.monitor.test_hooked import BrokerProcess, brokering

@@ -156,7 +156,7 @@ async def test_unusable_kubeconfig_is_refused_by_name(tmp_path: Path, text: str 
 async def test_outside_a_cluster_the_service_account_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without kubeconfig and outside a cluster, the message names the missing configuration."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(InputError, match="in-cluster service account"):
+    with pytest.raises(InputError, match="run in a pod with a service account, or name a kubeconfig"):
         async with connect():
             pass
 

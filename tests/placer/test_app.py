@@ -56,13 +56,21 @@ class PlacerProcess:
             return response.status, await response.read()
 
 
+NODE_WITHOUT_BROKER = {"name": "without-broker", "broker_socket": "/nonexistent/broker.sock"}
+"""For tests that place no pod: a placer without any nodes refuses to start."""
+
+
 @contextlib.asynccontextmanager
 async def placer(
     directory: Path, nats: EmbeddedServer, valkey: EmbeddedServer, **settings: str
 ) -> AsyncIterator[PlacerProcess]:
     """A placer that is ready, with a control socket. At the end SIGTERM must end it with exit code 0."""
     path = directory / "placer.sock"
+    nodes = directory / "node-without-broker.json"
+    await asyncio.to_thread(nodes.write_text, json.dumps([NODE_WITHOUT_BROKER]))
     given = {
+        "LOCAL_NODES": str(nodes),
+        "HOOK_LIBRARY": str(BUILD / "hook" / "libplimsoll.so"),
         "NATS_URL": nats.url,
         "REDIS_URL": valkey.url,
         "CONTROL_SOCKET": str(path),
@@ -206,13 +214,40 @@ async def test_settings_that_cannot_work_end_it_with_code_2(variable: str, value
         sys.executable,
         "-m",
         "placer",
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), f"PLIMSOLL_{variable}": value},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "PLIMSOLL_KUBERNETES": "on",
+            f"PLIMSOLL_{variable}": value,
+        },
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(PATIENCE_S):
         _, errors = await process.communicate()
     assert process.returncode == 2
     assert message in json.loads(errors.splitlines()[-1])["problem"]
+
+
+async def test_a_library_of_another_machine_ends_it_before_a_pod_runs_without_its_line(
+    tmp_path: Path,
+) -> None:
+    """Where pods are to run on this machine, exit code 2 and the setting, the path and the remedy."""
+    nodes = tmp_path / "nodes.json"
+    await asyncio.to_thread(
+        nodes.write_text, '[{"name": "n1", "broker_socket": "/no/such", "environment": {}}]'
+    )
+    library = BUILD / "hook" / "other-machine.so"
+    settings = {"PLIMSOLL_LOCAL_NODES": str(nodes), "PLIMSOLL_HOOK_LIBRARY": str(library)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "placer"),
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **settings},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        _, errors = await process.communicate()
+    assert process.returncode == 2
+    problem = json.loads(errors.splitlines()[-1])["problem"]
+    assert problem.startswith(f"PLIMSOLL_HOOK_LIBRARY: '{library}' is for ")
 
 
 async def test_placer_ends_while_its_servers_are_absent() -> None:
@@ -224,6 +259,7 @@ async def test_placer_ends_while_its_servers_are_absent() -> None:
         env={
             **os.environ,
             "PYTHONPATH": str(REPOSITORY),
+            "PLIMSOLL_KUBERNETES": "on",
             "PLIMSOLL_NATS_URL": "nats://127.0.0.1:1",
             "PLIMSOLL_HTTP_PORT": "0",
         },

@@ -263,7 +263,7 @@ async def test_late_answer_is_not_taken_for_a_server_that_is_away(own_valkey: Em
             await scores.orders()
         assert str(caught.value).endswith(": no answer was read within 0.2 s")
         await own_valkey.kill()
-        with pytest.raises(ScoresAwayError, match=r"is it running\?"):
+        with pytest.raises(ScoresAwayError, match="nothing listens there"):
             await scores.orders()
     finally:
         await scores.close()

@@ -255,6 +255,22 @@ def test_an_init_container_alone_may_ask() -> None:
     assert [one.container for one in demand.containers] == ["warm"]
 
 
+def test_a_container_asks_one_scheduler_for_its_gpus() -> None:
+    """A container that gets a device of NVIDIA's plugin as well would see only one of them; other containers may."""
+    both = pod(main={"gpu-memory": "1Gi"})
+    asked = both.spec.containers[0].resources
+    assert asked is not None
+    limits = asked.limits
+    assert limits is not None
+    limits["nvidia.com/gpu"] = "0"
+    parse_pod(both)
+    limits["nvidia.com/gpu"] = "1"
+    with pytest.raises(
+        InputError, match=r"main.*nvidia.com/gpu\]: '1' asks NVIDIA's device plugin .* ask in one way"
+    ):
+        parse_pod(both)
+
+
 @pytest.mark.parametrize(
     ("annotations", "asked", "text"),
     [

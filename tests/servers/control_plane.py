@@ -120,6 +120,7 @@ def apiserver_kind(etcd: EmbeddedServer, credentials: Path, options: Sequence[st
             f"--service-account-signing-key-file={credentials / 'service-account.key'}",
             "--disable-admission-plugins=ServiceAccount",  # no controller makes the accounts
             "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged",  # as installers give it: the broker's pods, and those of NVIDIA's, are privileged
             "--endpoint-reconciler-type=none",  # The server refuses a loopback address as an endpoint.
             *options,
         )

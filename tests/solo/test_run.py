@@ -12,7 +12,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from solo.options import RunOptions, memory_asked
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUSY
+from tests.placer.local.world import BUILD, BUSY
 from tests.solo.machine import Machine
 
 
@@ -74,6 +74,11 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
             "put -- before a command that has options",
         ),
         (["--gpu-memory", "1Gi", "--", "/no/such"], 2, "'/no/such' cannot be started"),
+        (
+            ["--hook-library", str(BUILD / "hook" / "other-machine.so"), "--", "true"],
+            2,
+            "other-machine.so' is for ",
+        ),
         (["--gpu-memory", "1Gi", "--policy", "best", "--", "true"], 2, "'best' is no placement policy"),
     ],
 )

@@ -152,6 +152,11 @@ class Node:
             case _:
                 assert_never(event)
 
+    def lay_out_again(self, pod: PodUid) -> list[Instruction]:
+        """Lay out a pod whose files are elsewhere now; nothing for one that is not registered, or is leaving."""
+        record = self._records.get(pod)
+        return [] if record is None or record.leaving else self._lay_out(record.pod)
+
     def rewrite(self) -> Instruction:
         """Write the whole journal file anew, after an append failed."""
         return self._lives.rewrite()

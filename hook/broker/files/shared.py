@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -55,8 +56,15 @@ _TENANTS_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class SharedFiles:
     """The files below a root directory, and the denials that dead processes had counted."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, release: Callable[[PodUid], None] | None = None) -> None:
+        """Describe them.
+
+        Args:
+            root: the broker's root directory.
+            release: unmounts the `counts` of a pod that is removed; None where nothing is mounted.
+        """
         self._root = root
+        self._release = release
         self._denied_by_the_dead: dict[ContainerKey, int] = {}
 
     def directories(self, container: ContainerKey) -> Directories:
@@ -81,8 +89,12 @@ class SharedFiles:
 
     def lay_out(
         self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool
-    ) -> None:
+    ) -> OSError | None:
         """Make missing files, mend damaged ones, and write the lines in place.
+
+        Returns:
+            the error of `counts` where its container has filled a file system of its own. The container's next
+            programs find no `counts`, and fail. None if all is laid out.
 
         Raises:
             OSError: the disk is full or read-only, for example.
@@ -92,7 +104,13 @@ class SharedFiles:
             for level in (directory.parent.parent, directory.parent, directory):
                 _make_directory(level)
         _lay_out_limits(limits_dir, lines, numbers)
-        _lay_out_counts(counts_dir, clear=clear_counts)
+        try:
+            _lay_out_counts(counts_dir, clear=clear_counts)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not counts_dir.is_mount():
+                raise
+            return error
+        return None
 
     def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
         """Write the `limits` of a container that was laid out, in place.
@@ -160,14 +178,26 @@ class SharedFiles:
         If the broker is killed in between, the next broker finds no record, and does not adopt the pod again.
         """
         self.record_path(pod).unlink(missing_ok=True)
+        if self._release is not None:
+            self._release(pod)
         for part in ("limits", "counts"):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(self._root / part / pod)
+            _remove_tree(self._root / part / pod)
         for container in containers:
             self._denied_by_the_dead.pop(container, None)
 
     def _counts_dir(self, container: ContainerKey) -> Path:
         return self._root / "counts" / container.pod / container.container
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a directory, if it is there. What a volume stands on stays, emptied, and goes with the volume."""
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
 
 
 class _opened:  # noqa: N801 - reads like `open`

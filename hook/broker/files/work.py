@@ -136,9 +136,12 @@ class FileWork:
 
     def _lay_out(self, instruction: LayOut, results: FileResults) -> None:
         container = instruction.container
-        self._files.lay_out(
+        problem = self._files.lay_out(
             container, instruction.lines, instruction.numbers, clear_counts=instruction.clear_counts
         )
+        if problem is not None:
+            remedy = "a program of the container filled its counts directory: delete the pod"
+            self._log.error("counts_not_laid_out", container, problem=str(problem), remedy=remedy)
         self._stale.discard(container)
         gate = open_gate(self._files.limits_dir(container), self._pace)
         results.gates[container] = gate, open_counts(self._files.counts_path(container))

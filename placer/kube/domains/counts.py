@@ -6,13 +6,13 @@ partition. What always holds: a pod that comes or goes changes the tallies that 
 node that changes its domain takes its pods along.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from placer.core.fit import Offer
 from placer.kube.domains.rules import NodeFilter
-from placer.kube.domains.selectors import Member, Selection
+from placer.kube.domains.selectors import LabelsOf, Member, Selection
 from plimsoll.ids import NodeName
 
 H = TypeVar("H", bound=Hashable)
@@ -173,6 +173,7 @@ class Tally:
         counts: the number of pods by domain; a domain without pods is not among them.
         total: the number of all.
         users: the keys of the rules that read this tally.
+        wishers: the keys of the wishes that read it. Its changes make no node fit for these.
         serial: of the last change.
     """
 
@@ -181,6 +182,7 @@ class Tally:
     counts: dict[str, int] = field(default_factory=dict)
     total: int = 0
     users: set[Hashable] = field(default_factory=set)
+    wishers: set[Hashable] = field(default_factory=set)
     serial: int = 0
     _levels: dict[int, int] = field(default_factory=dict)  # by number of pods, the domains that have so many
     _lowest: int | None = None  # the lowest level, if it is known
@@ -224,6 +226,10 @@ class Tally:
             self._lowest = min(self._levels, default=0)
         return self._lowest
 
+    def most(self) -> int:
+        """The number of pods in the fullest domain. The cost grows with the number of different counts."""
+        return max(self._levels, default=0)
+
     def _least_moved(self, domains: int, moved: Mapping[str, int]) -> int:
         levels = dict(self._levels)
         for domain, by in moved.items():
@@ -237,6 +243,48 @@ class Tally:
         if self.headcount.selection.only_living:
             return after < before or self.least() > least
         return before == 0 or after == 0
+
+
+class Countable(Protocol):
+    """Rules or wishes of a pod that read tallies."""
+
+    @property
+    def key(self) -> bytes:
+        """Equal for those with the same answers; empty for those that read no tally."""
+
+    @property
+    def pairs(self) -> Sequence[tuple[str, NodeFilter, Selection]]:
+        """By rule: the topology key, the nodes that count, and the pods that count."""
+
+
+R_co = TypeVar("R_co", bound=Countable, covariant=True)
+
+
+@dataclass(slots=True, eq=False)
+class Reading(Generic[R_co]):
+    """Rules or wishes of a pod, with the tallies that they read.
+
+    Attributes:
+        rules: the rules or wishes.
+        tallies: by rule.
+        labels_of: the labels of a namespace.
+        is_complete: whether the tallies count all pods and nodes.
+    """
+
+    rules: R_co
+    tallies: Sequence[Tally]
+    labels_of: LabelsOf
+    is_complete: bool = field(default=False, init=False)
+
+    @property
+    def headcounts(self) -> Iterable[Headcount]:
+        """The headcounts of the tallies; one may come several times."""
+        return (tally.headcount for tally in self.tallies)
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        """The partitions of the tallies; one may come several times."""
+        return (tally.partition for tally in self.tallies)
 
 
 def add(counts: dict[H, int], key: H, by: int) -> None:

@@ -5,14 +5,16 @@ each change of a pod or a node changes them. What always holds: the counts that 
 are too many rules, those that were used longest ago are forgotten first, and announced like a change.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final
 
 from placer.core.fit import Offer
-from placer.kube.domains.check import Shift, Standing
+from placer.kube.domains.check import Shifts, Standing
 from placer.kube.domains.counts import Crowd, Headcount, Partition, Pulse, Tally
+from placer.kube.domains.gauge import Gauge
 from placer.kube.domains.rules import DomainRules, NodeFilter
 from placer.kube.domains.selectors import Member, Selection
+from placer.kube.domains.wishes import DomainWishes
 from plimsoll.ids import NodeName
 
 STANDINGS: Final = 1024
@@ -25,6 +27,7 @@ CHECKS: Final = 16
 """The requirements that are checked in the time that the rest of reading a node or a crowd takes."""
 
 _Pair = tuple[str, str]
+_Known = Standing | Gauge
 _EVERYTHING: Final = 2**62
 
 
@@ -54,7 +57,7 @@ class DomainIndex:
         self._headcounts: dict[Selection, Headcount] = {}
         self._anchored: dict[_Pair | None, dict[Selection, Headcount]] = {}
         self._partitions: dict[tuple[str, NodeFilter], Partition] = {}
-        self._standings: dict[bytes, Standing] = {}  # the one that was used last stands last
+        self._standings: dict[bytes, _Known] = {}  # the one that was used last stands last
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
     def put(self, node: NodeName, before: Member | None, after: Member | None) -> None:
@@ -81,7 +84,7 @@ class DomainIndex:
         if labels:
             self._namespaces[name] = labels
         for standing in tuple(self._standings.values()):
-            if any(selection.heeds(name, before, labels) for selection in standing.rules.selections):
+            if any(one.selection.heeds(name, before, labels) for one in standing.headcounts):
                 self._forget(standing)
         self._announce()
 
@@ -89,11 +92,11 @@ class DomainIndex:
         """The labels of a namespace; none for a namespace that is not known."""
         return self._namespaces.get(namespace, {})
 
-    def prepare(self, rules: DomainRules, most: int) -> bool:
+    def prepare(self, rules: DomainRules | DomainWishes, most: int) -> bool:
         """Read pods and nodes for rules that were not seen before; those that were used last are kept.
 
         Args:
-            rules: a pod's rules.
+            rules: a pod's rules, or its wishes.
             most: the nodes and crowds of pods to read now, with few requirements each.
 
         Returns:
@@ -113,13 +116,24 @@ class DomainIndex:
         if standing is None or not standing.is_complete:
             self.prepare(rules, _EVERYTHING)
             standing = self._standings[rules.key]
+        assert isinstance(standing, Standing), "the keys of rules and wishes differ"
         return standing
 
+    def gauge(self, wishes: DomainWishes) -> Gauge | None:
+        """A pod's wishes with their counts; None while these are not complete (`prepare`), and without wishes."""
+        found = self._standings.get(wishes.key) if wishes.key else None
+        return found if isinstance(found, Gauge) and found.is_complete else None
+
     def obstacle(
-        self, rules: DomainRules, labels: Mapping[str, str], shifts: Sequence[Shift] = ()
+        self, rules: DomainRules, labels: Mapping[str, str], shifts: Shifts | None = None
     ) -> str | None:
         """The reason why a node with these labels is unfit, or None; see `Standing.obstacle`."""
         return self.standing(rules).obstacle(labels, shifts) if rules.key else None
+
+    def counting(self, standing: Standing, member: Member) -> Collection[Headcount]:
+        """The headcounts of a pod's rules that count another pod, which has a node."""
+        crowd = self._crowds.get(member.namespace, {}).get(frozenset(member.labels.items()))
+        return standing.count(member, crowd) if crowd is not None else ()
 
     def state(self, rules: DomainRules) -> Hashable:
         """Changes whenever an answer for these rules may change; the same for all pods without rules."""
@@ -151,20 +165,18 @@ class DomainIndex:
                     headcount.take(crowd)
         return crowd
 
-    def _register(self, rules: DomainRules) -> Standing:
-        pairs = [(spread.topology_key, spread.nodes, spread.selection) for spread in rules.spreads]
-        if rules.beside_pods is not None:
-            pairs += [(key, NodeFilter(frozenset((key,))), rules.beside_pods) for key in rules.beside]
-        pairs += [(key, NodeFilter(frozenset((key,))), selection) for key, selection in rules.apart]
+    def _register(self, rules: DomainRules | DomainWishes) -> _Known:
         tallies = [
             self._tally(self._headcount(selection), self._partition(key, nodes))
-            for key, nodes, selection in pairs
+            for key, nodes, selection in rules.pairs
         ]
         for tally in tallies:
-            tally.users.add(rules.key)
+            (tally.users if isinstance(rules, DomainRules) else tally.wishers).add(rules.key)
         while self._standings and self._is_full():
             self._forget(next(iter(self._standings.values())))
-        return Standing(rules, tallies, self.labels_of)
+        if isinstance(rules, DomainRules):
+            return Standing(rules, tallies, self.labels_of)
+        return Gauge(rules, tallies, self.labels_of)
 
     def _is_full(self) -> bool:
         places = sum(
@@ -197,7 +209,7 @@ class DomainIndex:
             self.work += len(headcount.nodes)
         return known
 
-    def _read(self, standing: Standing, most: int) -> bool:
+    def _read(self, standing: _Known, most: int) -> bool:
         for headcount in standing.headcounts:
             weight = 1 + headcount.selection.size // CHECKS
             while headcount.unread and most > 0:
@@ -224,13 +236,15 @@ class DomainIndex:
             return nodes
         return 0
 
-    def _forget(self, standing: Standing) -> None:
+    def _forget(self, standing: _Known) -> None:
         key = standing.rules.key
         self._standings.pop(key, None)
-        self._pulse.opened.add(key)
+        if isinstance(standing, Standing):
+            self._pulse.opened.add(key)
         for tally in standing.tallies:
             tally.users.discard(key)
-            if not tally.users:
+            tally.wishers.discard(key)
+            if not tally.users and not tally.wishers:
                 self._forget_tally(tally)
 
     def _forget_tally(self, tally: Tally) -> None:

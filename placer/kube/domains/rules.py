@@ -24,10 +24,12 @@ from placer.kube.domains.selectors import (
     member_of,
     scope_of,
 )
+from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Pod, PodAffinity
 from plimsoll.part.errors import InputError
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
+SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
 MOST_RULES: Final = 64
 """The rules that one pod may have. Each keeps counts of its own, and each is checked on each node."""
 MOST_REQUIREMENTS: Final = 256
@@ -35,11 +37,11 @@ MOST_REQUIREMENTS: Final = 256
 each node that changes, is compared with the rules in use."""
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _SPREAD: Final = "spec.topologySpreadConstraints"
-_NO_REMEDY: Final = "remove some, or let kube-scheduler place the pod (spec.schedulerName)"
+_REMOVE_SOME: Final = "remove some"
 _MEND: Final = "mend the rule, or let kube-scheduler place the pod (spec.schedulerName)"
 
 
-class _Constraint(msgspec.Struct, frozen=True):
+class Constraint(msgspec.Struct, frozen=True):
     """A `topologySpreadConstraints` entry."""
 
     maxSkew: int  # noqa: N815 - the API's names
@@ -144,12 +146,12 @@ class DomainRules:
         return len(self.spreads) + len(self.beside) + len(self.apart)
 
     @property
-    def selections(self) -> Iterator[Selection]:
-        """The pods that each rule means."""
-        yield from (spread.selection for spread in self.spreads)
+    def pairs(self) -> list[tuple[str, NodeFilter, Selection]]:
+        """By spread constraint, affinity term and anti-affinity term: its key, the nodes and the pods that count."""
+        pairs = [(spread.topology_key, spread.nodes, spread.selection) for spread in self.spreads]
         if self.beside_pods is not None:
-            yield self.beside_pods
-        yield from (selection for _, selection in self.apart)
+            pairs += [(key, NodeFilter(frozenset((key,))), self.beside_pods) for key in self.beside]
+        return pairs + [(key, NodeFilter(frozenset((key,))), selection) for key, selection in self.apart]
 
 
 def domain_rules_of(pod: Pod, rules: NodeRules) -> DomainRules:
@@ -166,27 +168,27 @@ def domain_rules_of(pod: Pod, rules: NodeRules) -> DomainRules:
     affinity = pod.spec.affinity
     beside = _terms(affinity.podAffinity, "podAffinity") if affinity is not None else ()
     apart = _terms(affinity.podAntiAffinity, "podAntiAffinity") if affinity is not None else ()
-    constraints = _constraints(pod)
+    constraints = constraints_of(pod, DO_NOT_SCHEDULE)
     count = len(beside) + len(apart) + len(constraints)
     if not count:
         return DomainRules(member)
     if count > MOST_RULES:
         problem = f"rules are more than the {MOST_RULES} that are handled"
-        raise InputError("spec: spread constraints and affinity terms", str(count), problem, _NO_REMEDY)
-    spreads = _spreads(pod, member, constraints, rules)
-    parts = tuple(_part(term, member.namespace) for term in beside)
-    terms = tuple(_part(term, member.namespace) for term in apart)
+        raise InputError("spec: spread constraints and affinity terms", str(count), problem, _remedy(pod))
+    spreads = spreads_of(pod, member, constraints, rules)
+    parts = tuple(part_of(term, member.namespace) for term in beside)
+    terms = tuple(part_of(term, member.namespace) for term in apart)
     keys = tuple(term.topologyKey for term in beside)
     kept_apart = tuple(
         (term.topologyKey, Selection((part,), only_living=False))
         for term, part in zip(apart, terms, strict=True)
     )
-    _check_size(spreads, (*parts, *terms))
+    _check_size(spreads, (*parts, *terms), _remedy(pod))
     document = (
         member.namespace,
-        [_spread_document(spread) for spread in spreads],
-        [(key, *_part_document(part, member)) for key, part in zip(keys, parts, strict=True)],
-        [(term.topologyKey, *_part_document(part, member)) for term, part in zip(apart, terms, strict=True)],
+        [spread_document(spread) for spread in spreads],
+        [(key, *part_document(part, member)) for key, part in zip(keys, parts, strict=True)],
+        [(term.topologyKey, *part_document(part, member)) for term, part in zip(apart, terms, strict=True)],
     )
     return DomainRules(
         member,
@@ -210,14 +212,23 @@ def read_terms(documents: Sequence[msgspec.Raw] | None, where: str) -> tuple[Pod
         raise InputError(where, str(error), "cannot be read", _MEND) from error
 
 
-def _check_size(spreads: Iterable[Spread], parts: Iterable[tuple[Scope, LabelRule]]) -> None:
+def _remedy(pod: Pod) -> str:
+    """The remedy for too many rules: no other scheduler knows anything of a pod's GPUs."""
+    return (
+        _REMOVE_SOME
+        if asks_gpu(pod)
+        else f"{_REMOVE_SOME}, or let kube-scheduler place the pod (spec.schedulerName)"
+    )
+
+
+def _check_size(spreads: Iterable[Spread], parts: Iterable[tuple[Scope, LabelRule]], remedy: str) -> None:
     size = sum(spread.selection.size + spread.nodes.size for spread in spreads)
     for scope, rule in parts:
         size += len(rule.requirements or ())
         size += len(scope.selector.requirements or ()) if scope.selector is not None else 0
     if size > MOST_REQUIREMENTS:
         problem = f"requirements are more than the {MOST_REQUIREMENTS} that are handled"
-        raise InputError("spec: spread constraints and affinity terms", str(size), problem, _NO_REMEDY)
+        raise InputError("spec: spread constraints and affinity terms", str(size), problem, remedy)
 
 
 def _terms(affinity: PodAffinity | None, name: str) -> tuple[PodTerm, ...]:
@@ -226,32 +237,43 @@ def _terms(affinity: PodAffinity | None, name: str) -> tuple[PodTerm, ...]:
     where = f"spec.affinity.{name}"
     terms = read_terms(affinity.requiredDuringSchedulingIgnoredDuringExecution, where)
     for term in terms:
-        _check_operators((term.labelSelector, term.namespaceSelector), where)
+        check_operators((term.labelSelector, term.namespaceSelector), where)
     return terms
 
 
-def _constraints(pod: Pod) -> tuple[_Constraint, ...]:
+def constraints_of(pod: Pod, when_unsatisfiable: str) -> tuple[Constraint, ...]:
+    """The spread constraints of a pod of one kind.
+
+    Raises:
+        InputError: a constraint cannot be read.
+    """
     documents: Iterable[dict[str, Any]] = pod.spec.topologySpreadConstraints or ()
-    hard = [one for one in documents if one.get("whenUnsatisfiable") == DO_NOT_SCHEDULE]
+    meant = [one for one in documents if one.get("whenUnsatisfiable") == when_unsatisfiable]
     try:
-        read = tuple(msgspec.convert(one, _Constraint) for one in hard)
+        read = tuple(msgspec.convert(one, Constraint) for one in meant)
     except msgspec.MsgspecError as error:
         raise InputError(_SPREAD, str(error), "cannot be read", _MEND) from error
     for constraint in read:
-        _check_operators((constraint.labelSelector,), _SPREAD)
+        check_operators((constraint.labelSelector,), _SPREAD)
     return read
 
 
-def _check_operators(selectors: Iterable[LabelSelector | None], where: str) -> None:
+def check_operators(selectors: Iterable[LabelSelector | None], where: str) -> None:
+    """Check that label selectors can be read.
+
+    Raises:
+        InputError: a selector has an operator that label selectors do not have.
+    """
     for selector in selectors:
         for one in (selector.matchExpressions or ()) if selector is not None else ():
             if one.operator not in OPERATORS:
                 raise InputError(where, one.operator, "is no operator of a label selector", _MEND)
 
 
-def _spreads(
-    pod: Pod, member: Member, constraints: Sequence[_Constraint], rules: NodeRules
+def spreads_of(
+    pod: Pod, member: Member, constraints: Sequence[Constraint], rules: NodeRules
 ) -> tuple[Spread, ...]:
+    """Spread constraints of one kind, with the pods and nodes that count. Each such node has all of their keys."""
     keys = frozenset(constraint.topologyKey for constraint in constraints)
     affinity = pod.spec.affinity.nodeAffinity if pod.spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
@@ -286,25 +308,27 @@ def _spreads(
     return tuple(found)
 
 
-def _own_labels(constraint: _Constraint, member: Member) -> Iterator[Requirement]:
+def _own_labels(constraint: Constraint, member: Member) -> Iterator[Requirement]:
     """The requirements of `matchLabelKeys`; an API server of 1.34 or later has merged them already."""
     for key in constraint.matchLabelKeys or ():
         if key in member.labels:
             yield key, "In", frozenset((member.labels[key],))
 
 
-def _part(term: PodTerm, own: str) -> tuple[Scope, LabelRule]:
+def part_of(term: PodTerm, own: str) -> tuple[Scope, LabelRule]:
+    """The namespaces and the labels of a term's pods; `own` is its pod's namespace."""
     return scope_of(term.namespaces, term.namespaceSelector, own), label_rule(term.labelSelector)
 
 
-def _part_document(part: tuple[Scope, LabelRule], member: Member) -> tuple[object, ...]:
+def part_document(part: tuple[Scope, LabelRule], member: Member) -> tuple[object, ...]:
     """All that answers depend on: also whether the term selects its own pod by labels."""
     scope, rule = part
     spaces = scope.selector.document if scope.selector is not None else False
     return sorted(scope.names), spaces, rule.document, rule.selects(member.labels)
 
 
-def _spread_document(spread: Spread) -> tuple[object, ...]:
+def spread_document(spread: Spread) -> tuple[object, ...]:
+    """All that answers about a spread constraint depend on, as JSON can hold it."""
     nodes = spread.nodes
     ((_, rule),) = spread.selection.parts
     limits = (spread.topology_key, spread.max_skew, spread.min_domains, spread.selects_self)

@@ -17,13 +17,15 @@ import structlog
 from placer.core.ledger import ConflictError
 from placer.core.plan import Plan, Refusal
 from placer.core.policies import Policy
-from placer.decide import Decider
+from placer.decide import Decider, NodeSide
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
 from placer.kube.cluster import Cluster
 from placer.kube.extender.demand import asked_by
 from placer.kube.extender.errors import NotBoundError, UnavailableError, UndecidedError
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.extender.wire import BindingArgs
+from placer.kube.nominations import bookings_of
+from placer.kube.preempting import Preempting
 from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import Placement
@@ -52,6 +54,7 @@ class Binds:
         cluster, decider: nodes, load and ledger, which the placer's own scheduler shares.
         transport: reads pods that the watch has not shown.
         binder: writes.
+        preempting: holds room for nominated pods.
         policy: the policy for pods that name none.
         on_placed: called with each placement.
         clock: the wall clock in UTC.
@@ -63,6 +66,7 @@ class Binds:
     decider: Decider
     transport: Transport
     binder: Binder
+    preempting: Preempting
     policy: Policy
     on_placed: Callable[[Placement], None]
     clock: Callable[[], datetime]
@@ -156,9 +160,15 @@ class Binds:
         if not self.cluster.has_node(node):
             raise NotBoundError(f"pod {name}: node {node} is not known to the placer")
         try:
-            # kube-scheduler has checked the node, but does not know of the placer's own pods that are being bound.
-            decided = self.decider.decide(
-                asked.request, asked.policy, lambda one: self.cluster.shortages(asked.needs, one), (node,)
+            # kube-scheduler has checked the node, but knows neither of the placer's own pods that are being bound,
+            # nor of room that is held for pods that the placer nominated.
+            nominations = self.cluster.nominations
+            side = NodeSide(
+                lambda one: self.cluster.shortages(pod, asked.needs, one),
+                held=lambda one: bookings_of(nominations.against(pod, one)),
+            )
+            decided = self.decider.count(
+                lambda: self.decider.choose(asked.request, asked.policy, (node,), side)
             )
         except ConflictError as error:
             raise NotBoundError(f"pod {name}: {error}") from error
@@ -166,6 +176,7 @@ class Binds:
             why = ", ".join(decided.reasons[node])
             raise NotBoundError(f"pod {name} fits on {node} no more: {why}")
         self.cluster.assume(decided.booking, asked.needs, pod)
+        self.preempting.placed(PodUid(pod.metadata.uid), node)
         return decided
 
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
@@ -186,6 +197,8 @@ class Binds:
         log.warning("not bound", outcome=ending.result.value, error=ending.message)
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cluster.release(uid)
+            if (known := self.pods.get(uid)) is not None:
+                self.preempting.not_bound(known)
         return ending
 
     async def _write(self, target: Target) -> Ending:

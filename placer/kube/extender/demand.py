@@ -21,11 +21,13 @@ class Asked:
     """A pod as the extender reads it.
 
     Attributes:
+        pod: the pod.
         request: its demand of GPUs.
         needs: its needs apart from GPUs, with which it counts on its node.
         policy: the order among GPUs that fit.
     """
 
+    pod: Pod
     request: Request
     needs: Needs
     policy: Policy
@@ -51,4 +53,4 @@ def asked_by(pod: Pod, default: Policy) -> Asked:
     check_supported(demand)
     policy = policy_named(demand.policy, f"metadata.annotations[{POLICY}]") if demand.policy else default
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
-    return Asked(request, needs_of(pod), policy)
+    return Asked(pod, request, needs_of(pod), policy)

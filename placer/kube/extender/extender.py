@@ -10,14 +10,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.plan import Plan
 from placer.core.policies import Policy
+from placer.core.supposition import Supposition
 from placer.decide import Decider
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.demand import Asked, asked_by
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.fits import Answer, Fits
-from placer.kube.extender.preemption import fits_without
 from placer.kube.extender.wire import BindingArgs
+from placer.kube.nominations import bookings_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.models import Pod
@@ -85,7 +87,7 @@ class Extender:
     fits: Fits = field(init=False)
 
     def __post_init__(self) -> None:
-        self.fits = Fits(self.decider)
+        self.fits = Fits(self.decider, self.binds.cluster)
 
     async def filter(self, pod: Pod, nodes: Sequence[NodeName]) -> dict[NodeName, str]:
         """The nodes whose GPUs cannot take a pod now, each with the reasons; nothing is booked.
@@ -132,13 +134,24 @@ class Extender:
         asked = asked_by(pod, self.policy)
         helped = set()
         for node, evicted in victims.items():
-            view = self.decider.reports.view(node)
-            if not asked.request.demand.containers or (
-                view is not None and fits_without(asked, evicted, view, self.decider.ledger)
-            ):
+            if not asked.request.demand.containers or self._fits_without(asked, evicted, node):
                 helped.add(node)
             await asyncio.sleep(0)  # a node with hundreds of pods takes a millisecond
         return helped
+
+    def _fits_without(self, asked: Asked, victims: AbstractSet[PodUid], node: NodeName) -> bool:
+        """Whether a pod fits on a node's GPUs once these pods and their processes are gone.
+
+        kube-scheduler chooses victims by the sums over a node, so their room may lie on several GPUs, to no avail.
+        """
+        found = self.decider.candidates.find(node)
+        if found is None:
+            return False
+        held = bookings_of(self.binds.cluster.nominations.against(asked.pod, node))
+        supposed = Supposition(found.node, self.decider.ledger, held)
+        for uid in victims:
+            supposed.remove(uid)
+        return isinstance(supposed.plan(asked.request, asked.policy), Plan)
 
     async def bind(self, order: BindingArgs) -> None:
         """Bind a pod with GPUs of this node that are free at this moment, see `Binds.bind`.
@@ -154,7 +167,7 @@ class Extender:
         known = self.fits.of(asked)
         computed, answers = known.computed, {}
         for count, node in enumerate(nodes, 1):
-            answers[node] = known.answer(node)
+            answers[node] = known.answer(asked, node)
             if known.computed - computed >= COMPUTED or count % LOOKED_UP == 0:
                 await asyncio.sleep(0)  # other tasks run between two pieces
                 computed = known.computed

@@ -1,17 +1,21 @@
 """The answers of nodes to pods of one kind: the score of the place that a node has, or the reasons against it.
 
 kube-scheduler asks about all candidate nodes for every pod, so answers are kept for pods of one kind. What always
-holds: an answer is of this moment. It is computed anew once a booking or a report has changed the node's rooms.
+holds: an answer is of this moment. It is computed anew once a booking or a report has changed the node's rooms. Where
+room is held for nominated pods, it is computed for each question, because pods of one kind differ by priority.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from placer.core.candidates import Candidate
+from placer.core.ledger import Booking
 from placer.core.plan import Plan
 from placer.decide import Decider
+from placer.kube.cluster import Cluster
 from placer.kube.extender.demand import Asked
+from placer.kube.nominations import Nomination, bookings_of
 from plimsoll.ids import NodeName
 
 KINDS: Final = 8
@@ -26,28 +30,41 @@ class Known:
     """The answers to one kind of pod, each with the rooms that it was computed from.
 
     Attributes:
-        asked: the pod of this kind that was asked for last. An earlier one may be booked by now.
         computed: the number of answers that were computed.
     """
 
     _decider: Decider
-    asked: Asked
+    _cluster: Cluster
     computed: int = 0
     _answers: dict[NodeName, tuple[Candidate | None, Answer]] = field(default_factory=dict)
 
-    def answer(self, node: NodeName) -> Answer:
-        """The answer of a node at this moment."""
+    def answer(self, asked: Asked, node: NodeName) -> Answer:
+        """The answer of a node to a pod of this kind, which is not booked, at this moment."""
+        held = self._cluster.nominations.against(asked.pod, node)
+        if held:
+            return self._beside(asked, node, held)
         candidate = self._decider.candidates.find(node)
         known = self._answers.get(node)
         if known is not None and known[0] is candidate:
             return known[1]
-        self.computed += 1
-        tried = self._decider.plan_on(self.asked.request, self.asked.policy, node)
-        answer = tried.score if isinstance(tried, Plan) else ", ".join(tried.reasons[node])
+        answer = self._computed(asked, node)
         if len(self._answers) > 2 * len(self._decider.reports) + KINDS:  # many nodes have left the cluster
             self._answers.clear()
         self._answers[node] = candidate, answer
         return answer
+
+    def _beside(self, asked: Asked, node: NodeName, held: Sequence[Nomination]) -> Answer:
+        """The answer where room is held. kube-scheduler does not know of the placer's own nominated pods."""
+        short = self._cluster.shortages(asked.pod, asked.needs, node)
+        if not short:
+            return self._computed(asked, node, bookings_of(held))
+        self.computed += 1
+        return ", ".join(short)
+
+    def _computed(self, asked: Asked, node: NodeName, held: Collection[Booking] = ()) -> Answer:
+        self.computed += 1
+        tried = self._decider.plan_on(asked.request, asked.policy, node, lambda _: held)
+        return tried.score if isinstance(tried, Plan) else ", ".join(tried.reasons[node])
 
 
 @dataclass(slots=True)
@@ -55,17 +72,17 @@ class Fits:
     """The answers to the kinds of pods that were asked for last."""
 
     decider: Decider
+    cluster: Cluster
     _known: dict[Hashable, Known] = field(default_factory=dict)  # the kind used last stands last
 
     def of(self, asked: Asked) -> Known:
-        """The answers to pods like this one, which is not booked."""
+        """The answers to pods like this one."""
         kind = self._kind(asked)
         known = self._known.pop(kind, None)
         if known is None:
             if len(self._known) >= KINDS:
                 del self._known[next(iter(self._known))]
-            known = Known(self.decider, asked)
-        known.asked = asked
+            known = Known(self.decider, self.cluster)
         self._known[kind] = known
         return known
 

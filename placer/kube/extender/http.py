@@ -35,7 +35,7 @@ from placer.kube.extender.wire import (
 )
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.settings import PREFIX
-from plimsoll.part.web import serving
+from plimsoll.part.web import read_body, serving
 
 PATH: Final = "/extender/v1"
 """The end of kube-scheduler's `urlPrefix`."""
@@ -100,7 +100,10 @@ def _handler(
             metrics.requests.labels(verb, "malformed").inc()
             return web.Response(status=415, text=f"send {JSON}\n")
         try:
-            body = await request.read()
+            body = await read_body(request)
+        except web.HTTPBadRequest:
+            metrics.requests.labels(verb, "malformed").inc()
+            raise
         except web.HTTPRequestEntityTooLarge:
             metrics.requests.labels(verb, "malformed").inc()
             log.warning("a question is too long; give kube-scheduler nodeCacheCapable: true", verb=verb)

@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Named, Pod
+from plimsoll.kube.names import Name
 from plimsoll.part.errors import InputError
 
 HIGHEST_PRIORITY: Final = 10
@@ -67,8 +68,8 @@ class HostPriority(Struct, frozen=True, rename="pascal"):
 class BindingArgs(Struct, frozen=True, rename="pascal"):
     """The order to bind a pod to a node."""
 
-    pod_name: str
-    pod_namespace: str
+    pod_name: Name
+    pod_namespace: Name
     pod_uid: PodUid = msgspec.field(name="PodUID")
     node: NodeName
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core.mounts import ClaimUse, Mounts
+from placer.core.mounts import ClaimKey, ClaimUse, Mounts
 from placer.kube.volumes.provisioning import WAITS
 from placer.kube.volumes.shelf import KnownVolume
 from placer.kube.volumes.storage import MOVED_PROVISIONERS, Storage, moved_source
@@ -30,14 +30,14 @@ class Ask:
         problem: the reason why the pod has to wait, whatever the nodes are; or None.
         bound: the volumes of bound claims; None for a volume that does not exist.
         wishes: the unbound claims, those that ask for least first.
-        is_in_use: a claim that one pod at a time may use has such a pod.
+        exclusive: the claims that one pod at a time may use.
         state: equal for pods, and at times, for which the same volumes are on offer.
     """
 
     problem: str | None = None
     bound: tuple[KnownVolume | None, ...] = ()
     wishes: tuple[Wish, ...] = ()
-    is_in_use: bool = False
+    exclusive: tuple[ClaimKey, ...] = ()
     state: Hashable = None
 
 
@@ -57,11 +57,11 @@ def ask_of(pod: Pod, mounts: Mounts, storage: Storage, users: Users, serial_of: 
     bound: list[KnownVolume | None] = []
     wishes: list[Wish] = []
     state: list[Hashable] = [mounts.disks]
-    is_in_use = False
+    exclusive: list[ClaimKey] = []
     for use in mounts.claims:
         claim = storage.claims[use.claim]
         if ONE_POD in (claim.spec.accessModes or ()) and not use.ephemeral:
-            is_in_use = is_in_use or users.has_pod(use.claim)
+            exclusive.append(use.claim)
         if is_bound(claim):
             volume = storage.shelf.volumes.get(claim.spec.volumeName or "")
             bound.append(volume)
@@ -72,8 +72,8 @@ def ask_of(pod: Pod, mounts: Mounts, storage: Storage, users: Users, serial_of: 
             wishes.append(wish)
             state.append((_own_state(wish, storage, users), wish.shape, serial_of(wish.class_name)))
     wishes.sort(key=lambda wish: wish.requested or 0)
-    state.append(is_in_use)
-    return Ask(None, tuple(bound), tuple(wishes), is_in_use, tuple(state))
+    state.append(any(users.has_pod(claim) for claim in exclusive))
+    return Ask(None, tuple(bound), tuple(wishes), tuple(exclusive), tuple(state))
 
 
 def is_bound(claim: Claim) -> bool:

@@ -35,6 +35,12 @@ class Disks:
             if disk.writes:
                 self._writers -= Counter(disk.names)
 
+    def copy(self) -> "Disks":
+        """The same disks, which may then change apart."""
+        made = Disks()
+        made._mounts, made._writers = self._mounts.copy(), self._writers.copy()
+        return made
+
     def clash(self, disks: Iterable[Disk]) -> bool:
         """Whether a pod with these disks cannot come to this node."""
         return any(

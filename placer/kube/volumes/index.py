@@ -21,6 +21,7 @@ from placer.kube.volumes.reasons import (
     DISK,
     IN_USE,
     LIMIT,
+    NO_DRIVER,
     NO_SPACE,
     NO_VOLUME,
     NODE_AFFINITY,
@@ -29,9 +30,10 @@ from placer.kube.volumes.reasons import (
 )
 from placer.kube.volumes.shelf import KnownVolume, known_volume
 from placer.kube.volumes.storage import Storage, key_of
-from placer.kube.volumes.users import Users
+from placer.kube.volumes.users import Moves, Users
 from placer.kube.volumes.wish import Wish
 from placer.kube.volumes.zones import is_elsewhere
+from plimsoll.broker.volume import DRIVER
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import (
@@ -125,9 +127,30 @@ class Volumes:
         """Equal for pods, and at times, for which the answers on all nodes are equal."""
         return self._ask(pod, mounts).state if mounts else None
 
-    def misfits(self, pod: Pod, mounts: Mounts, node: NodeName, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """The reasons why a node is unfit for a pod's volumes; of several kinds the first, as in kube-scheduler."""
-        return next(self._obstacles(self._ask(pod, mounts), mounts, node, labels), ()) if mounts else ()
+    def misfits(
+        self,
+        pod: Pod,
+        mounts: Mounts,
+        node: NodeName,
+        labels: Mapping[str, str],
+        moves: Moves | None = None,
+    ) -> tuple[str, ...]:
+        """The reasons why a node is unfit for a pod's volumes; of several kinds the first, as in kube-scheduler.
+
+        Args:
+            pod: the pod.
+            mounts: `mounts_of` the pod.
+            node: the node.
+            labels: the node's.
+            moves: pods that are left out there, or added; None: there are none.
+        """
+        if not mounts:
+            return ()
+        return next(self._obstacles(self._ask(pod, mounts), mounts, node, labels, moves), ())
+
+    def lacks_driver(self, node: NodeName) -> tuple[str, ...]:
+        """The reason why a node is unfit for a pod with our inline volume; empty where the broker serves it."""
+        return () if node in self.storage.serving else (NO_DRIVER,)
 
     def tied(self, pod: Pod, mounts: Mounts, most: int) -> list[NodeName] | None:
         """Nodes of which a pod's claims allow no others, or the first of them; None if they are many or all."""
@@ -190,12 +213,16 @@ class Volumes:
 
     def put_node(self, node: CsiNode) -> None:
         """Take the drivers of a node."""
-        self.storage.limits[NodeName(node.metadata.name)] = limits_of(node)
-        self._node_changed(NodeName(node.metadata.name))
+        name = NodeName(node.metadata.name)
+        self.storage.limits[name] = limits_of(node)
+        has_driver = any(driver.name == DRIVER for driver in node.spec.drivers or ())
+        (self.storage.serving.add if has_driver else self.storage.serving.discard)(name)
+        self._node_changed(name)
 
     def remove_node(self, node: CsiNode) -> None:
         """Forget the drivers of a node."""
         self.storage.limits.pop(NodeName(node.metadata.name), None)
+        self.storage.serving.discard(NodeName(node.metadata.name))
         self._node_changed(NodeName(node.metadata.name))
 
     def put_driver(self, driver: CsiDriver) -> None:
@@ -256,18 +283,18 @@ class Volumes:
             self.claim_changed(key)
 
     def _obstacles(
-        self, ask: Ask, mounts: Mounts, node: NodeName, labels: Mapping[str, str]
+        self, ask: Ask, mounts: Mounts, node: NodeName, labels: Mapping[str, str], moves: Moves | None
     ) -> Iterator[tuple[str, ...]]:
         """The reasons of each kind that applies, in kube-scheduler's order."""
         if ask.problem is not None:
             yield (ask.problem,)
             return
-        taken = self.users.disks_on(node)
+        taken = self.users.disks_on(node, moves)
         if taken is not None and taken.clash(mounts.disks):
             yield (DISK,)
-        if ask.is_in_use:
+        if any(self.users.has_pod(claim, moves) for claim in ask.exclusive):
             yield (IN_USE,)
-        if self._is_full(mounts, node):
+        if self._is_full(mounts, node, moves):
             yield (LIMIT,)
         offered = self._offered(ask, node, labels)
         if offered.reasons:
@@ -285,17 +312,19 @@ class Volumes:
             known = self._asks[uid] = (self._serial, ask)
         return known[1]
 
-    def _is_full(self, mounts: Mounts, node: NodeName) -> bool:
+    def _is_full(self, mounts: Mounts, node: NodeName, moves: Moves | None) -> bool:
         most = self.storage.limits.get(node)
         if not most or not mounts.claims:
             return False
         wanted = self._attachable(use.claim for use in mounts.claims)
         if not any(one.driver in most for one in wanted):
             return False
-        known = self._attached.get(node)
+        known = self._attached.get(node) if moves is None else None
         if known is None:
-            used = self._attachable(self.users.claims_on(node))
-            known = self._attached[node] = attached(used, self.storage.attached_to(node))
+            used = self._attachable(self.users.claims_on(node, moves))
+            known = attached(used, self.storage.attached_to(node))
+            if moves is None:
+                self._attached[node] = known
         return exceeds(wanted, known, most)
 
     def _attachable(self, claims: Iterable[ClaimKey]) -> list[Attachable]:

@@ -54,6 +54,7 @@ class Storage:
         shelf: the volumes, as assumed.
         classes: by name.
         limits: the attach limits of each node that has a CSINode.
+        serving: the nodes whose broker serves our inline volume.
         measured: the drivers whose free space counts.
         spaces: the free space that drivers report.
         named_by: by volume, the claims that name it.
@@ -64,6 +65,7 @@ class Storage:
     shelf: Shelf = field(default_factory=Shelf)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     limits: dict[NodeName, Limits] = field(default_factory=dict)
+    serving: set[NodeName] = field(default_factory=set)
     measured: set[str] = field(default_factory=set)
     spaces: FreeSpaces = field(default_factory=FreeSpaces)
     named_by: defaultdict[str, set[ClaimKey]] = field(default_factory=lambda: defaultdict(set))

@@ -1,15 +1,29 @@
 """The claims and disks of the pods that have a node. What always holds: counts are kept as pods come and go."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from placer.core.mounts import ClaimKey, Mounts
+from placer.core.mounts import ClaimKey, ClaimUse, Mounts
 from placer.kube.volumes.disks import Disks
 from plimsoll.ids import NodeName
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Pods that a check counts otherwise than they are counted.
+
+    Attributes:
+        less: the mounts of pods on the node that are left out.
+        more: the mounts of pods that are added.
+    """
+
+    less: Sequence[Mounts] = ()
+    more: Sequence[Mounts] = ()
 
 
 class Users:
@@ -44,21 +58,39 @@ class Users:
             if not disks:
                 del self._disks[node]
 
-    def has_pod(self, claim: ClaimKey) -> bool:
-        """Whether a pod with a node names this claim."""
-        return claim in self._pods
+    def has_pod(self, claim: ClaimKey, moves: Moves | None = None) -> bool:
+        """Whether a pod with a node names this claim; claims of ephemeral volumes are left out."""
+        if moves is None:
+            return claim in self._pods
+        named = ClaimUse(claim, ephemeral=False)
+        less, more = (sum(one.claims.count(named) for one in part) for part in (moves.less, moves.more))
+        return self._pods[claim] - less + more > 0
 
     def nodes_of(self, claim: ClaimKey) -> Iterable[NodeName]:
         """The nodes of the pods that use a claim."""
         return self._by_claim.get(claim, ())
 
-    def claims_on(self, node: NodeName) -> Iterable[ClaimKey]:
+    def claims_on(self, node: NodeName, moves: Moves | None = None) -> Iterable[ClaimKey]:
         """The claims of the pods on a node."""
-        return self._by_node.get(node, ())
+        found = self._by_node.get(node, Counter())
+        if moves is None:
+            return found
+        less, more = (
+            Counter(use.claim for one in part for use in one.claims) for part in (moves.less, moves.more)
+        )
+        return found - less + more
 
-    def disks_on(self, node: NodeName) -> Disks | None:
+    def disks_on(self, node: NodeName, moves: Moves | None = None) -> Disks | None:
         """The disks of the pods on a node; None if they have none."""
-        return self._disks.get(node)
+        found = self._disks.get(node)
+        if moves is None:
+            return found
+        moved = found.copy() if found is not None else Disks()
+        for one in moves.less:
+            moved.remove(one.disks)
+        for one in moves.more:
+            moved.add(one.disks)
+        return moved
 
 
 def _decrease(counts: defaultdict[K, Counter[V]], key: K, value: V) -> None:

@@ -21,12 +21,9 @@ import msgspec
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
 from plimsoll.ids import NodeName
+from plimsoll.native import BUILD, EMULATOR, FILES, PROGRAMS, REMEDY
 from plimsoll.part.errors import PlimsollError
-
-BUILD: Final = Path(__file__).resolve().parents[3] / "build"
-EMULATOR: Final = BUILD / "emulator"
-HOOK_LIBRARY: Final = BUILD / "hook" / "libplimsoll.so"
-PROGRAMS: Final = BUILD / "bin"
+from plimsoll.part.program import program_of
 
 
 class NotBuiltError(PlimsollError):
@@ -161,8 +158,8 @@ class LocalCluster:
             scheme="http",
             ready=READY[name],
             program=lambda: Path(sys.executable),
-            arguments=lambda *_: ("-m", module),
-            environment={"PYTHONPATH": str(BUILD.parent), **environment},
+            arguments=lambda *_: program_of(module)[1:],
+            environment=environment,
         )
         return await self._exit.enter_async_context(running(kind, self.directory / folder))
 
@@ -175,14 +172,14 @@ READY: Final = {"broker": "broker_ready", "monitor": "monitoring", "placer": "pl
 
 
 def require_built() -> None:
-    """Check that `make native` was run.
+    """Check that the files that C makes are there.
 
     Raises:
         NotBuiltError: a file is missing; the error names it.
     """
-    for path in (EMULATOR / "libcuda.so.1", EMULATOR / "libnvidia-ml.so.1", HOOK_LIBRARY, PROGRAMS / "busy"):
+    for path in (BUILD / file for file in FILES):
         if not path.exists():
-            raise NotBuiltError(f"{path} is missing; run `make native`")
+            raise NotBuiltError(f"{path} is missing; {REMEDY}")
 
 
 def _write_node_file(folder: Path, node: EmulatedNode) -> None:

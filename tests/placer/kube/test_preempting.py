@@ -7,7 +7,7 @@ from placer.core.fit import needs_of
 from placer.core.ledger import Booking
 from placer.kube import preempting, preemption_orders
 from placer.kube.choice import Wanted
-from placer.kube.victim_search import VictimSearch
+from placer.kube.victim_search import NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import ConflictError, RefusedError
@@ -15,7 +15,8 @@ from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import Board, board, on_gpu, pod
-from tests.placer.kube.scene import MEMORY, SHARE
+from tests.placer.kube.domains.rules import REQUIRED
+from tests.placer.kube.scene import MEMORY, SHARE, Object
 from tests.placer.kube.test_preemption import ENDING, GIB, TAINT, cpu
 
 CPU = {"cpu": "8"}
@@ -222,9 +223,9 @@ async def test_a_thousand_hopeless_pods_delete_nothing_and_starve_nobody(
         tried: list[str] = []
         on_node = VictimSearch.on_node
 
-        def counted(search: VictimSearch, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
+        async def counted(search: VictimSearch, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
             tried.append(node)
-            return on_node(search, wanted, node)
+            return await on_node(search, wanted, node)
 
         monkeypatch.setattr(VictimSearch, "on_node", counted)
         for index in range(1000):
@@ -368,7 +369,7 @@ async def test_a_bind_that_fails_leaves_the_room_with_its_pod() -> None:
         await made.settle()
         made.scene.delete("a")
         pod = made.scene.pods["p"]
-        made.preempting.placed(PodUid("p"))
+        made.preempting.placed(PodUid("p"), NodeName("n1"))
         made.preempting.not_bound(pod)
         made.scene.show(waiting("low", 5))
         await later(made)
@@ -411,9 +412,9 @@ async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytes
     tried: list[str] = []
     on_node = VictimSearch.on_node
 
-    def counted(search: VictimSearch, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
+    async def counted(search: VictimSearch, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
         tried.append(node)
-        return on_node(search, wanted, node)
+        return await on_node(search, wanted, node)
 
     monkeypatch.setattr(VictimSearch, "on_node", counted)
     async with board() as made:
@@ -496,3 +497,19 @@ async def test_what_was_found_for_others_does_not_bind_a_nominated_pod() -> None
         assert "1 Insufficient cpu" in explained.text
         assert await made.preempting.refuse(nominated) is not None
         assert made.nomination("p") == ("n1", {"a"})
+
+
+async def test_victims_are_sought_again_once_their_rule_alone_keeps_a_pod_out() -> None:
+    """Two pods of a zone keep a pod out. When one on another node is gone, the end of the other one helps."""
+    async with board() as made:
+        kept = {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "high"}}}]}
+        rule: Object = {"affinity": {"podAntiAffinity": kept}}
+        for name, priority in (("n1", 0), ("n2", 20)):
+            made.scene.node(name, {"zone": "a"})
+            made.scene.show(pod(f"on-{name}", name, priority, **rule))
+        wanted = made.want(pod("p", None, 10, {"cpu": "1"}, labels={"app": "high"}))
+        assert isinstance(await made.preempting.search.search(wanted), NoVictims)
+        made.scene.delete("on-n2")
+        found = await made.preempting.search.search(wanted)
+        assert isinstance(found, Victims)
+        assert [one.uid for one in found.pods] == ["on-n1"]

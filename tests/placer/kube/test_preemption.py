@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from plimsoll.kube.models import DisruptionBudget, Pod
+from plimsoll.kube.storage_models import Claim, CsiNode, Volume, VolumeAttachment
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import WHOLE, Board, board, budget, on_gpu, pod
 from tests.placer.kube.scene import MEMORY, SHARE, keeper
@@ -73,6 +75,36 @@ def none(total: int, *reasons: str) -> str:
     return f"0/{total} nodes are available: {', '.join(reasons)}."
 
 
+def disk(claim: str) -> dict[str, Any]:
+    """A pod's volume of this claim."""
+    return {"name": claim, "persistentVolumeClaim": {"claimName": claim}}
+
+
+def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
+    """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
+    volumes = board.scene.cluster.volumes
+    limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
+    volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
+    for name in names:
+        csi = {"csi": {"driver": "d", "volumeHandle": name}}
+        volumes.put_volume(msgspec.convert({"metadata": {"name": name}, "spec": csi}, Volume))
+        meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        spec = {"volumeName": name, "accessModes": [mode]}
+        volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+    if attached:
+        to_n1 = {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": attached}}
+        volumes.put_attachment(
+            msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment)
+        )
+
+
+ISCSI = {"name": "disk", "iscsi": {"iqn": "x"}}
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "x"}},
+}
 TWO: dict[str, dict[str, object]] = {"n1": {}, "n2": {}}
 GPU_LIMITS = {MEMORY: str(20 * GIB)}
 
@@ -218,6 +250,40 @@ ROWS = {
         (keeper("k", "n2"), pod("b", "n1", 0)),
         text=none(2, f"1 {NOT_HELPFUL}", "1 node(s) didn't satisfy existing pods anti-affinity rules"),
         nodes={"n1": {"labels": {"zone": "z", "only": "n1"}}, "n2": {"labels": {"zone": "z"}}},
+    ),
+    "a pod that takes up the domain of a spread constraint": Row(
+        wants(limits={}, labels={"app": "x"}, topologySpreadConstraints=[SPREAD]),
+        (pod("a", "n1", 0, labels={"app": "x"}), pod("b", "n1", 0), pod("c", "n2", 10, limits={"cpu": "8"})),
+        "n1",
+        frozenset({"a"}),
+        nodes={"n1": {"labels": {"zone": "z1"}}, "n2": {"labels": {"zone": "z2"}, "unschedulable": True}},
+    ),
+    "the attach limit of a node": Row(
+        wants(limits={}, volumes=[disk("p")]),
+        (pod("a", "n1", 1, volumes=[disk("a")]), pod("b", "n1", 0)),
+        "n1",
+        frozenset({"a"}),
+        before=lambda board: attachable(board, "p", "a"),
+    ),
+    "an attach limit that attached volumes of nobody use up": Row(
+        wants(limits={}, volumes=[disk("p")]),
+        (pod("a", "n1", 1, volumes=[disk("a")]),),
+        text=none(1, "1 node(s) exceed max volume count"),
+        before=lambda board: attachable(board, "p", "a", attached="a"),
+    ),
+    "a volume that one pod at a time may use": Row(
+        wants(limits={}, volumes=[disk("p")]),
+        (pod("a", "n1", 1, volumes=[disk("p")]), pod("b", "n2", 0)),
+        "n1",
+        frozenset({"a"}),
+        nodes=TWO,
+        before=lambda board: attachable(board, "p", mode="ReadWriteOncePod"),
+    ),
+    "a disk that a pod writes": Row(
+        wants(limits={}, volumes=[ISCSI]),
+        (pod("a", "n1", 1, volumes=[ISCSI]), pod("b", "n1", 0)),
+        "n1",
+        frozenset({"a"}),
     ),
     "GPU memory": Row(
         wants(limits=GPU_LIMITS),

@@ -15,7 +15,7 @@ import pytest
 from placer.kube import preemption_orders
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
-from tests.placer.kube.test_rights import RULES
+from tests.deploy.accounts import rights_of
 from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
@@ -269,14 +269,17 @@ async def test_without_the_right_to_delete_no_pod_ends_and_the_preemptor_says_so
     """A placer that may not delete pods places others as before, and the preemptor names the refused deletion."""
     monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.2)
     rbac, name = "/apis/rbac.authorization.k8s.io/v1", "plimsoll-without-delete"
-    rules = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in RULES]
+    [role] = [one for one in rights_of(namespace, "placer") if one["kind"] == "ClusterRole"]
+    verbs = [[verb for verb in rule["verbs"] if verb != "delete"] for rule in role["rules"]]
+    rules = [rule | {"verbs": rest} for rule, rest in zip(role["rules"], verbs, strict=True) if rest]
     await apiserver.must("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "plimsoll-placer"}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
     await apiserver.must("POST", f"{rbac}/clusterrolebindings", binding)
     try:
-        async with scheduler(apiserver, valkey, namespace, user="plimsoll-placer") as world:
+        kubeconfig = apiserver.kubeconfig("plimsoll-placer")
+        async with scheduler(apiserver, valkey, namespace, kubeconfig=kubeconfig) as world:
             await create_node(apiserver, "n1")
             await create_pod(apiserver, namespace, manifest("low", "test-low", {"cpu": "8"}))
             await world.until_bound("low")

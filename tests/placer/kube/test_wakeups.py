@@ -154,6 +154,33 @@ async def test_first_reports_of_nodes_wake_hopeless_pods_once() -> None:
         assert "Insufficient plimsoll.dev/gpu-memory on one GPU" in found.refusal("large0")
 
 
+async def test_a_node_that_advertises_says_how_much_is_free() -> None:
+    """The GPUs of a node give the reason where its sum is short too, and the pod comes back once a pod there ends."""
+    async with scene() as found:
+        found.node("n1", advertised={MEMORY: "24Gi"})
+        found.report("n1", 24)
+        found.show(found.pod("holds", {MEMORY: "20Gi"}))
+        await found.settle()
+        assert found.is_placed("holds")
+        found.show(found.pod("p", {MEMORY: "10Gi"}))
+        await found.settle()
+        text = "0/1 nodes are available: 1 Insufficient plimsoll.dev/gpu-memory on one GPU (most free: 4Gi on n1)."
+        assert found.refusal("p") == text
+        found.delete("holds")
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_a_sum_alone_is_the_reason_where_a_gpu_has_room() -> None:
+    """A node that advertises less than its GPUs have is refused for its sum, as the kubelet would refuse it."""
+    async with scene() as found:
+        found.node("n1", advertised={MEMORY: "8Gi"})
+        found.report("n1", 24)
+        found.show(found.pod("p", {MEMORY: "10Gi"}))
+        await found.settle()
+        assert found.refusal("p") == "0/1 nodes are available: 1 Insufficient plimsoll.dev/gpu-memory."
+
+
 async def test_end_of_a_silence_probes_the_node_alone() -> None:
     """A node that reports again takes a pod that fits, and the pods that do not fit there are not tried."""
     async with scene() as found:

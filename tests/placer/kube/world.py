@@ -8,6 +8,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from placer.core.ledger import Ledger
@@ -107,11 +108,11 @@ class World:
         return await get_pod(self.api, self.namespace, name)
 
     async def until(self, name: str, holds: Callable[[Object], bool]) -> Object:
-        """Wait until a claim holds for the pod, and return it."""
+        """Wait until a claim holds for the pod, and return it. The pod may be made only later, or made anew."""
 
         async def look() -> Object | None:
-            pod = await self.pod(name)
-            return pod if holds(pod) else None
+            answer = await self.api.call("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+            return answer.body if answer.status == 200 and holds(answer.body) else None
 
         pod = await until(look)
         assert pod is not None
@@ -173,7 +174,7 @@ async def scheduler(
     *,
     wrap: Callable[[Transport], Transport] = lambda transport: transport,
     loaded: bool = True,
-    user: str | None = None,
+    kubeconfig: Path | None = None,
     drift_s: float = 300.0,
     binds_at_once: int = 16,
     volumes_s: float = 600.0,
@@ -186,12 +187,11 @@ async def scheduler(
         namespace: the namespace of the test's pods.
         wrap: wraps its transport, to lose answers on purpose.
         loaded: False: the reports are loaded only once the test says so.
-        user: the user that it authenticates as; the administrator by default.
+        kubeconfig: the account that it authenticates as; the administrator by default.
         drift_s: the pause between two comparisons of its ledger with the API server.
         binds_at_once: see `KubeOptions`.
         volumes_s: see `KubeOptions`.
     """
-    kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
     decider = Decider(reports, ledger, metrics)
     scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
@@ -199,7 +199,7 @@ async def scheduler(
     if loaded:
         ready.set()
     try:
-        async with connect(kubeconfig) as client:
+        async with connect(kubeconfig or api.kubeconfig()) as client:
             front_end = KubeFrontEnd(
                 transport=wrap(client),
                 decider=decider,

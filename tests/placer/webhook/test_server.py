@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +19,29 @@ from placer.webhook.metrics import Metrics
 from placer.webhook.server import BODY_BYTES, LONG_BYTES, PATH, Certificates, serving_reviews
 from tests.placer.webhook.core.pods import gpu_pod
 from tests.placer.webhook.core.reviews import ANYTHING, assert_well_formed, damaged, review
+from tests.servers.waiting import until_true
 
 NAMES = frozenset({"127.0.0.1"})
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_review_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It gets no answer and makes no log line. An API server that gives up waiting does the same."""
+    metrics = Metrics()
+    certificates = Certificates(metrics)
+    made = make_generation(NAMES, 3600, time.time())
+    await certificates.serve(made)
+    context = ssl.create_default_context(cadata=made.authority)
+    async with serving_reviews(Rules(), metrics, certificates, "127.0.0.1", 0, "PORT") as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode())
+        await writer.drain()
+        writer.close()
+        labels = {"outcome": "malformed"}
+        name = "plimsoll_webhook_reviews_total"
+        await until_true(lambda: metrics.registry.get_sample_value(name, labels) == 1)
+    assert not [one for one in caplog.records if one.name.startswith("aiohttp")]
 
 
 @asynccontextmanager

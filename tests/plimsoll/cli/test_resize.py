@@ -219,7 +219,7 @@ async def test_a_leader_that_ends_after_it_lost_a_request_is_waited_for(nats: Em
 
 async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
     """No NATS, no stream, no placer: each with its remedy, at once."""
-    with pytest.raises(NotConfirmedError, match=r"NATS at nats://127.0.0.1:1 does not answer .*--nats-url"):
+    with pytest.raises(NotConfirmedError, match=r"NATS at nats://127.0.0.1:1 does not answer: .*--nats-url"):
         await resize(REQUEST, "nats://127.0.0.1:1", PATIENT_S)
     with pytest.raises(NotConfirmedError, match="stream PLIMSOLL cannot be read"):
         await resize(REQUEST, nats.url, PATIENT_S)

@@ -26,8 +26,6 @@ from tests.placer.kube.differential.ground import (
     twin_of,
 )
 
-BY_NAME: Final = "Pod cannot be scheduled: "
-"""The beginning of the placer's refusal of a pod that uses a feature which the placer lacks."""
 SECOND_LOOK_S: Final = 0.5
 """The pause before two different answers are asked for again. Claims and namespaces have watches of their own, so one
 of the two may not have known the newest."""
@@ -53,15 +51,8 @@ class Answers:
     kube_text: str
 
     @property
-    def by_name(self) -> bool:
-        """Whether the placer refused the pod by the name of a feature."""
-        return self.text.startswith(BY_NAME)
-
-    @property
     def difference(self) -> str | None:
         """The first difference, in words; None if the two agree."""
-        if self.by_name:
-            return None
         if self.chosen is not None and self.chosen not in self.passed:
             return f"the placer chose {self.chosen}, which does not pass kube-scheduler's filters"
         if self.chosen is None and self.passed:
@@ -84,13 +75,11 @@ class Tally:
     """The results of several questions.
 
     Attributes:
-        counts: questions by result: placed, unschedulable, refused by name, different.
-        by_name: the refusals by name, with their text.
+        counts: questions by result: placed, unschedulable, different.
         differences: each difference.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
-    by_name: Counter[str] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -105,10 +94,7 @@ async def compare(ground: Ground, scenario: Scenario, tally: Tally) -> None:
             tally.differences.append(Difference(shown, answers))
             tally.counts["different"] += 1
             return  # what follows would differ by this pod
-        if answers.by_name:
-            tally.by_name[answers.text] += 1
-            tally.counts["refused by name"] += 1
-        elif answers.chosen is None:
+        if answers.chosen is None:
             tally.counts["unschedulable"] += 1
         else:
             tally.counts["placed"] += 1

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.placer.kube.differential import domains_volumes
 from tests.placer.kube.differential.features import OFTEN
-from tests.placer.kube.differential.pods import EFFECTS, FPGA, HUGE, RULES, SHAPES, resize
+from tests.placer.kube.differential.pods import EFFECTS, FPGA, HUGE, KUBELET, RULES, SHAPES, resize
 
 Object = dict[str, Any]
 
@@ -120,7 +120,10 @@ def _node(drawing: Drawing, name: str) -> Object:
         if rng.random() < 0.5:
             taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
     strict = rng.choice((True, False, None))
-    labels = _labels(rng, name) | ({"keeps-groups": "true"} if strict else {})
+    labels = _labels(rng, name)
+    system = labels.get("kubernetes.io/os")
+    rules = [f"runs-{one}" for one in ("linux", "windows") if system in (one, None)]
+    allocatable |= {f"{KUBELET}{rule}": "1000" for rule in (*rules, *(["keeps-groups"] if strict else []))}
     status: Object = {
         "capacity": allocatable,
         "allocatable": allocatable,
@@ -143,8 +146,7 @@ def _labels(rng: random.Random, name: str) -> dict[str, str]:
     system = rng.choices(("linux", "windows", None), (8, 1, 1))[0]
     if system:
         labels["kubernetes.io/os"] = system
-    # The kubelet's rule as labels: kube-scheduler has no filter for it.
-    return labels | {f"runs-{one}": "true" for one in ("linux", "windows") if system in (one, None)}
+    return labels
 
 
 def _taints(rng: random.Random) -> list[Object]:

@@ -25,7 +25,7 @@ from plimsoll.kube.models import Pod
 from tests.placer.kube.differential import domains_volumes
 from tests.placer.kube.differential.draw import NAMESPACES, Object, Scenario
 from tests.placer.kube.differential.oracle import SCHEDULER, Oracle, oracle
-from tests.placer.kube.differential.pods import RUNTIME_CLASSES
+from tests.placer.kube.differential.pods import KUBELET, RUNTIME_CLASSES
 from tests.placer.kube.world import Told
 from tests.servers.apiserver import ApiServer, RefusedError
 
@@ -222,21 +222,25 @@ def refusal_of(pod: Pod | None) -> str | None:
 
 
 def twin_of(pod: Object) -> Object:
-    """The pod for kube-scheduler, which does not know the kubelet's rules: they stand in its node selector."""
+    """The pod for kube-scheduler, which has no filter for the kubelet's rules: it asks for resources in their place.
+
+    A node selector in their place would leave nodes out of the counts of topology spread.
+    """
     twin = copy.deepcopy(pod)
     twin["metadata"]["name"] += "-asked"
     twin["spec"]["schedulerName"] = SCHEDULER
-    rules = {}
+    rules = set()
     systems = {
         pod["spec"].get("os", {}).get("name"),
         pod["metadata"].get("labels", {}).get("kubernetes.io/os"),
     }
     for system in systems - {None}:
-        rules[f"runs-{system}"] = "true"
+        rules.add(f"{KUBELET}runs-{system}")
     if pod["spec"].get("securityContext", {}).get("supplementalGroupsPolicy") == "Strict":
-        rules["keeps-groups"] = "true"
-    if rules:
-        twin["spec"]["nodeSelector"] = {**twin["spec"].get("nodeSelector", {}), **rules}
+        rules.add(f"{KUBELET}keeps-groups")
+    asked = twin["spec"]["containers"][0].setdefault("resources", {})
+    for kind in ("requests", "limits"):
+        asked[kind] = {**asked.get(kind, {}), **dict.fromkeys(rules, "1")}
     return twin
 
 

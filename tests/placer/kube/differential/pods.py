@@ -29,6 +29,8 @@ RUNTIME_CLASSES: Final = (
 
 FPGA: Final = "example.com/fpga"
 HUGE: Final = "hugepages-2Mi"
+KUBELET: Final = "kubelet.example.com/"
+"""The prefix of resources that nodes have by the kubelet's rules about them."""
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 

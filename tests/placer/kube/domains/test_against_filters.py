@@ -185,7 +185,14 @@ class Both:
         gone = [PodUid(name) for name in without]
         for name in self.nodes:
             more = [(NodeName(one["spec"]["nodeName"]), read(one)) for one in beside]
-            found = self.cluster.rule_obstacle(newcomer, rules, NodeName(name), gone, more)
+            check = self.cluster.rule_check(newcomer, rules, NodeName(name), more)
+            counted = [self.cluster.counted(check, uid) for uid in gone]
+            for one in counted:
+                check.leave_out(one)
+            for one in reversed(counted):
+                check.put_back(one)
+                check.leave_out(one)
+            found = check.obstacle_beside() if beside else check.obstacle()
             assert found == expected.obstacle(asked, name), (name, asked)
 
 

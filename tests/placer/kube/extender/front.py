@@ -22,12 +22,14 @@ from placer.kube.extender.http import PATH, serving_extender
 from placer.kube.extender.metrics import ExtenderMetrics
 from placer.kube.frontend import KubeFrontEnd
 from plimsoll.cli.demo.servers import ServerKind, running
+from plimsoll.ids import PodUid
 from plimsoll.part.web import serving
 from tests.cluster import assets
 from tests.placer.kube.world import World
 from tests.placer.local.world import REPOSITORY
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, pod_manifest
+from tests.servers.waiting import until_true
 
 CONFIGURATION = REPOSITORY / "deploy" / "kube-scheduler-extender.yaml"
 SCHEDULER = "default-scheduler"
@@ -147,6 +149,15 @@ async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24)
     }
     await create_node(world.api, name, totals)
     await world.report(name, *free_gib, total_gib=total_gib)
+
+
+async def until_freed(world: World, node: str, pod: Object) -> None:
+    """Wait until the placer counts this pod no more, and let kube-scheduler try again, as on any event.
+
+    kube-scheduler may see a pod's end before the placer does, and then has tried in vain.
+    """
+    await until_true(lambda: world.ledger.booking(PodUid(pod["metadata"]["uid"])) is None)
+    await world.api.must("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {"room": "freed"}}})
 
 
 def front_pod(name: str, resources: dict[str, str], **more: Any) -> Object:  # noqa: ANN401 - passed on

@@ -1,5 +1,6 @@
 """The extender's port: what goes wrong there, and what the metrics count."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -10,6 +11,7 @@ from placer.kube.extender.extender import Leadership
 from placer.kube.extender.http import BODY_BYTES, PATH
 from tests.placer.kube.extender.front import HEADERS, MEMORY, ask, asked, order, serving_front
 from tests.placer.kube.scene import Scene
+from tests.servers.waiting import until_true
 
 POD = {
     "metadata": {"name": "p", "namespace": "d", "uid": "u"},
@@ -84,6 +86,20 @@ async def test_a_question_that_is_too_long_is_refused(served: tuple[Scene, int])
     scene, port = served
     status, _ = await ask(port, "filter", b"[" * (BODY_BYTES + 1))
     assert (status, count(scene, "filter", "malformed")) == (413, 1)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_question_is_counted(
+    served: tuple[Scene, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gets no answer and makes no log line."""
+    scene, port = served
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST {PATH}/bind HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"
+    writer.write(head.encode())
+    await writer.drain()
+    writer.close()
+    await until_true(lambda: count(scene, "bind", "malformed") == 1)
+    assert not [one for one in caplog.records if one.name.startswith("aiohttp")]
 
 
 async def test_a_page_in_a_browser_can_ask_nothing(served: tuple[Scene, int]) -> None:

@@ -91,3 +91,13 @@ def test_priorities_are_0_to_10_in_proportion_to_the_best() -> None:
 def test_an_error_is_an_answer() -> None:
     """kube-scheduler shows the text of the field `Error`."""
     assert json.loads(msgspec.json.encode(FilterResult(error="why")))["Error"] == "why"
+
+
+@pytest.mark.parametrize("field", ["PodName", "PodNamespace"])
+@pytest.mark.parametrize("name", ["../../nodes", "a/b", "a?b", "a%2fb", "a\n", "", "..", "A", "\u0661"])
+def test_names_that_would_change_an_api_path_are_refused(field: str, name: str) -> None:
+    """A name becomes a part of the path that the placer reads with its own rights."""
+    order = {"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n1"}
+    assert decode(json.dumps(order).encode(), BindingArgs).name == "d/p"
+    with pytest.raises(InputError, match=rf"cannot be read.*{field}"):
+        decode(json.dumps({**order, field: name}).encode(), BindingArgs)

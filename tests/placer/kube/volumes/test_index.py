@@ -11,6 +11,7 @@ from placer.core.mounts import ClaimKey, mounts_of
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.pinned import Pair
 from placer.kube.volumes.reservation import Reservation, give_up, reserve
+from placer.kube.volumes.users import Moves
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import (
@@ -261,6 +262,29 @@ def test_index_answers_as_one_that_is_built_anew(seed: int) -> None:
         rebuilt = world.rebuilt()
         for pod in world.pods:
             assert answers(world.index, pod) == answers(rebuilt, pod)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_index_answers_for_pods_that_only_might_come_or_go(seed: int) -> None:
+    """With pods left out or added, the answer is that of an index which is built anew without or with them."""
+    world = World(seed)
+    for _ in range(STEPS):
+        world.change()
+        node = world.chance.choice(list(NODES))
+        less = [name for name, (where, _) in world.residents.items() if where == node]
+        less = world.chance.sample(less, world.chance.randint(0, len(less)))
+        more = [world._pod(f"more{number}") for number in range(world.chance.randint(0, 1))]
+        rebuilt = world.rebuilt()
+        for name in less:
+            rebuilt.unmount(node, mounts_of(world.residents[name][1]))
+        for one in more:
+            rebuilt.mount(node, mounts_of(one))
+        moves = Moves(
+            [mounts_of(world.residents[name][1]) for name in less], [mounts_of(one) for one in more]
+        )
+        for pod in world.pods:
+            moved = world.index.misfits(pod, mounts_of(pod), node, NODES[node], moves)
+            assert moved == rebuilt.misfits(pod, mounts_of(pod), node, NODES[node])
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Final
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hook.broker.core.ids import ContainerKey
@@ -15,6 +15,7 @@ from hook.broker.core.shares.settings import MS, S, ShareSettings
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from tests.hook.broker.core.shares.reference import (
     CREDIT,
+    OWED,
     QUANTUM,
     URGENT,
     Page,
@@ -133,8 +134,8 @@ class Both:
     def compare(self) -> None:
         """Compare sums and gates.
 
-        A gate may differ while a sum is at its threshold; then the reference takes the core's. A full sum stays
-        full, and the core does not update it any more, so the two may differ by what one tick adds.
+        A gate or a spare may differ while a sum is at its threshold; then the reference takes the core's. A full sum
+        stays full, and the core does not update it any more, so the two may differ by what one tick adds.
         """
         clients = list(self.scheduler._clients.values())
         for n, tenant in enumerate(self.tenants):
@@ -142,6 +143,9 @@ class Both:
             for sums, account in pairs:
                 assert abs(sums.lag - account.lag_ns) < NEAR_NS
                 near_ns = TICK_MOST_NS if sums in self.rested else NEAR_NS
+                if abs(sums.lag + OWED) < NEAR_NS:  # one may have repaid, and the other not
+                    assert abs(sums.spare - account.spare_ns) < TICK_MOST_NS
+                    sums.spare = account.spare_ns
                 assert abs(sums.spare - account.spare_ns) < near_ns
                 assert tenant.limit == 1 or abs(sums.credit - account.credit_ns) < near_ns
                 self.rested.discard(sums)
@@ -167,6 +171,7 @@ def _terms(draw: st.DrawFn) -> tuple[int, int]:
 
 
 @settings(max_examples=60, deadline=None)
+@example([(10, 60), (0, 1)], 1, 1002)  # a lag comes to its threshold but for a rounding
 @given(st.lists(st.composite(_terms)(), min_size=2, max_size=5), st.integers(1, 2), st.integers(0, 2**32))
 def test_gates_and_sums_are_those_of_the_reference(
     terms: list[tuple[int, int]], gpus: int, seed: int

@@ -1,0 +1,190 @@
+{{/*
+All names are fixed: a cluster has one scheduler `plimsoll`, one CSI driver `plimsoll.dev` and one set of resources, so a
+second release is refused by Helm. tests/deploy renders these templates and applies them to a real API server.
+*/}}
+
+{{- define "plimsoll.image" -}}
+{{- $name := .image.repository -}}
+{{- with .image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
+{{- if .image.digest }}{{ $name }}@{{ .image.digest }}{{ else }}{{ $name }}:{{ .image.tag | default .default }}{{ end -}}
+{{- end -}}
+
+{{- define "plimsoll.labels" -}}
+app.kubernetes.io/name: plimsoll
+app.kubernetes.io/part-of: plimsoll
+app.kubernetes.io/component: {{ .part }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+{{- end -}}
+
+{{/* Selectors cannot change in an upgrade, so they hold nothing that may. */}}
+{{- define "plimsoll.selector" -}}
+app: plimsoll-{{ . }}
+{{- end -}}
+
+{{/* Further settings of a part as variables. Helm reads whole numbers as floats, and 2.5e+11 is no whole number. */}}
+{{- define "plimsoll.settings" -}}
+{{- $prefix := .prefix -}}
+{{- range $name, $value := .settings }}
+- name: {{ $prefix }}{{ upper $name }}
+  value: {{ include "plimsoll.number" $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "plimsoll.number" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end -}}
+{{- end -}}
+
+{{- define "plimsoll.stream" -}}
+- {name: PLIMSOLL_STREAM_REPLICAS, value: {{ include "plimsoll.number" .Values.stream.replicas | quote }}}
+{{- with .Values.stream.maxBytes }}
+- {name: PLIMSOLL_STREAM_MAX_BYTES, value: {{ include "plimsoll.number" . | quote }}}
+{{- end }}
+{{- with .Values.stream.maxAgeS }}
+- {name: PLIMSOLL_STREAM_MAX_AGE_S, value: {{ include "plimsoll.number" . | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* Where the Service of the API server leads nowhere, its address. */}}
+{{- define "plimsoll.apiServer" -}}
+{{- with .Values.apiServer.host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ $.Values.apiServer.port | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* The bus, for a user of it: `placer` or `monitor`. The password's variable comes first: the URL names it. */}}
+{{- define "plimsoll.nats" -}}
+{{- $root := .root -}}
+{{- $nats := $root.Values.nats -}}
+{{- if $nats.enabled }}
+- name: NATS_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ $root.Values.credentials.secret }}, key: nats-{{ .user }}-password}
+- name: PLIMSOLL_NATS_URL
+  value: {{ ternary "tls" "nats" (not (empty $nats.tlsSecret)) }}://{{ .user }}:$(NATS_PASSWORD)@plimsoll-nats.{{ $root.Release.Namespace }}.svc:{{ $nats.port }}
+{{- else if $nats.external.secret }}
+- name: PLIMSOLL_NATS_URL
+  valueFrom:
+    secretKeyRef: {name: {{ $nats.external.secret }}, key: {{ get $nats.external (printf "%sKey" .user) }}}
+{{- else }}
+- name: PLIMSOLL_NATS_URL
+  value: {{ required "nats.external: is needed with nats.enabled=false; give url or secret" $nats.external.url | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "plimsoll.redis" -}}
+{{- $redis := .Values.redis -}}
+{{- if $redis.enabled }}
+- name: REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ .Values.credentials.secret }}, key: redis-password}
+- name: PLIMSOLL_REDIS_URL
+  value: {{ ternary "rediss" "redis" (not (empty $redis.tlsSecret)) }}://:$(REDIS_PASSWORD)@plimsoll-redis.{{ .Release.Namespace }}.svc:{{ $redis.port }}/0
+{{- else if $redis.external.secret }}
+- name: PLIMSOLL_REDIS_URL
+  valueFrom:
+    secretKeyRef: {name: {{ $redis.external.secret }}, key: {{ $redis.external.key }}}
+{{- else }}
+- name: PLIMSOLL_REDIS_URL
+  value: {{ required "redis.external: is needed with redis.enabled=false; give url or secret" $redis.external.url | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Python's TLS reads the authorities of servers from this file, besides those of the image. */}}
+{{- define "plimsoll.authority.env" -}}
+{{- with .Values.certificateAuthority }}
+{{- if .secret }}
+- {name: SSL_CERT_FILE, value: /etc/plimsoll/authority/{{ .key }}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "plimsoll.authority.mount" -}}
+{{- with .Values.certificateAuthority.secret }}
+- {name: authority, mountPath: /etc/plimsoll/authority, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "plimsoll.authority.volume" -}}
+{{- with .Values.certificateAuthority }}
+{{- if .secret }}
+- name: authority
+  secret:
+    secretName: {{ .secret }}
+    items: [{key: {{ .key }}, path: {{ .key }}}]
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What Pod Security's `restricted` asks of a pod and of a container. */}}
+{{- define "plimsoll.restricted.pod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "plimsoll.restricted.container" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: ["ALL"]}
+{{- end -}}
+
+{{/* What every pod of ours has. */}}
+{{- define "plimsoll.pod" -}}
+# Kubernetes would give each pod variables such as PLIMSOLL_WEBHOOK_PORT for the Services of this namespace.
+enableServiceLinks: false
+{{- with .root.Values.priorityClass.name }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- if .part.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- with .part.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The nodes of monitor and broker, and NVIDIA's runtime there. */}}
+{{- define "plimsoll.nodes" -}}
+{{- with .Values.nodes.selector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - {key: {{ .Values.nodes.optOutLabel }}, operator: NotIn, values: ["off"]}
+{{- with .Values.nodes.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- if eq .Values.gpuAccess "runtime-class" }}
+runtimeClassName: {{ .Values.runtimeClass }}
+{{- end }}
+{{- end -}}
+
+{{/* NVIDIA's runtime reads these. `utility` brings NVML, and not CUDA. */}}
+{{- define "plimsoll.nvml" -}}
+- {name: NVIDIA_VISIBLE_DEVICES, value: all}
+- {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
+{{- end -}}
+
+{{/* Pods that have a port with metrics may be asked by these alone. */}}
+{{- define "plimsoll.readers" -}}
+- podSelector: {}
+{{- with .Values.networkPolicy.readers }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

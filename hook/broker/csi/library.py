@@ -1,0 +1,98 @@
+"""The preload library on the node, one directory for each version. Everything here blocks.
+
+What always holds: an installed file is never changed and never removed. A directory appears with the whole file in
+it. So a running process, a container that starts again in an old pod, and a new pod each keep the version that they
+began with. A version takes about a quarter of a megabyte on the disk.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from plimsoll.native import HOOK_LIBRARY, REMEDY
+from plimsoll.part.errors import InputError
+
+LIBRARY_NAME: Final = "libplimsoll.so"
+VERSIONS_NAME: Final = "library"
+DIGITS: Final = 16
+"""Hexadecimal digits of a version's directory: enough that two builds never share one by chance."""
+
+_FIELD: Final = "PLIMSOLL_BROKER_HOOK_LIBRARY"
+_ELF: Final = b"\x7fELF"
+_ELF_BYTES: Final = 20
+"""The head of an ELF file up to its machine."""
+DIRECTORY_MODE: Final = 0o755
+LIBRARY_MODE: Final = 0o755
+
+
+def install(library: Path, root: Path) -> Path:
+    """Copy the library below the broker's root, if this version is not there; returns the version's directory.
+
+    Args:
+        library: the file to install.
+        root: the broker's root directory.
+
+    Raises:
+        InputError: the file cannot be read, or is no library for this machine.
+        OSError: the disk is full or read-only.
+    """
+    content = _checked(library)
+    versions = root / VERSIONS_NAME
+    home = versions / hashlib.sha256(content).hexdigest()[:DIGITS]
+    if _has(home, content):
+        return home
+    versions.mkdir(exist_ok=True)
+    versions.chmod(DIRECTORY_MODE)
+    draft = versions / f".{home.name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(draft)
+    draft.mkdir()
+    draft.chmod(DIRECTORY_MODE)
+    _write(draft / LIBRARY_NAME, content)
+    if home.exists():  # damaged: a disk lost its content
+        home.rename(versions / f".{home.name}.damaged.{os.urandom(4).hex()}")
+    draft.rename(home)
+    _sync(versions)
+    return home
+
+
+def _checked(library: Path) -> bytes:
+    remedy = REMEDY if library == HOOK_LIBRARY else "name the libplimsoll.so that came with this broker"
+    try:
+        content = library.read_bytes()
+    except OSError as error:
+        raise InputError(_FIELD, str(library), f"cannot be read ({error.strerror})", remedy) from error
+    if not content.startswith(_ELF):
+        raise InputError(_FIELD, str(library), "is no library", remedy)
+    with Path(sys.executable).open("rb") as program:
+        own = program.read(_ELF_BYTES)
+    if own.startswith(_ELF) and own[4:6] + own[18:20] != content[4:6] + content[18:20]:
+        raise InputError(_FIELD, str(library), f"is not for this machine ({os.uname().machine})", remedy)
+    return content
+
+
+def _has(home: Path, content: bytes) -> bool:
+    try:
+        return (home / LIBRARY_NAME).read_bytes() == content
+    except OSError:
+        return False
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fchmod(file.fileno(), LIBRARY_MODE)
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,170 @@
+"""Writes a plan to the API server: binds the pod's claims, then the pod, or frees its place.
+
+What always holds: a pod whose writes failed has no place any more, unless the watch has shown it bound, and it is
+tried again. A long wait holds no place among the writes under way.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from placer.core.plan import Plan
+from placer.kube.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.choice import Wanted
+from placer.kube.cluster import Cluster
+from placer.kube.preempting import Preempting
+from placer.kube.queue import Queue
+from placer.kube.record import Recorder
+from placer.kube.refusals import SCHEDULER_ERROR
+from placer.kube.telling import Telling
+from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.volumes.reservation import Reservation
+from placer.kube.waiting import Waiting
+from placer.metrics import Metrics
+from plimsoll.ids import PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.part.times import rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pod whose place is booked and not yet written.
+
+    Attributes:
+        wanted: the pod's demand.
+        plan: its place.
+        seen_s: when the pod was first seen, on the loop's clock.
+        volumes: those that must be bound before the pod; None for a pod without any.
+    """
+
+    wanted: Wanted
+    plan: Plan
+    seen_s: float
+    volumes: Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Carries out plans.
+
+    Attributes:
+        waiting: the pods without a node, by uid.
+        queue: the same pods, by rank.
+        cluster: holds the places of the pods that are being bound.
+        volumes: binds claims.
+        binder: binds pods.
+        recorder: writes news; it waits while pods are being bound.
+        telling: tells results.
+        preempting: learns of nominated pods that were not bound.
+        metrics: measures binds.
+        clock: the wall clock in UTC.
+        forget_waiting: drops a pod that waits no more.
+        on_work: called when the queue may have work.
+        places: the writes that may be under way together.
+        late_places: the same for claims, and for pods whose claims were bound before.
+    """
+
+    waiting: MutableMapping[PodUid, Waiting]
+    queue: Queue
+    cluster: Cluster
+    volumes: VolumeFrontEnd
+    binder: Binder
+    recorder: Recorder
+    telling: Telling
+    preempting: Preempting
+    metrics: Metrics
+    clock: Callable[[], datetime]
+    forget_waiting: Callable[[PodUid], None]
+    on_work: Callable[[], None]
+    places: asyncio.Semaphore
+    late_places: asyncio.Semaphore
+
+    async def take(self) -> contextlib.ExitStack:
+        """Take a place for writes, once one is free; closing the result gives it back."""
+        return await self._take(self.places)
+
+    async def commit(self, placed: Placed, taken: contextlib.ExitStack) -> None:
+        """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait.
+
+        Cancelling abandons the write under way. The next start reads its result.
+        """
+        with taken:
+            if placed.volumes is None:
+                await self._bind(placed, taken.close)
+                return
+            taken.close()  # claims may take minutes
+            if await self._has_volumes(placed, placed.volumes):
+                with await self._take(self.late_places) as late:
+                    await self._bind(placed, late.close)
+
+    async def _take(self, places: asyncio.Semaphore) -> contextlib.ExitStack:
+        await places.acquire()
+        taken = contextlib.ExitStack()
+        taken.callback(places.release)
+        taken.enter_context(self.recorder.put_off())
+        return taken
+
+    async def _has_volumes(self, placed: Placed, volumes: Reservation) -> bool:
+        """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
+        uid = placed.wanted.request.pod
+        problem = await self.volumes.bind(volumes)
+        if problem is None:
+            return True
+        pod = placed.wanted.pod
+        structlog.get_logger().warning(
+            "volumes not bound", pod=_name(pod), node=placed.plan.booking.node, error=problem
+        )
+        if self.cluster.is_assumed(uid):
+            self.cluster.release(uid)
+        self.queue.again(uid, _now_s())
+        self.on_work()
+        self.telling.refused(pod, problem, SCHEDULER_ERROR)
+        return False
+
+    async def _bind(self, placed: Placed, on_long_wait: Callable[[], None]) -> None:
+        uid, plan = placed.wanted.request.pod, placed.plan
+        waiting, node = self.waiting.get(uid), plan.booking.node
+        is_same = waiting is not None and waiting.wanted is placed.wanted
+        pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
+        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
+        with self.metrics.bind_seconds.time():
+            ending = await self.binder.bind(target, on_long_wait)
+        if ending.result is BindResult.BOUND:
+            self.metrics.pending_bound_seconds.observe(_now_s() - placed.seen_s)
+            self.forget_waiting(uid)
+            self.telling.placed(pod, plan)
+            return
+        self.metrics.bind_failures.labels(ending.result.name.lower()).inc()
+        structlog.get_logger().warning(
+            "not bound", pod=_name(pod), node=node, outcome=ending.result.value, error=ending.message
+        )
+        if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
+            self.cluster.release(uid)
+            if (waiting := self.waiting.get(uid)) is not None:
+                self.preempting.not_bound(waiting.pod)
+        self._try_again(uid, ending)
+        if ending.result is BindResult.REFUSED:
+            self.telling.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
+
+    def _try_again(self, uid: PodUid, ending: Ending) -> None:
+        """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
+        if ending.pod is None:
+            self.queue.again(uid, _now_s())
+        else:
+            waiting = self.waiting.get(uid)
+            if waiting is not None:  # the watch may not have shown the change yet
+                waiting.pod, waiting.wanted = ending.pod, None
+            self.queue.at_once(uid, _now_s())
+        self.on_work()
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,238 @@
+"""`plimsoll resize` of a pod in Kubernetes: writes the ticket on the pod, and waits there for the placer's answer.
+
+The API server authenticates and authorises the caller, by the caller's own kubeconfig. No token goes anywhere else,
+and no access to the bus is needed. What always holds: the command succeeds only after the node's broker confirmed the
+change for every GPU of the container. A ticket that no placer took up in time is taken back.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError
+from plimsoll.kube.client import (
+    ApiError,
+    ConflictError,
+    KubeClient,
+    NotFoundError,
+    PatchKind,
+    RefusedError,
+    connect,
+)
+from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.names import NAME_PATTERN
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.resize_tickets import TICKET, VERB, answer_on, ticket_for, ticket_on
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, Resizing
+
+LOOK_S: Final = 0.5
+"""Seconds between two readings of the pod, where the caller may not watch it, or a watch has ended."""
+
+SILENT_S: Final = 60.0
+"""Seconds for which a watch may be silent before it is opened anew."""
+
+TAKE_BACK_S: Final = 10.0
+"""Seconds that taking a ticket back may take."""
+
+NAME: Final = re.compile(NAME_PATTERN)
+"""The names of pods and namespaces: nothing else may stand in the path of a request."""
+
+REMEDY: Final = (
+    f"the account needs `get` and `patch` on pods and the verb `{VERB}` on pods in that namespace: see "
+    "deploy/resize-role.yaml; the cluster needs deploy/annotations-policy.yaml of this version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster to ask, as kubectl names it.
+
+    Attributes:
+        kubeconfig: `--kubeconfig`; empty for KUBECONFIG, the pod's own service account, or `~/.kube/config`.
+        context: `--context`; None for the kubeconfig's current one.
+    """
+
+    kubeconfig: str = ""
+    context: str | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+async def resize_pod(request: Resize, cluster: Cluster, timeout_s: float) -> Confirmed:
+    """Request a change, and return once it holds. After cancelling, the change may still happen.
+
+    Args:
+        request: the change.
+        cluster: the cluster of the pod.
+        timeout_s: the longest time for the placer's answer and the broker's confirmation together.
+
+    Raises:
+        NotResizedError: the API server or the placer refused; nothing was changed.
+        NotConfirmedError: the API server or the placer did not answer, or no confirmation came in time.
+        InputError: a name cannot be one, or there is no usable kubeconfig.
+    """
+    path = _path(request)
+    async with connect(kubeconfig_of(cluster), cluster.context) as client:
+        ticket = ticket_for(request, secrets.token_hex(8))
+        await _write(client, path, request, ticket)
+        asked: Resizing | None = None
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(_versions(client, path)) as versions:
+                async for pod in versions:
+                    if ticket_on(pod) != ticket:
+                        raise NotConfirmedError(
+                            "another resize replaced this one on the pod; look at it, and ask again"
+                        )
+                    answered = answer_on(pod, ticket)
+                    if answered is None:
+                        continue
+                    match answered.answer:
+                        case Refused(message=words):
+                            raise NotResizedError(words)
+                        case Failed(message=words):
+                            raise NotConfirmedError(words)
+                        case Resizing() as asked if answered.confirmed is not None:
+                            return Confirmed(request, asked, answered.confirmed)
+                        case Resizing() as asked:
+                            pass
+        except TimeoutError as error:
+            text = await _late(client, path, ticket, asked, timeout_s)
+            raise NotConfirmedError(text) from error
+        raise AssertionError("the versions of a pod have no end")
+
+
+def kubeconfig_of(cluster: Cluster) -> Path | None:
+    """The kubeconfig to use; None for the pod's own service account.
+
+    Raises:
+        InputError: a named file is missing, or none is named and none is there.
+    """
+    if cluster.kubeconfig:
+        check_kubeconfig("--kubeconfig", cluster.kubeconfig)
+        return Path(cluster.kubeconfig)
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if named:
+        # As kubectl, leave out files that are missing, unless all are.
+        there = [path for path in named if Path(path).exists()] or named
+        for path in there:
+            check_kubeconfig("KUBECONFIG", path)
+        return Path(os.pathsep.join(there))
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return None
+    home = Path.home() / ".kube" / "config"
+    if home.exists():
+        check_kubeconfig("--kubeconfig", str(home))
+        return home
+    remedy = (
+        "give --kubeconfig or KUBECONFIG; or --nats-url for a pod of a placer's local nodes; "
+        "or -n plimsoll-run for a command of `plimsoll run`"
+    )
+    raise InputError("--kubeconfig", None, "is not given, and there is no ~/.kube/config", remedy)
+
+
+def _path(request: Resize) -> str:
+    for field, name in (("namespace", request.namespace), ("pod", request.pod)):
+        if not NAME.fullmatch(name):
+            raise InputError(field, name, "cannot be a name in Kubernetes", "use lower case, digits, - and .")
+    return f"/api/v1/namespaces/{request.namespace}/pods/{request.pod}"
+
+
+async def _write(client: KubeClient, path: str, request: Resize, ticket: str) -> None:
+    name = f"{request.namespace}/{request.pod}"
+    body = {"metadata": {"annotations": {TICKET: ticket}}}
+    try:
+        await client.patch(path, body, PatchKind.MERGE)
+    except NotFoundError as error:
+        raise NotResizedError(
+            f"pod: {name!r} does not exist; name a running pod, and its namespace with -n"
+        ) from error
+    except RefusedError as error:
+        remedy = REMEDY if error.status in (403, 422) else "see `kubectl auth whoami`"
+        raise NotResizedError(f"{error}; {remedy}") from error
+    except ApiError as error:
+        raise NotConfirmedError(
+            f"{error}; it is unknown whether the ticket was written; ask again"
+        ) from error
+
+
+async def _versions(client: KubeClient, path: str) -> AsyncGenerator[Pod]:
+    """The pod as it is now, and each later version, for ever; versions may be left out while a watch is away."""
+    collection, _, name = path.rpartition("/")
+    while True:
+        try:
+            pod = decode_pod(await client.get(path))
+            yield pod
+            query = (
+                ("watch", "1"),
+                ("fieldSelector", f"metadata.name={name}"),
+                ("resourceVersion", pod.metadata.resourceVersion),
+            )
+            async with client.stream(collection, query, SILENT_S) as lines:
+                async for line in lines:
+                    event = msgspec.json.decode(line, type=_Event)
+                    if event.type == "DELETED":
+                        _gone(name)
+                    if event.type == "ERROR":
+                        break
+                    yield decode_pod(bytes(event.object))
+        except NotFoundError:
+            _gone(name)
+        except (ApiError, msgspec.MsgspecError):
+            pass  # the caller may not watch, or the API server is away: read again until the caller's time is over
+        await asyncio.sleep(LOOK_S)  # a watch that is refused or broken is not tried again at once
+
+
+def _gone(name: str) -> NoReturn:
+    raise NotResizedError(f"pod: {name!r} was deleted meanwhile; resize the new one")
+
+
+async def _late(client: KubeClient, path: str, ticket: str, asked: Resizing | None, timeout_s: float) -> str:
+    """The message after the time is over; a ticket that nobody took up is taken back."""
+    if asked is not None:
+        return (
+            f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; what was "
+            "before holds there until it does: look after the broker and the monitor of that node"
+        )
+    try:
+        async with asyncio.timeout(TAKE_BACK_S):
+            if await _take_back(client, path, ticket):
+                return (
+                    f"no placer took it up in {timeout_s:g} s, and the ticket is taken back: nothing was changed; "
+                    "is a placer running, and has one the Lease (`kubectl get lease -A`)?"
+                )
+    except (ApiError, TimeoutError):
+        pass
+    return (
+        f"the placer gave no answer in {timeout_s:g} s, and the ticket may still be carried out; see "
+        f"metadata.annotations[{TICKET}] of the pod and the placer's log"
+    )
+
+
+async def _take_back(client: KubeClient, path: str, ticket: str) -> bool:
+    """Remove the ticket, unless it was answered meanwhile; a placer that carries it out just then writes in vain."""
+    while True:
+        pod = decode_pod(await client.get(path))
+        if ticket_on(pod) != ticket or answer_on(pod, ticket) is not None:
+            return False
+        meta = pod.metadata
+        version = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
+        try:
+            await client.patch(
+                path, {"metadata": {**version, "annotations": {TICKET: None}}}, PatchKind.MERGE
+            )
+        except ConflictError:
+            await asyncio.sleep(0)  # the pod has changed: look again
+        else:
+            return True

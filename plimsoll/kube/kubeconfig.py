@@ -1,0 +1,41 @@
+"""The check of a kubeconfig's path before anything is started with it. Imports nothing of the Kubernetes client."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from plimsoll.part.errors import InputError
+
+IN_CLUSTER: Final = "in-cluster"
+"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
+
+REMEDY: Final = f"name a readable kubeconfig, or, in a pod with a service account, {IN_CLUSTER}"
+
+
+def check_kubeconfig(field: str, where: str) -> None:
+    """Refuse a path that names no readable file. Blocks, briefly.
+
+    Args:
+        field: the setting or option that names it.
+        where: a path, several with `:`, `in-cluster`, or empty for none.
+
+    Raises:
+        InputError: the file is missing or may not be read; the message has the remedy.
+    """
+    if where in ("", IN_CLUSTER):
+        return
+    for path in where.split(os.pathsep):
+        _check_file(field, path)
+
+
+def _check_file(field: str, where: str) -> None:
+    try:
+        with Path(where).open("rb"):
+            return
+    except FileNotFoundError as error:
+        raise InputError(field, where, "does not exist", REMEDY) from error
+    except PermissionError as error:
+        remedy = "make it readable for the user of this process, or name another"
+        raise InputError(field, where, "may not be read by this user", remedy) from error
+    except OSError as error:
+        raise InputError(field, where, f"cannot be read ({error})", REMEDY) from error

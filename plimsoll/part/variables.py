@@ -1,0 +1,94 @@
+"""The names of all `PLIMSOLL_*` variables, so that a misspelt one is refused and not silently without effect.
+
+What always holds: a part reads its own settings alone, and accepts the variables of other parts, of the library and
+of the command line, as one machine may give all of them the same environment. Variables that the kubelet sets for
+Services (`PLIMSOLL_PLACER_SERVICE_HOST`) are accepted too. The value of an unknown variable is never shown: it may be
+a password.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from plimsoll.part.errors import InputError
+
+PREFIX: Final = "PLIMSOLL_"
+
+PART_PREFIXES: Final = ("PLIMSOLL_ALERTS_", "PLIMSOLL_BROKER_", "PLIMSOLL_POOL_", "PLIMSOLL_WEBHOOK_")
+"""Parts whose settings have a prefix of their own. Each of these parts checks the names behind its prefix itself."""
+
+_SETTINGS: Final = """
+ADVERTISE_ALLOCATABLE ADVERTISE_S BROKER_AWAY_S BROKER_ROOT CHECK_S CONTROL_SOCKET DRIFT_S
+EXTENDER_ADDRESS EXTENDER_CERTIFICATE EXTENDER_CLIENTS EXTENDER_CLIENT_CA EXTENDER_KEY EXTENDER_PORT
+FORGET_S FORMULA HEARTBEAT_S HOOK_LIBRARY HTTP_ADDRESS HTTP_PORT IDLE_PERIOD_S INSTANCE KUBECONFIG
+KUBERNETES LEASE_NAME LEASE_NAMESPACE LEASE_S LOCAL_NODES LOCAL_OUTPUT LOG_LEVEL METRICS_HOST
+METRICS_PORT NATS_URL NODE NVML_RETRY_S OUTBOX_ENTRIES OVERCOMMIT_RATIO POLICY RECONCILE_S REDIS_URL
+RELOAD_BYTES SAMPLE_MS SETTLE_S SHARERS_PER_GPU STATE_DIR STATE_IDLE_PCT STATE_MEMORY_BYTES
+STREAM_MAX_AGE_S STREAM_MAX_BYTES STREAM_REPLICAS TOLERANCE_BYTES
+"""
+"""The settings of the monitor and the placer. A test compares these names with them."""
+
+_PROGRAMS: Final = "COUNTS_DIR EMULATOR EMULATOR_DEVICES LIMITS_DIR LOG POD_UID"
+"""The variables of the library, of the emulator, and of processes under the library."""
+
+_COMMANDS: Final = "GPU_MEMORY PLACER_URL"
+"""The variables of the command line."""
+
+_DEVELOPMENT: Final = "CACHE HAMMER_SEED TEST_GPU TORCH_PYTHON UPDATE"
+"""The variables of tests and benchmarks."""
+
+SHARED: Final = frozenset(
+    PREFIX + name for names in (_SETTINGS, _PROGRAMS, _COMMANDS, _DEVELOPMENT) for name in names.split()
+)
+"""The variables that have no part's prefix."""
+
+ALIKE: Final = 0.6
+"""How alike two names must be, by `difflib`'s ratio, to suggest one for the other."""
+
+_SERVICE: Final = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$"
+)
+_LINK: Final = re.compile(r"^(tcp|udp|sctp)://")
+
+
+class Hidden:
+    """Stands in an error for a value that may be a secret."""
+
+    def __repr__(self) -> str:
+        return "(value not shown)"
+
+
+def unknown_variables(
+    environment: Mapping[str, str], own: Collection[str] = (), prefix: str = PREFIX
+) -> Iterator[InputError]:
+    """An error for each `PLIMSOLL_*` variable that no part knows, with the nearest spelling as the remedy.
+
+    Args:
+        environment: usually `os.environ`.
+        own: the names of the part's own variables; none for a command.
+        prefix: the beginning of the part's own variables. Behind it, only its own names are known.
+    """
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and not _is_known(name, environment[name], own, prefix):
+            yield InputError(name, Hidden(), "is no setting of Plimsoll", _remedy(name, own))
+
+
+def is_service_link(name: str, value: str) -> bool:
+    """Whether the kubelet sets such a variable, for a Service of the pod's namespace."""
+    return bool(_SERVICE.search(name)) or (name.endswith("_PORT") and bool(_LINK.match(value)))
+
+
+def _is_known(name: str, value: str, own: Collection[str], prefix: str) -> bool:
+    if name in own or name in SHARED or is_service_link(name, value):
+        return True
+    return any(name.startswith(other) for other in PART_PREFIXES if other != prefix)
+
+
+def _remedy(name: str, own: Collection[str]) -> str:
+    """The part's own names come first: another part's may be spelt more alike, and be of no use here."""
+    for names in (own, SHARED):
+        known = {one.removeprefix(PREFIX): one for one in names}
+        if near := difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1, cutoff=ALIKE):
+            return f"did you mean {known[near[0]]}? If not, remove it"
+    return "remove it; `--help` names all settings"

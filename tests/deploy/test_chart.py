@@ -1,0 +1,274 @@
+"""The chart renders manifests that Kubernetes knows, and refuses values that cannot work."""
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import helm_python as helm
+import kubernetes_validate
+import pytest
+import yaml
+
+import hook.broker.settings
+import monitor.settings
+import placer.settings
+import placer.webhook.settings
+from plimsoll.part import settings as part_settings
+from tests.deploy.rendering import (
+    CASES,
+    EVERYTHING,
+    OUTSIDE,
+    Object,
+    environment,
+    named,
+    objects,
+    templates,
+    texts,
+)
+from tools.chart import CHART, DEPLOY, outputs
+
+VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36")
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, without a schema here
+PARTS: Mapping[str, tuple[str, Any]] = {
+    "placer": ("PLIMSOLL_", placer.settings.Settings),
+    "webhook": ("PLIMSOLL_WEBHOOK_", placer.webhook.settings.Settings),
+    "monitor": ("PLIMSOLL_", monitor.settings.Settings),
+    "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schemas_are_read_once() -> Iterator[None]:
+    """The validator reads all definitions of Kubernetes anew for each object, which takes most of its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        read = functools.cache(kubernetes_validate.utils.schema_contents)
+        patch.setattr(kubernetes_validate.utils, "schema_contents", read)
+        yield
+
+
+def fields(part: str) -> set[str]:
+    """The settings of a part, in lower case."""
+    return {field.name for field in dataclasses.fields(PARTS[part][1])}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", CASES)
+def test_helm_lint_finds_nothing(case: str, version: str) -> None:
+    """`helm lint` has no warning and no error. It wants an icon, which it only recommends."""
+    report = helm.lint(str(CHART), dict(CASES[case]), strict=True, kube_version=f"v{version}.0")
+    assert not report["errors"]
+    assert [one["error"] for one in report["messages"]] == ["icon is recommended"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", CASES)
+def test_manifests_meet_the_schemas_of_kubernetes(case: str, version: str) -> None:
+    """Every object has a schema in this version, and meets it strictly, without fields of other versions."""
+    for one in objects(CASES[case]):
+        if one["kind"] not in CUSTOM:
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_an_unknown_field_would_be_seen() -> None:
+    """The validation above is not vacuous: a misspelt field fails it."""
+    one = json.loads(json.dumps(named({}, "Deployment", "plimsoll-placer")))
+    one["spec"]["template"]["spec"]["containers"][0]["volumemounts"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(one, VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"placer": {"settings": {"policies": "binpack"}}}, "additional properties 'policies' not allowed"),
+        ({"placer": {"settings": {"nats_url": "nats://x"}}}, "additional properties 'nats_url' not allowed"),
+        ({"placr": {}}, "additional properties 'placr' not allowed"),
+        ({"image": {"digest": "latest"}}, "/image/digest"),
+        ({"kubelet": {"directory": "/var/lib/kubelet/"}}, "/kubelet/directory"),
+        ({"stream": {"replicas": 2}}, "/stream/replicas"),
+        ({"gpuAccess": "cdi"}, "/gpuAccess"),
+        ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
+        ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),
+        ({"redis": {"enabled": False}}, "redis.external: is needed with redis.enabled=false"),
+        (
+            {"extender": {"enabled": True, "tlsSecret": "tls"}},
+            "placer.replicas: must be 1 with extender.enabled",
+        ),
+        ({"extender": {"enabled": True}, "placer": {"replicas": 1}}, "extender.tlsSecret: is needed"),
+        ({"webhook": {"url": "http://192.0.2.1/review"}}, "/webhook/url"),
+        ({"priorityClass": {"name": ""}}, "priorityClass.name: is needed"),
+        ({"nats": {"hostNetwork": True, "replicas": 3}}, "nats.hostNetwork: works with one server alone"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(values: Object, text: str) -> None:
+    """A value that cannot work is refused before anything is installed, with its name."""
+    with pytest.raises(helm.HelmError, match=re.escape(text)):
+        texts(values)
+
+
+def test_kubernetes_before_1_32_is_refused() -> None:
+    """The chart names the oldest Kubernetes that it works on."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == ">=1.32.0-0"
+    assert VERSIONS[0] == "1.32"
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("part", PARTS)
+def test_every_variable_is_a_setting(case: str, part: str) -> None:
+    """A part knows every variable of ours that the chart gives it, and reads all values that it is given."""
+    prefix, kind = PARTS[part]
+    given = {
+        name: value
+        for name, value in environment(CASES[case], f"plimsoll-{part}").items()
+        if name.startswith("PLIMSOLL_")
+    }
+    assert {name.removeprefix(prefix).lower() for name in given} <= fields(part)
+    made_up = {"PLIMSOLL_NODE": "n1", "PLIMSOLL_INSTANCE": "p1", "PLIMSOLL_NATS_URL": "nats://h:4222"}
+    made_up |= {"PLIMSOLL_BROKER_NODE": "n1"}
+    known = {name: value if isinstance(value, str) else made_up[name] for name, value in given.items()}
+    if part == "broker":
+        part_settings.load(kind, known, prefix)
+    elif part == "webhook":
+        placer.webhook.settings.load(known)
+    elif part == "monitor":
+        monitor.settings.load(known)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_setting_can_be_given(part: str) -> None:
+    """`settings` in the schema names each setting of the part once, less those that the chart itself gives.
+
+    A placer on a cluster has no use for those of local nodes.
+    """
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    offered = set(schema["properties"][part]["properties"]["settings"]["properties"])
+    prefix = PARTS[part][0]
+    given = {
+        name.removeprefix(prefix).lower()
+        for values in CASES.values()
+        for name in environment(values, f"plimsoll-{part}")
+        if name.startswith(prefix)
+    } - {setting for values in CASES.values() for setting in values.get(part, {}).get("settings", {})}
+    needless = {
+        "placer": {"kubeconfig", "lease_name", "lease_namespace", "control_socket"}
+        | {"local_nodes", "local_output", "hook_library"},
+        "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
+        "monitor": set(),
+        "broker": {"measure", "plugins_registry", "hook_library"},
+    }[part]
+    assert offered == fields(part) - given - needless
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_right_has_its_reason(case: str) -> None:
+    """A comment stands before each rule of each role."""
+    found = 0
+    for text in texts(CASES[case]).values():
+        lines = text.splitlines()
+        for index, line in enumerate(lines):
+            if line.startswith("  - apiGroups:"):
+                assert lines[index - 1].startswith("  # "), line
+                found += 1
+    roles = [one for one in objects(CASES[case]) if one["kind"] in {"Role", "ClusterRole"}]
+    assert found == sum(len(role["rules"]) for role in roles) > 10
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_right_is_given_by_a_wildcard(case: str) -> None:
+    """No role names `*`, and none may read Secrets but the webhook its own."""
+    for role in objects(CASES[case]):
+        for rule in role.get("rules", ()):
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            if "secrets" in rule["resources"]:
+                assert rule["verbs"] == ["create"] or rule["resourceNames"] == [
+                    "plimsoll-webhook-certificates"
+                ]
+
+
+def test_whole_numbers_stay_whole() -> None:
+    """Helm reads numbers as floats; a part gets 250000000000, not 2.5e+11."""
+    given = environment(EVERYTHING, "plimsoll-placer")
+    assert given["PLIMSOLL_STREAM_MAX_BYTES"] == "250000000000"
+    assert given["PLIMSOLL_DRIFT_S"] == "60"
+    monitored = environment(EVERYTHING, "plimsoll-monitor")
+    assert monitored["PLIMSOLL_STREAM_MAX_BYTES"] == "250000000000"
+    assert monitored["PLIMSOLL_OVERCOMMIT_RATIO"] == "1.5"
+    assert environment(EVERYTHING, "plimsoll-broker")["PLIMSOLL_BROKER_JOURNAL_MAX"] == "1000000"
+
+
+def test_a_digest_wins_over_a_tag() -> None:
+    """An image is named by registry, repository, and digest or tag."""
+    by_digest = dict(templates(EVERYTHING))["plimsoll-placer"]["spec"]
+    assert by_digest["containers"][0]["image"] == "registry.example.com/gpu/plimsoll@sha256:" + "0" * 64
+    assert by_digest["imagePullSecrets"] == [{"name": "my-registry"}]
+    assert dict(templates({}))["plimsoll-broker"]["spec"]["containers"][0]["image"] == "plimsoll-node:0.1.0"
+
+
+def test_dialects_and_extender_reach_the_webhook() -> None:
+    """A way of asking that is turned on has both its condition and its setting."""
+    given = environment(EVERYTHING, "plimsoll-webhook")
+    assert given["PLIMSOLL_WEBHOOK_EXTENDED_SCHEDULERS"] == "default-scheduler"
+    assert (given["PLIMSOLL_WEBHOOK_HAMI"], given["PLIMSOLL_WEBHOOK_GPUSHARE"]) == ("true", "GiB")
+    assert given["PLIMSOLL_WEBHOOK_NAMES"] == "192.0.2.2"
+    configuration = named(EVERYTHING, "MutatingWebhookConfiguration", "plimsoll-webhook-dialects")
+    assert len(configuration["webhooks"]) == 3
+    assert all(
+        one["clientConfig"] == {"url": "https://192.0.2.2:8443/review"} for one in configuration["webhooks"]
+    )
+
+
+def test_parts_of_the_node_stay_off_nodes_that_opt_out() -> None:
+    """Monitor and broker choose nodes by GPU feature discovery's label, and heed the label that opts out."""
+    for name, template in templates({}):
+        if name in {"plimsoll-monitor", "plimsoll-broker"}:
+            spec = template["spec"]
+            assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+            [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+                "nodeSelectorTerms"
+            ]
+            assert term["matchExpressions"] == [
+                {"key": "plimsoll.dev/node", "operator": "NotIn", "values": ["off"]}
+            ]
+            assert spec["runtimeClassName"] == "nvidia"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_pod_gets_variables_of_services(case: str) -> None:
+    """For the Service `plimsoll-webhook`, Kubernetes would set PLIMSOLL_WEBHOOK_PORT, which is a setting of ours."""
+    for _, template in templates(CASES[case]):
+        assert template["spec"]["enableServiceLinks"] is False
+
+
+def test_passwords_come_from_secrets() -> None:
+    """No password stands in a workload, and servers of one's own are reached by one's own Secret."""
+    assert environment({}, "plimsoll-placer")["PLIMSOLL_NATS_URL"].startswith(
+        "nats://placer:$(NATS_PASSWORD)@"
+    )
+    assert environment({}, "plimsoll-monitor")["PLIMSOLL_NATS_URL"].startswith(
+        "nats://monitor:$(NATS_PASSWORD)@"
+    )
+    assert environment(EVERYTHING, "plimsoll-placer")["PLIMSOLL_REDIS_URL"].startswith(
+        "rediss://:$(REDIS_PASSWORD)@"
+    )
+    own = environment(OUTSIDE, "plimsoll-monitor")["PLIMSOLL_NATS_URL"]
+    assert own == {"secretKeyRef": {"name": "bus", "key": "monitor-url"}}
+    assert not [one for one in objects(OUTSIDE) if one["kind"] == "Secret"]
+
+
+def test_generated_files_are_those_of_the_chart() -> None:
+    """The base for kustomize and the files of `deploy/` are the chart's; `python -m tools.chart` writes them."""
+    for path, text in outputs().items():
+        assert path.read_text() == text, f"{path} differs: run python -m tools.chart"
+
+
+def test_kube_scheduler_is_sent_to_the_charts_service() -> None:
+    """The address in kube-scheduler's configuration is that of the Service, and its port the extender's."""
+    [extender] = yaml.safe_load((DEPLOY / "kube-scheduler-extender.yaml").read_text())["extenders"]
+    service = named(EVERYTHING, "Service", "plimsoll-placer")
+    [port] = [one["port"] for one in service["spec"]["ports"] if one["name"] == "extender"]
+    namespace = service["metadata"]["namespace"]
+    assert extender["urlPrefix"] == f"https://plimsoll-placer.{namespace}.svc:{port}/extender/v1"

@@ -1,0 +1,212 @@
+"""NATS as the chart configures it: each part does its work with its own user, and no more than that."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats as nats_client
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from redis.exceptions import AuthenticationError
+
+from monitor.outbox.store import Store
+from placer.connection import connect
+from placer.redis_client import open_redis
+from plimsoll.bus import Stream
+from plimsoll.cli.demo import servers
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll.cli.resize import Confirmed, resize
+from plimsoll.ids import NodeName
+from plimsoll.subjects import RESIZE, STREAM, state_subject
+from tests.deploy.rendering import named, templates
+from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
+from tests.placer.arrivals import taking_in
+from tests.placer.kube.extender.test_tls import authority
+from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
+from tests.servers.waiting import until
+
+PASSWORDS = {f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE")}
+FORGED = {"monitor": RESIZE, "operator": state_subject(NodeName("node-1"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """The server as a user reaches it; it stands for an `EmbeddedServer`."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The chart's NATS."""
+
+    server: EmbeddedServer
+
+    def of(self, user: str) -> EmbeddedServer:
+        """The server for a user's clients."""
+        url = self.server.url.replace("//", f"//{user}:{PASSWORDS[user.upper() + '_PASSWORD']}@")
+        return Bus(url)  # type: ignore[return-value]  # nothing but its address is used
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """NATS as the chart runs it."""
+    async with nats_of({}, tmp_path) as server:
+        yield Guarded(server)
+
+
+@asynccontextmanager
+async def nats_of(values: Mapping[str, Any], tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """NATS with the chart's configuration, but for its port, its folders and its port for health."""
+    text = named(values, "ConfigMap", "plimsoll-nats")["data"]["nats.conf"]
+    text = re.sub(r"^(host|port|http_port): .*\n", "", text, flags=re.MULTILINE)
+    configuration = tmp_path / "nats.conf"
+    text = text.replace("/data", str(tmp_path / "data")).replace("/etc/nats-tls", str(tmp_path))
+    await asyncio.to_thread(configuration.write_text, text)
+
+    def arguments(port: int, _: Path) -> Sequence[str]:
+        return ("--config", str(configuration), "--addr", "127.0.0.1", "--port", str(port))
+
+    environment = {**PASSWORDS, "POD_NAME": "plimsoll-nats-0"}
+    kind = ServerKind("nats-server", "nats", "Server is ready", servers._nats_program, arguments, environment)
+    async with running(kind, tmp_path / "server") as server:
+        yield server
+
+
+async def test_reports_pass_from_monitor_to_placer(
+    guarded: Guarded, valkey: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The monitor's publisher makes the stream, fills it, and finds its last report after a restart.
+
+    The placer reads the reports. Each uses its own password.
+    """
+    for start, known in (("first", []), ("second", [MOMENT.epoch])):
+        async with filled(tmp_path / start, entries(3)) as store:
+            async with publishing(store, guarded.of("monitor").url) as (_, epochs):
+
+                async def is_empty(store: Store = store) -> bool:
+                    return store.waiting_count == 0
+
+                await until(is_empty)
+            assert epochs == known
+    async with taking_in(guarded.of("placer"), valkey) as taking:
+        await until(lambda: is_known(taking.decider.reports))
+
+
+async def is_known(reports: object) -> bool:
+    """Whether the placer has the node's report."""
+    return MOMENT.node in reports  # type: ignore[operator]
+
+
+async def test_an_operator_resizes(guarded: Guarded) -> None:
+    """`plimsoll resize` asks the placer and reads the confirmation with the operator's password."""
+    async with placer(guarded.of("placer"), resizing(), (limit(A, 3), limit(B, 3))):
+        assert isinstance(await resize(REQUEST, guarded.of("operator").url, 60.0), Confirmed)
+
+
+@pytest.mark.parametrize("user", FORGED)
+async def test_no_user_speaks_for_another(guarded: Guarded, user: str) -> None:
+    """A monitor asks for no resize, an operator reports for no node, and neither removes the stream."""
+    problems: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        problems.append(str(error))
+
+    listening = await nats_client.connect(guarded.of("placer").url)
+    client = await nats_client.connect(guarded.of(user).url, error_cb=on_error)
+    try:
+        await Stream().ensure(listening.jetstream())
+        heard = await listening.subscribe(">")
+        await listening.flush()
+        for subject in (FORGED[user], f"$JS.API.STREAM.DELETE.{STREAM}", f"$JS.API.STREAM.PURGE.{STREAM}"):
+            await client.publish(subject, b"{}")
+        await client.flush()
+
+        async def is_refused() -> bool:
+            return sum("permissions violation" in one.lower() for one in problems) == 3
+
+        await until(is_refused)
+        await listening.publish("end", b"")
+        assert (await heard.next_msg(60)).subject == "end"
+        assert (await listening.jetstream().stream_info(STREAM)).config.name == STREAM
+    finally:
+        await close(client)
+        await close(listening)
+
+
+async def close(client: Client) -> None:
+    """Close a connection; it may have been closed by its server."""
+    async with asyncio.timeout(60):
+        await client.close()
+
+
+@pytest.mark.parametrize("login", ["", "placer:wrong@", "monitor:pplacer@"])
+async def test_nobody_comes_in_without_a_password(guarded: Guarded, login: str) -> None:
+    """The server takes no client without a user's own password."""
+    url = guarded.server.url.replace("//", f"//{login}")
+    client = Client()  # `nats.connect` would leave its socket open
+    try:
+        with pytest.raises(nats.errors.Error, match=r"(?i)authorization|no servers"):
+            await client.connect(url, allow_reconnect=False, max_reconnect_attempts=1)
+    finally:
+        await close(client)
+
+
+def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the files of a TLS Secret for 127.0.0.1, and trust their authority as the chart has it trusted."""
+    made = authority(tmp_path, "ca")
+    for file, path in zip(("tls.crt", "tls.key"), made.sign("server", "server"), strict=True):
+        Path(path).rename(tmp_path / file)
+    monkeypatch.setenv("SSL_CERT_FILE", made.path)
+
+
+async def test_nats_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `nats.tlsSecret`, the placer's client comes in by `tls://`, and nobody without TLS or the authority."""
+    certified(tmp_path, monkeypatch)
+    async with nats_of({"nats": {"tlsSecret": "tls"}}, tmp_path) as server:
+        url = Guarded(server).of("placer").url.replace("nats://", "tls://")
+        client = Client()
+        try:
+            await connect(client, url, "placer")
+            assert client.is_connected
+            await Stream().ensure(client.jetstream())
+        finally:
+            await close(client)
+        monkeypatch.delenv("SSL_CERT_FILE")
+        # A process of its own: after a failed handshake, nats-py's client cannot be closed.
+        program = f"import asyncio, nats; asyncio.run(nats.connect({url!r}, allow_reconnect=False))"
+        stranger = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await stranger.communicate()
+        assert stranger.returncode != 0
+        assert b"CERTIFICATE_VERIFY_FAILED" in output
+
+
+async def test_valkey_by_password(tmp_path: Path) -> None:
+    """The placer's client comes in with the password, and nobody without. PyPI's Valkey has no TLS to try."""
+    [container] = dict(templates({}))["plimsoll-redis"]["spec"]["containers"]
+
+    def arguments(port: int, directory: Path) -> Sequence[str]:
+        given = {"$(REDIS_PASSWORD)": "pw", "6379": str(port), "/tmp": str(directory)}  # noqa: S108 - in the pod
+        return [given.get(one, one) for one in container["args"]]
+
+    kind = ServerKind("valkey", "redis", "Ready to accept connections", servers._valkey_program, arguments)
+    async with running(kind, tmp_path / "server") as server:
+        for login, comes_in in ((":pw@", True), ("", False), (":wrong@", False)):
+            url = server.url.replace("//", f"//{login}")
+            client = open_redis(url, timeout_s=30, connections=1)
+            try:
+                if comes_in:
+                    assert await client.set("key", "value")
+                else:
+                    with pytest.raises(AuthenticationError):
+                        await client.set("key", "value")
+            finally:
+                await client.aclose()

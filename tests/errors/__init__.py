@@ -1,0 +1,1 @@
+"""Errors that name their cause: each case on the real server that shows it."""

@@ -1,0 +1,1 @@
+"""The CSI volume service, as a kubelet meets it."""

@@ -1,0 +1,96 @@
+"""Plimsoll's parts beside a test node: as processes of this tree, each of which a test may kill and start again."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from plimsoll.cli.demo.cluster import READY
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
+from plimsoll.native import HOOK_LIBRARY
+from plimsoll.part.program import program_of
+from tests.node.driver import GPUS
+from tests.node.node import Node
+from tests.node.places import NODE
+from tests.servers.waiting import until
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The running parts, and the servers that they use."""
+
+    nats: EmbeddedServer
+    valkey: EmbeddedServer
+    broker: EmbeddedServer
+    monitor: EmbeddedServer
+    placer: EmbeddedServer
+
+
+@contextlib.asynccontextmanager
+async def running_parts(node: Node) -> AsyncIterator[Parts]:
+    """Run all parts until the context ends; entered once the node shows its GPUs."""
+    directory = node.directory / "parts"
+    kubeconfig = str(node.api.kubeconfig())
+    root = str(directory / "broker-root")
+    async with contextlib.AsyncExitStack() as stack:
+        nats = await stack.enter_async_context(nats_server(directory / "nats"))
+        valkey = await stack.enter_async_context(valkey_server(directory / "valkey"))
+
+        async def part(name: str, module: str, settings: Mapping[str, str]) -> EmbeddedServer:
+            variables = {f"PLIMSOLL_{key.upper()}": value for key, value in settings.items()}
+            kind = ServerKind(
+                name=name,
+                scheme="http",
+                ready=READY[name],
+                program=lambda: Path(sys.executable),
+                arguments=lambda *_: program_of(module)[1:],
+                environment={**variables, **node.driver.environment},
+            )
+            return await stack.enter_async_context(running(kind, directory / name))
+
+        broker = await part(
+            "broker",
+            "hook.broker",
+            {
+                "broker_root": root,
+                "broker_kubeconfig": kubeconfig,
+                "broker_node": NODE,
+                "broker_kubelet_root": str(node.directory / "kubelet"),
+                "broker_hook_library": str(HOOK_LIBRARY),
+                "broker_audit_s": "2",
+            },
+        )
+        monitor = await part(
+            "monitor",
+            "monitor",
+            {
+                "broker_root": root,
+                "node": NODE,
+                "nats_url": nats.url,
+                "state_dir": str(directory / "monitor-state"),
+                "kubeconfig": kubeconfig,
+                "advertise_s": "2",
+                "reconcile_s": "1",
+                "settle_s": "0.5",
+                "heartbeat_s": "5",
+            },
+        )
+        placer = await part(
+            "placer",
+            "placer",
+            {
+                "nats_url": nats.url,
+                "redis_url": valkey.url.replace("valkey://", "redis://"),
+                "kubeconfig": kubeconfig,
+                "kubernetes": "on",
+            },
+        )
+        await until(lambda: shows_gpus(node), timeout_s=120)
+        yield Parts(nats, valkey, broker, monitor, placer)
+
+
+async def shows_gpus(node: Node) -> bool:
+    """Whether the node's allocatable resources are those of its GPUs: the kubelet copies what the monitor wrote."""
+    allocatable = (await node.api.get(f"/api/v1/nodes/{NODE}"))["status"].get("allocatable", {})
+    return bool(allocatable.get("plimsoll.dev/gpu-share") == str(100 * GPUS))

@@ -1,0 +1,21 @@
+"""A machine that cannot run a node is told what it lacks."""
+
+import os
+
+import pytest
+
+from tests.node import requirements
+
+
+def test_packages_of_missing_programs_are_named_once() -> None:
+    """Each Debian package of a program that is not on the PATH; none for those that are."""
+    programs = {"sh": "dash", "no-such-program": "some-package", "no-such-either": "some-package"}
+    assert requirements.missing_packages(programs) == ("some-package",)
+
+
+def test_a_user_without_rights_is_told_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason comes with its remedy."""
+    monkeypatch.setattr(
+        os, "geteuid", lambda: 1000
+    )  # the tests may run as root, and cannot become another user
+    assert requirements.obstacle() == "a kubelet needs root; remedy: run as root"

@@ -1,0 +1,1 @@
+"""The wheel in clean environments. `test_wheel` has the cheap part; `make wheel-check` runs the rest."""
