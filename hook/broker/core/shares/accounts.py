@@ -139,12 +139,18 @@ class Account:
             claim_ns: the largest lag of another container that is behind and wants the GPU; 0 for none.
             quantum_ns: see `ShareSettings.quantum_ms`.
         """
-        is_shut = self.client.is_shut
-        if self.limit < 1 and self.credit_ns < (self.enough_ns if is_shut else 0.0):
+        if self.is_spent:
             return True
         if not claim_ns or self.spare_ns > 0:
             return False
-        return claim_ns > URGENT_NS or self.lag_ns < -quantum_ns / (8 if is_shut else 2)
+        # Of two that are both behind, only the larger claim counts: else each would stand for the other, for ever.
+        is_urgent = claim_ns - max(self.lag_ns, 0.0) > URGENT_NS
+        return is_urgent or self.lag_ns < -quantum_ns / (8 if self.client.is_shut else 2)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the limit alone holds the container now."""
+        return self.limit < 1 and self.credit_ns < (self.enough_ns if self.client.is_shut else 0.0)
 
     @property
     def may_rest(self) -> bool:

@@ -134,7 +134,8 @@ class Gpu:
         claims = [
             (a.lag_ns, n)
             for n, a in enumerate(self.live)
-            if a.lag_ns > behind_ns and now_ns - a.pressed_ns <= HOLD_NS
+            # A container that its own limit holds would gain nothing from the gates of others.
+            if a.lag_ns > behind_ns and now_ns - a.pressed_ns <= HOLD_NS and not a.is_spent
         ]
         first_ns, first = max(claims, default=(0.0, -1))
         second_ns = max((lag for lag, n in claims if n != first), default=0.0)

@@ -44,7 +44,8 @@ IDLE_CLAIM_NS: Final = 100.0 * MS
 points."""
 
 URGENT_NS: Final = 30.0 * MS
-"""A claim past this comes before any use above a request. Without it a data loader gets 45.6 of its 50 points."""
+"""A claim larger than the own by this comes before any use above a request. Without it a data loader gets 45.6 of its
+50 points."""
 
 DEBT_NS: Final = 500.0 * MS
 """The bound of claims and debts: two kernels of 200 ms."""

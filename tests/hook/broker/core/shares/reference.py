@@ -1,11 +1,12 @@
 """The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
-The text is written for reading, not for speed. Times are nanoseconds. Seven rules are younger than the model. A GPU's
+The text is written for reading, not for speed. Times are nanoseconds. Nine rules are younger than the model. A GPU's
 charges are scaled down where they sum to more than the time in which any process can have had work. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
 A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
-less credit for a container with one GPU. Such a container has less credit at most.
+less credit for a container with one GPU. Such a container has less credit at most. A container that its limit holds
+holds up no other. A container that is behind is held only for one that is further behind by an urgent claim.
 """
 
 import math
@@ -196,17 +197,22 @@ class Reference:
 
     def _decide(self, gpu: int) -> set[Tenant]:
         accounts = {c: self.accounts[c, gpu] for c in self.tenants}
+        spent = {
+            c
+            for c, a in accounts.items()
+            if c.limit < 1 and a.credit < (self._saved * (1 - c.limit) if c.is_shut else 0.0)
+        }
         behind = {
             c: accounts[c].lag
             for c in self._active(gpu)
-            if self.now - accounts[c].pressed <= HOLD and accounts[c].lag > QUANTUM / 4
+            if self.now - accounts[c].pressed <= HOLD and accounts[c].lag > QUANTUM / 4 and c not in spent
         }
-        shut = set()
+        shut = set(spent)
         for c, a in accounts.items():
             claim = max((lag for b, lag in behind.items() if b is not c), default=0.0)
-            is_ahead = a.lag < (-QUANTUM / 8 if c.is_shut else -QUANTUM / 2) or claim > URGENT
-            is_spent = c.limit < 1 and a.credit < (self._saved * (1 - c.limit) if c.is_shut else 0.0)
-            if is_spent or (claim and is_ahead and a.spare <= 0):
+            is_urgent = claim > URGENT + max(a.lag, 0.0)
+            is_ahead = a.lag < (-QUANTUM / 8 if c.is_shut else -QUANTUM / 2) or is_urgent
+            if claim and is_ahead and a.spare <= 0:
                 shut.add(c)
         return shut
 

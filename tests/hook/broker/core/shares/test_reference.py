@@ -153,9 +153,14 @@ class Both:
                     self.rested.add(sums)
                     sums.spare, sums.credit = account.spare_ns, account.credit_ns
             if tenant.is_shut != clients[n].is_shut:
-                assert any(_is_on_edge(sums) for sums in self.reference.accounts.values())
+                assert self._is_on_edge()
                 tenant.is_shut = clients[n].is_shut
             assert (clients[n].state is GateState.SHUT) == tenant.is_shut
+
+    def _is_on_edge(self) -> bool:
+        sums = self.reference.accounts.values()
+        differences = [a.lag - max(b.lag, 0.0) for a in sums for b in sums]
+        return any(map(_is_on_edge, sums)) or any(abs(each - URGENT) < NEAR_NS for each in differences)
 
 
 def _is_on_edge(sums: Sums) -> bool:

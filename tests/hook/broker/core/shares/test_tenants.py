@@ -3,10 +3,12 @@
 Figures are in percent of the GPU's time.
 """
 
+from collections.abc import Sequence
+
 import pytest
 
 from hook.broker.core.shares.events import Unmet
-from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.model import MS, Container, Program, Simulation
 from tests.hook.broker.core.shares.programs import greedy, locked, share, sync
 
 
@@ -49,6 +51,34 @@ def test_thirty_have_equal_parts() -> None:
     """Thirty containers with kernels of three lengths get equal shares."""
     thirty = [Container(str(i), 1 / 30, 1, [greedy((0.1, 1, 20)[i % 3])]) for i in range(30)]
     assert _worst(*thirty) <= 1
+
+
+class _Stalled(Simulation):
+    """After 3 s the accounts have these lags, in ms, as after stalls of the host."""
+
+    def __init__(self, containers: Sequence[Container], lags: Sequence[float]) -> None:
+        self.lags = dict(zip(containers, lags, strict=True))
+        super().__init__(containers)
+
+    def _account(self) -> None:
+        if self.now > 3000:
+            for container, lag in self.lags.items():
+                self.scheduler._clients[container.key].accounts[0].lag_ns = lag * MS
+            self.lags.clear()
+        super()._account()
+
+
+@pytest.mark.parametrize("lags", [(100, 100), (300, -300), (500, 0), (500, 500)])
+def test_claims_leave_no_gpu_idle(lags: tuple[float, float]) -> None:
+    """Containers that are behind hold no other one up for claims that a limit, or the other's claim, keeps from use.
+
+    They once stood for each other's claims for ever, each at its request, with half of the GPU idle.
+    """
+    limited = Container("limited", 0.1, 0.2, [greedy(1)])
+    other = Container("other", 0.4, 1, [greedy(1)])
+    _Stalled([limited, other], lags)
+    assert limited.seconds[4:10] == pytest.approx([200] * 6, abs=30)
+    assert other.seconds[4:10] == pytest.approx([800] * 6, abs=30)
 
 
 def test_slices_that_are_not_equal_are_corrected_by_nvml() -> None:
