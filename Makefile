@@ -25,7 +25,7 @@ NVML_INCLUDE := $(wildcard .venv/lib/python3.*/site-packages/nvidia/nvml_dev/inc
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 20
 
-.venv/.synced: pyproject.toml uv.lock tools/bootstrap
+.venv/.synced: pyproject.toml uv.lock tools/bootstrap tools/uv.txt
 	@tools/bootstrap
 	@touch $@
 
@@ -62,12 +62,24 @@ wheel: .venv/.synced ## wheels for x86-64 and aarch64, with library and emulator
 	@rm -rf build/wheels
 	@for machine in x86_64 aarch64; do \
 		$(MAKE) --no-print-directory packed ARCH=$$machine BUILD=build/packed/$$machine DEBUG=-g0 LINK_FLAGS=-Wl,--strip-debug; \
+		$(PYTHON) -m tools.sbom build/packed/$$machine >build/packed/$$machine/plimsoll.cdx.json; \
 		PLIMSOLL_WHEEL_FILES=build/packed/$$machine $(PYTHON) -m hatchling build --target wheel --directory build/wheels; \
 	done
 
 .PHONY: wheel-check
 wheel-check: wheel ## the wheels in clean environments, on the oldest and the newest Python; PYTHONS="PATH PATH"
 	@$(PYTHON) -m tests.package $(PYTHONS)
+
+.PHONY: sbom
+sbom: native ## the bill of materials (CycloneDX) of this machine's files, in build/sbom; wheels have theirs in them
+	@mkdir -p build/sbom
+	@$(PYTHON) -m tools.sbom build >build/sbom/plimsoll.cdx.json
+	@echo "plimsoll: written: build/sbom/plimsoll.cdx.json"
+
+# uv asks osv.dev, which has the advisories of PyPI's packages too. All groups: what builds and tests counts as well.
+.PHONY: audit
+audit: .venv/.synced ## the locked packages against known advisories; needs the internet
+	@$(UV) audit --frozen --preview-features audit
 
 .PHONY: e2e
 e2e: native ## whole clusters end to end, with kill -9 in the middle

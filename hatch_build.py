@@ -1,4 +1,4 @@
-"""The part of a wheel that is for one machine: the files that C makes, and the wheel's tag.
+"""The part of a wheel that is for one machine: the files that C makes, their bill of materials, and the tag.
 
 What always holds: the tag follows from the files themselves, so a wheel never claims another machine than theirs. zig
 links them for glibc 2.17, which is manylinux_2_17; `make wheel-check` compares their symbols with that.
@@ -38,6 +38,8 @@ class NativeFiles(BuildHookInterface[Any]):
         build_data["tag"] = f"py3-none-manylinux2014_{machine}.manylinux_2_17_{machine}"
         for file in native["FILES"]:
             build_data["force_include"][str(folder / file)] = f"plimsoll/native/built/{file}"
+        bill = folder / "plimsoll.cdx.json"  # `make wheel` writes it, for exactly these files
+        build_data["sbom_files"] += [str(bill)] if bill.is_file() else []
 
 
 def _machine_number(path: Path) -> int:

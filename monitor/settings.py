@@ -1,7 +1,9 @@
 """The monitor's settings: read once, from `PLIMSOLL_*` in the environment, in `app.py`."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -30,6 +32,8 @@ class Settings:
     Attributes:
         node: this node's name in Kubernetes (RFC 1123); it has no default.
         nats_url: the NATS server for events; several URLs with commas.
+        nats_url_file: a file whose only line is used in the place of `nats_url`, so that each node may have a user
+            and a password of its own; read at the start. Empty: none.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
         broker_away_s: a broker that takes no measurement for so long counts as away; `limit.unenforced` events then
             name its hooked tasks.
@@ -65,6 +69,7 @@ class Settings:
 
     node: NodeText
     nats_url: str = "nats://127.0.0.1:4222"
+    nats_url_file: str = ""
     broker_root: str = SYSTEM_ROOT
     broker_away_s: Positive = 10.0
     state_dir: str = "/var/lib/plimsoll-monitor"
@@ -108,7 +113,7 @@ def load(environment: Mapping[str, str]) -> Settings:
     Raises:
         InputError: one is missing, unreadable, out of bounds, unknown, or contradicts another; several in a group.
     """
-    return settings.load(
+    given = settings.load(
         Settings,
         environment,
         checks={
@@ -117,6 +122,25 @@ def load(environment: Mapping[str, str]) -> Settings:
         },
         rules=[_check_reload],
     )
+    return (
+        dataclasses.replace(given, nats_url=_read_urls(given.nats_url_file)) if given.nats_url_file else given
+    )
+
+
+def _read_urls(path: str) -> str:
+    """The URLs in a file.
+
+    Raises:
+        InputError: the file cannot be read, or has no URL of a NATS server.
+    """
+    variable = "PLIMSOLL_NATS_URL_FILE"
+    try:
+        urls = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "name a file with the URL of this node's user, such as nats://n1:password@host:4222"
+        raise InputError(variable, path, f"cannot be read ({error})", remedy) from error
+    settings.check_urls(variable, urls, NATS_SCHEMES)
+    return urls
 
 
 def _check_reload(given: Settings) -> None:

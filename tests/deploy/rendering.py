@@ -32,6 +32,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {"enabled": True},
     "dashboards": {"enabled": True},
+    "gpuAccessPolicy": {"enabled": True},
 }
 """Every flag that renders something more is on."""
 

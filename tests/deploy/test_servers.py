@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from nats.aio.client import Client
 from redis.exceptions import AuthenticationError
 
+from monitor import settings
 from monitor.outbox.store import Store
 from placer.connection import connect
 from placer.redis_client import open_redis
@@ -22,16 +23,18 @@ from plimsoll.bus import Stream
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.resize import Confirmed, resize
+from plimsoll.events import Report, encode
 from plimsoll.ids import NodeName
-from plimsoll.subjects import RESIZE, STREAM, state_subject
+from plimsoll.subjects import RESIZE, STREAM, node_token, state_subject
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
-from tests.placer.arrivals import taking_in
+from tests.placer.arrivals import report, taking_in
 from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 PASSWORDS = {f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE")}
+NODES = (MOMENT.node, "node-2.test")
 FORGED = {"monitor": RESIZE, "operator": state_subject(NodeName("node-1"))}
 
 
@@ -62,13 +65,15 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
 
 
 @asynccontextmanager
-async def nats_of(values: Mapping[str, Any], tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    """NATS with the chart's configuration, but for its port, its folders and its port for health."""
+async def nats_of(
+    values: Mapping[str, Any], tmp_path: Path, change: Callable[[str], str] = str
+) -> AsyncIterator[EmbeddedServer]:
+    """NATS with the chart's configuration, but for its port, its folders, its port for health, and a change."""
     text = named(values, "ConfigMap", "plimsoll-nats")["data"]["nats.conf"]
     text = re.sub(r"^(host|port|http_port): .*\n", "", text, flags=re.MULTILINE)
     configuration = tmp_path / "nats.conf"
     text = text.replace("/data", str(tmp_path / "data")).replace("/etc/nats-tls", str(tmp_path))
-    await asyncio.to_thread(configuration.write_text, text)
+    await asyncio.to_thread(configuration.write_text, change(text))
 
     def arguments(port: int, _: Path) -> Sequence[str]:
         return ("--config", str(configuration), "--addr", "127.0.0.1", "--port", str(port))
@@ -138,6 +143,51 @@ async def test_no_user_speaks_for_another(guarded: Guarded, user: str) -> None:
     finally:
         await close(client)
         await close(listening)
+
+
+def of_nodes(text: str) -> str:
+    """The chart's configuration with a user for each node in the place of `monitor`, as docs/security.md shows it."""
+    [block] = re.findall(r"    \{\n      user: monitor,.*?\n    \}\n", text, re.DOTALL)
+    users = ""
+    for node in NODES:
+        user = block.replace("user: monitor, password: $MONITOR_PASSWORD", f"user: {node}, password: p{node}")
+        users += re.sub(r'"(plimsoll\.v1\.\w+)\.\*\.\*"', rf'"\1.*.{node_token(NodeName(node))}"', user)
+    return text.replace(block, users)
+
+
+async def test_a_password_for_each_node_keeps_nodes_apart(valkey: EmbeddedServer, tmp_path: Path) -> None:
+    """Each monitor publishes under its own node's name, by its own user, and under no other.
+
+    The server refuses the subject of another node, and the placer a report of another node on the own subject.
+    """
+    name, forged = MOMENT.node, state_subject(NodeName(NODES[1]))
+    assert name == NODES[0]
+    path = tmp_path / "nats-url"
+    problems: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        problems.append(str(error))
+
+    async with nats_of({}, tmp_path, of_nodes) as server:
+        await asyncio.to_thread(path.write_text, server.url.replace("//", f"//{name}:p{name}@") + "\n")
+        given = {"PLIMSOLL_NODE": name, "PLIMSOLL_NATS_URL_FILE": str(path)}
+        url = (await asyncio.to_thread(settings.load, given)).nats_url
+        async with filled(tmp_path / "store", entries(1)) as store, publishing(store, url):
+            await until_true(lambda: store.waiting_count == 0)
+        client = await nats_client.connect(url, error_cb=on_error)
+        try:
+            async with taking_in(Guarded(server).of("placer"), valkey) as taking:
+                await until(lambda: is_known(taking.decider.reports))
+                body = report(NODES[1])
+                event = encode("node.state", "forged", "/nodes/x", body.time, Report(state=body))
+                await client.publish(forged, event)
+                await client.publish(state_subject(NodeName(name)), event)
+                await client.flush()
+                await until_true(lambda: taking.metrics.reports.labels("damaged")._value.get() == 1)
+                assert set(taking.decider.reports) == {name}
+            assert [one for one in problems if forged in one]
+        finally:
+            await close(client)
 
 
 async def close(client: Client) -> None:

@@ -322,6 +322,8 @@ async def test_it_stops_cleanly(tmp_path: Path, nats: EmbeddedServer, how: signa
     [
         ({"node": "Not_A_Node"}, ("PLIMSOLL_NODE", "Not_A_Node")),
         ({"nats_url": "nats://127.0.0.1:nope"}, ("PLIMSOLL_NATS_URL", "nope", "nats://host:port")),
+        ({"nats_url_file": "/no/file"}, ("PLIMSOLL_NATS_URL_FILE", "/no/file", "nats://n1:password@host")),
+        ({"nats_url_file": "/proc/version"}, ("PLIMSOLL_NATS_URL_FILE", "nats://host:port")),
         ({"settle_s": "soon"}, ("PLIMSOLL_SETTLE_S", "soon")),
         ({"sharers_per_gpu": 0}, ("PLIMSOLL_SHARERS_PER_GPU", "0")),
         ({"reload_bytes": 1}, ("PLIMSOLL_RELOAD_BYTES", "1", "give at least as much")),

@@ -8,7 +8,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / "build"
 NODE: Final = "node-1"
-DIRECTORY_VARIABLE: Final = "PLIMSOLL_TEST_NODE"
+DIRECTORY_VARIABLE: Final = "TEST_NODE_DIRECTORY"
 """Names the directory of a test node's files; set in its namespaces alone."""
 MULTIARCH: Final = sysconfig.get_config_var("MULTIARCH") or f"{os.uname().machine}-linux-gnu"
 

@@ -5,7 +5,7 @@ Requests of the control socket (`plimsoll.broker.wire`) are events too, and so i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hook.broker.core.datagram import Datagram
 from hook.broker.core.ids import ContainerKey, Process, SlotUse
@@ -59,16 +59,19 @@ class Surveyed:
     """Answer to `Survey`.
 
     Attributes:
-        slots: every claimed slot. They are read before the processes are searched for, so an owner that is not in
-            `living` is dead.
+        slots: every claimed slot. They are read before the processes are searched for, so an owner that is neither in
+            `living` nor in `elsewhere` is dead.
         living: the processes found by their owner word, whether the core knows them or not.
         dead: the processes of `Survey.known` that are gone.
+        elsewhere: the living processes by owner word that surely do not map this `counts`. The word is what an exec
+            left behind, or a tenant wrote the word of a process of somebody else.
     """
 
     container: ContainerKey
     slots: tuple[SlotUse, ...]
     living: Mapping[int, Process]
     dead: frozenset[ProcessKey] = frozenset()
+    elsewhere: Mapping[int, Process] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class ClearSlots:
 
 @dataclass(frozen=True, slots=True)
 class VacateSlots:
-    """Clear the slots of a living process, if an exec made it a program that does not map `counts`."""
+    """Clear the slots of a living process, if it does not map `counts`: after an exec, or as it never did."""
 
     container: ContainerKey
     process: Process

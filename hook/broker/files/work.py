@@ -175,10 +175,13 @@ class FileWork:
         slots = self._files.slots(survey.container)
         known = find_known(survey.known)
         strangers = frozenset(slot.owner for slot in slots) - {process.owner for process in known}
-        found = find_owners(strangers, self._files.counts_path(survey.container))
-        living = {process.owner: process for process in known} | found
+        path = self._files.counts_path(survey.container)
+        found = find_owners(strangers, path)
+        elsewhere = {owner: process for owner, process in found.items() if has_let_go(process.key, path)}
+        here = {owner: process for owner, process in found.items() if owner not in elsewhere}
+        living = {process.owner: process for process in known} | here
         dead = survey.known - {process.key for process in known}
-        return [Surveyed(survey.container, slots, living, frozenset(dead))]
+        return [Surveyed(survey.container, slots, living, frozenset(dead), elsewhere)]
 
     def held(self, look: ReadHeld) -> HeldRead | None:
         """The slots of a GPU's containers; None if a lower grant could not be written: they would prove nothing."""

@@ -1,7 +1,7 @@
 """The lives of hooked processes: hello, contexts, denials, death; each step is announced exactly once.
 
 What always holds: a process's `hello` is announced first and its `exited` once. After that the process is never
-announced again. This module clears slots only for dead processes.
+announced again. This module clears slots only for dead processes, and has slots vacated whose owner runs elsewhere.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.datagram import Kind
 from hook.broker.core.events import DatagramReceived, Surveyed, Unheld
 from hook.broker.core.ids import ContainerKey, Process
-from hook.broker.core.instructions import ClearSlots, Instruction, Report, Rewrite, Watch
+from hook.broker.core.instructions import ClearSlots, Instruction, Report, Rewrite, VacateSlots, Watch
 from hook.broker.core.journal import Announced, Journal
 from plimsoll.broker.announcements import (
     Context,
@@ -137,6 +137,8 @@ class Lives:
                 used = [gpu for gpu, used in zip(gpus, slot.used_bytes, strict=False) if used]
                 key = living[slot.owner].key
                 instructions += [s for gpu in used for s in self._context(event.container, key, gpu, now_s)]
+            elif slot.owner in event.elsewhere:
+                instructions.append(VacateSlots(event.container, event.elsewhere[slot.owner]))
             else:
                 instructions.append(ClearSlots(event.container, slot.owner))
         return instructions
