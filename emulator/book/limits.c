@@ -73,7 +73,8 @@ void book_get_limits(struct book *book, int gpu, uint64_t group, uint64_t *soft_
     book_unlock(book);
 }
 
-/* Reads this process's groups anew, because a process may be moved. Costs nothing on a node without limits. */
+/* Reads this process's groups anew, because a process may be moved. Costs nothing on a node without limits.
+ */
 static struct book_slot *own_slot_locked(struct book *book) {
     if (!book->state->limits_touched || book->slot < 0)
         return NULL;

@@ -85,12 +85,12 @@ struct book_share {
 struct book_slot {
     uint32_t pid; /* lock; in the owner's PID namespace; 0 = free */
     uint32_t reserved;
-    uint64_t start_ticks;       /* lock; /proc/self/stat, field 22 */
-    uint64_t pid_namespace;     /* lock; inode of /proc/self/ns/pid */
-    uint64_t claimed_ns;        /* lock; atomic; CLOCK_MONOTONIC; 0 = the owner lost the slot */
-    char name[BOOK_NAME_BYTES]; /* lock; the command, as in /proc/self/comm */
-    uint64_t cgroups[BOOK_CGROUP_DEPTH]; /* lock; see cgroup.h; read at the claim, and again at each charge below a
-                                            limit */
+    uint64_t start_ticks;                /* lock; /proc/self/stat, field 22 */
+    uint64_t pid_namespace;              /* lock; inode of /proc/self/ns/pid */
+    uint64_t claimed_ns;                 /* lock; atomic; CLOCK_MONOTONIC; 0 = the owner lost the slot */
+    char name[BOOK_NAME_BYTES];          /* lock; the command, as in /proc/self/comm */
+    uint64_t cgroups[BOOK_CGROUP_DEPTH]; /* lock; see cgroup.h; read at the claim, and again at each charge
+                                            below a limit */
     struct book_share gpus[NODE_MAX_GPUS];
 };
 
@@ -147,11 +147,11 @@ struct book_state {
     uint32_t version, size;
     uint64_t digest; /* digest of the node file's values */
     pthread_mutex_t lock;
-    uint64_t event_count;            /* lock; the latest is events[(event_count - 1) % BOOK_MAX_EVENTS] */
-    uint32_t event_signal;           /* atomic futex word; changes with event_count */
-    uint32_t slots_touched;          /* lock; no slot at or past this index was ever claimed; only grows */
-    uint32_t shared_touched, limits_touched; /* lock; no row at or past them was ever used; only grow */
-    uint64_t last_shared_id;         /* lock */
+    uint64_t event_count;   /* lock; the latest is events[(event_count - 1) % BOOK_MAX_EVENTS] */
+    uint32_t event_signal;  /* atomic futex word; changes with event_count */
+    uint32_t slots_touched; /* lock; no slot at or past this index was ever claimed; only grows */
+    uint32_t shared_touched, limits_touched;    /* lock; no row at or past them was ever used; only grow */
+    uint64_t last_shared_id;                    /* lock */
     struct book_shared shared[BOOK_MAX_SHARED]; /* lock */
     struct book_limit limits[BOOK_MAX_LIMITS];  /* lock */
     struct book_event events[BOOK_MAX_EVENTS];

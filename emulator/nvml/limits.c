@@ -1,5 +1,5 @@
-/* Memory limits by control group, which drivers have from r615 on. An older library lacks the two functions; this one
- * answers as Python's bindings report that. */
+/* Memory limits by control group, which drivers have from r615 on. An older library lacks the two functions;
+ * this one answers as Python's bindings report that. */
 #include "nvml/session.h"
 
 #include <stdlib.h>
