@@ -238,7 +238,10 @@ class DriverLines:
         able = {gpu for gpu, why in self._obstacles.items() if not why}
         if not able or not has_cgroup(pod):
             return
-        groups = await asyncio.to_thread(self._find_groups, pod.pod)
+        known, ids = self._groups.get(pod.pod), self._ids.get(pod.pod, {})
+        groups = await asyncio.to_thread(_find_groups, self._root, pod.pod, known, ids)
+        if None in groups:
+            self._groups[pod.pod] = groups[None]
         wanted = [
             DriverLine(group, gpu, hard_bytes)
             for group, limits in self._limits(pod, groups)
@@ -252,17 +255,6 @@ class DriverLines:
         except NvmlAwayError as error:
             lines = tuple(_failed(line, error) for line in wanted)
         self._take(pod, lines)
-
-    def _find_groups(self, pod: PodUid) -> dict[ContainerName | None, Path]:
-        """The control groups of a pod (None) and of its containers that exist now. Blocks, briefly."""
-        known = self._groups.get(pod)
-        group = known if known is not None and known.is_dir() else find_pod_cgroup(self._root, pod)
-        if group is None:
-            return {}
-        self._groups[pod] = group
-        ids = self._ids.get(pod, {})
-        found = {name: find_container_cgroup(group, container_id) for name, container_id in ids.items()}
-        return {None: group} | {name: path for name, path in found.items() if path is not None}
 
     def _limits(
         self, pod: Register, groups: Mapping[ContainerName | None, Path]
@@ -288,6 +280,17 @@ class DriverLines:
                 _log.error("driver_line_not_set", **about, problem=line.problem, effect=effect)
             elif not line.problem and (known is None or known.hard_bytes != line.hard_bytes):
                 _log.info("driver_line_set", **about, bytes=line.hard_bytes, **_lag(line))
+
+
+def _find_groups(
+    root: Path, pod: PodUid, known: Path | None, ids: Mapping[ContainerName, str]
+) -> dict[ContainerName | None, Path]:
+    """The control groups of a pod (None) and of its containers that exist now. Blocks, briefly."""
+    group = known if known is not None and known.is_dir() else find_pod_cgroup(root, pod)
+    if group is None:
+        return {}
+    found = {name: find_container_cgroup(group, container_id) for name, container_id in ids.items()}
+    return {None: group} | {name: path for name, path in found.items() if path is not None}
 
 
 def _lag(line: DriverLine) -> dict[str, str]:
@@ -319,7 +322,9 @@ def _obstacles(root: Path, nvml: "Nvml") -> dict[GpuUuid, str]:
 
 
 def _set_all(wanted: tuple[DriverLine, ...], nvml: "Nvml", *, only_raise: bool) -> tuple[DriverLine, ...]:
-    return tuple(_set(nvml, line, only_raise=only_raise) for line in wanted)
+    """What the driver shows after that, without groups that ended meanwhile."""
+    lines = (_set(nvml, line, only_raise=only_raise) for line in wanted)
+    return tuple(line for line in lines if not line.problem or line.cgroup.is_dir())
 
 
 def _set(nvml: "Nvml", line: DriverLine, *, only_raise: bool) -> DriverLine:

@@ -64,7 +64,7 @@ def find_container_cgroup(pod: Path, container_id: str) -> Path | None:
     name = container_id.rpartition("/")[2]
     try:
         names = os.listdir(pod)  # noqa: PTH208 - names are all that is needed
-    except FileNotFoundError:
+    except OSError:  # The pod has just ended.
         return None
     found = [one for one in names if name and (one == name or one.endswith((f"-{name}", f"-{name}.scope")))]
     return pod / found[0] if found else None

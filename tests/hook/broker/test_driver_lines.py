@@ -13,6 +13,7 @@ from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, GpuUuid
 from tests.hook.broker.cgroups import cgroup_tree, inside, make_pod_group
 from tests.hook.broker.conftest import MAIN, POD, Broker, Process, gpu_of, until
+from tests.hook.broker.test_metrics import read_samples
 
 BUILD: Final = Path(__file__).resolve().parents[3] / "build"
 GPUS: Final = tuple(GpuUuid(f"GPU-5a1c0d2e-0000-4000-8000-00000000000{n}") for n in range(2))
@@ -264,6 +265,28 @@ async def test_control_groups_of_version_1_are_named(machine: Machine) -> None:
     assert await machine.broker.wait() == 2
     last = machine.broker.log_path.read_text().splitlines()[-1]
     assert "has no control groups of version 2" in last
+
+
+async def test_metrics_show_what_the_node_does(machine: Machine) -> None:
+    """A series says who holds lines of memory on each GPU, and another has the limit of each pod in the driver."""
+    await machine.broker.start(metrics_port="0")
+    await machine.broker.client.register(registration(GIB))
+    await machine.until_limit(GIB + ROOM)
+    found = await read_samples(machine.broker)
+    assert found["plimsoll_hook_driver_limit_bytes", GPUS[0]] == GIB + ROOM
+    assert ("plimsoll_hook_driver_limit_bytes", GPUS[1]) not in found
+    assert found["plimsoll_broker_enforcement_info", GPUS[1]] == 1
+
+
+async def test_the_room_is_a_contexts_cost_once_it_is_known(machine: Machine) -> None:
+    """After a context was measured, the driver's line lies above the declared line by just its cost."""
+    await machine.broker.start(audit_s=SOON, measure="true")
+    await machine.broker.client.register(registration(GIB))
+    program = await machine.program(hooked=True)
+    await program.do("begin")
+    await machine.until_limit(GIB + CONTEXT)
+    assert await program.do(f"alloc {GIB}") == OUT_OF_MEMORY, "the library counts the context"
+    assert await program.do(f"alloc {GIB - CONTEXT}") == "0"
 
 
 async def test_two_containers_share_the_pods_line(machine: Machine) -> None:
