@@ -8,15 +8,22 @@ from typing import Final
 import pytest
 
 from hook.broker.core.enforcement import UNKNOWN_CONTEXT_BYTES
+from plimsoll.broker.wire import RUN_NAMESPACE, ContainerLines, Line, Register
 from plimsoll.ids import PodUid
 from plimsoll.quantity import GIB
 from tests.hook.broker.cgroups import cgroup_tree, make_container_group, make_pod_group
-from tests.hook.broker.conftest import until
+from tests.hook.broker.conftest import MAIN, until
 from tests.hook.broker.csi.conftest import NodeMachine
 from tests.hook.broker.csi.kubelet import RefusedError
 from tests.hook.broker.test_driver_lines import BUILD, GPUS, describe_node
 from tests.servers.apiserver import ApiServer
 
+ANOTHER: Final = Register(
+    pod=PodUid("another"),
+    namespace=RUN_NAMESPACE,
+    name="another",
+    containers=(ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[1], line_bytes=GIB),)),),
+)
 ID: Final = "0a1b" * 16
 
 
@@ -57,6 +64,9 @@ async def test_a_pods_line_is_in_the_driver_before_its_volume(
         return bool((await machine.broker.client.describe()).containers)
 
     await until(is_registered, "the pod is registered, before it has a control group")
+    await machine.broker.client.register(
+        ANOTHER
+    )  # Registrations come one after the other: the pod's is over.
     group = make_pod_group(groups, uid)
     await machine.kubelet.publish(uid)
     assert await limit(machine, group) == str(3 * GIB + 2 * UNKNOWN_CONTEXT_BYTES)
