@@ -122,10 +122,15 @@ static void note_peak_locked(struct book *book, int gpu) {
         *peak_bytes = used_bytes;
 }
 
+static bool has_room(struct book *book, int gpu, uint64_t bytes) {
+    uint64_t hard_bytes;
+    return bytes <= free_locked(book, gpu) && bytes <= book_allowed_locked(book, gpu, &hard_bytes);
+}
+
 bool book_charge_locked(struct book *book, int gpu, uint64_t bytes) {
-    if (bytes > free_locked(book, gpu) || bytes > book_allowed_locked(book, gpu))
+    if (!has_room(book, gpu, bytes))
         book_sweep_locked(book);
-    bool fits = bytes <= free_locked(book, gpu) && bytes <= book_allowed_locked(book, gpu);
+    bool fits = has_room(book, gpu, bytes);
     if (fits) {
         struct book_share *share = own_share(book, gpu);
         share->used_bytes += bytes;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "book/cgroup.h"
-#include "book/limits.h"
+#include "book/limits_api.h"
 
 enum { FIRST_DRIVER = 615 };
 

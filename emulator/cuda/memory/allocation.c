@@ -1,5 +1,5 @@
 /* The API of allocation (linear, pitched, managed, page-locked) and of free memory. */
-#include "book/limits.h"
+#include "book/limits_api.h"
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
