@@ -198,10 +198,15 @@ class DriverLines:
         return tuple(self._of(gpu) for gpu in sorted(registered | set(self._obstacles)))
 
     def _of(self, gpu: GpuUuid) -> GpuEnforcement:
-        why = self._problem or self._obstacles.get(gpu, "the driver shows no such GPU")
         if self._enforcement != "both":
             return GpuEnforcement(gpu=gpu, enforcement=self._enforcement)
+        why = self._problem or self._obstacles.get(gpu, "the driver shows no such GPU") or self._refusal(gpu)
         return GpuEnforcement(gpu=gpu, enforcement="preload" if why else "both", reason=why)
+
+    def _refusal(self, gpu: GpuUuid) -> str:
+        """The reason of the first limit on a GPU that the driver refused; empty where it refused none."""
+        found = (line.problem for lines in self._lines.values() for line in lines if line.gpu == gpu)
+        return next(filter(None, found), "")
 
     async def _ask_what_it_can(self) -> None:
         self._problem = await asyncio.to_thread(_machine_problem, self._root)
@@ -336,6 +341,8 @@ def _set(nvml: "Nvml", line: DriverLine, *, only_raise: bool) -> DriverLine:
         if goal_bytes != now.hard_bytes and (is_raise or not only_raise):
             nvml.limit(line.gpu, line.cgroup, goal_bytes)
             now = nvml.limit_of(line.gpu, line.cgroup)
+            if now.hard_bytes is None and goal_bytes is not None:
+                raise NvmlAwayError("the driver took the limit, and shows none: see its log (dmesg)")
     except NvmlAwayError as error:
         return _failed(line, error)
     return DriverLine(line.cgroup, line.gpu, line.wanted_bytes, now.hard_bytes, now.used_bytes)

@@ -131,7 +131,7 @@ class Nvml:
         except pynvml.NVMLError as error:
             if error.value in _DRIVER_GONE:
                 self.close()
-            raise NvmlAwayError(f"the driver refuses: {error}") from error
+            raise NvmlAwayError(limits.cause_of(error)) from error
 
     def close(self) -> None:
         """End the session; the next `read` begins another."""

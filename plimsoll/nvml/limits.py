@@ -32,7 +32,9 @@ class MemoryLimit:
 
 
 def obstacle(handle: Any, cgroup: Path) -> str:  # noqa: ANN401 - pynvml's untyped pointer
-    """The reason why the driver cannot limit control groups on a GPU, with the remedy; empty where it can.
+    """The reason why the driver cannot limit control groups on a GPU, with the remedy; empty where it may.
+
+    Only an attempt shows whether a certain group can be limited.
 
     Args:
         handle: the GPU.
@@ -45,19 +47,23 @@ def obstacle(handle: Any, cgroup: Path) -> str:  # noqa: ANN401 - pynvml's untyp
     try:
         read(handle, cgroup)
     except pynvml.NVMLError as error:
-        return _cause(error)
+        if error.value == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            return cause_of(error)
     return ""
 
 
 def read(handle: Any, cgroup: Path) -> MemoryLimit:  # noqa: ANN401 - pynvml's untyped pointer
-    """The limit of a control group.
+    """The limit of a control group. A group that the driver does not know has none, and holds nothing.
 
     Raises:
-        NVMLError: there is no such group, or the driver has no limits.
+        NVMLError: the driver has no limits, or does not answer.
     """
     asked = pynvml.c_nvmlGetMemoryLimits_v1_t()
     asked.nameSpace = str(cgroup).encode()
-    pynvml.nvmlDeviceGetMemoryLimits_v1(handle, asked)
+    try:
+        pynvml.nvmlDeviceGetMemoryLimits_v1(handle, asked)
+    except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
+        return MemoryLimit(None, 0)
     hard_bytes = int(asked.hardLimit)
     return MemoryLimit(None if hard_bytes == UNLIMITED_BYTES else hard_bytes, int(asked.currentUsed))
 
@@ -75,15 +81,8 @@ def write(handle: Any, cgroup: Path, hard_bytes: int | None) -> None:  # noqa: A
     pynvml.nvmlDeviceSetMemoryLimits_v1(handle, wanted)
 
 
-def _is_mig(handle: Any) -> bool:  # noqa: ANN401 - pynvml's untyped pointer
-    try:
-        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError:
-        return False  # This card has no MIG.
-    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
-
-
-def _cause(error: pynvml.NVMLError) -> str:
+def cause_of(error: pynvml.NVMLError) -> str:
+    """The reason of a refusal, with the remedy."""
     match error.value:
         case pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
             version = pynvml.nvmlSystemGetDriverVersion()
@@ -95,5 +94,15 @@ def _cause(error: pynvml.NVMLError) -> str:
                 "the driver finds no control group there: enable `dmem` in `cgroup.subtree_control` of all groups "
                 "above, or boot with cgroup_disable=dmem"
             )
+        case pynvml.NVML_ERROR_NO_PERMISSION:
+            return "the driver lets this broker set no limits: run it privileged, or use `preload`"
         case _:
-            return f"the driver refuses to say its limits ({error}): use `preload`"
+            return f"the driver refuses ({error}): use `preload`"
+
+
+def _is_mig(handle: Any) -> bool:  # noqa: ANN401 - pynvml's untyped pointer
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False  # This card has no MIG.
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -32,6 +32,7 @@ class Recorder:
     def __init__(self) -> None:
         self.limits: dict[tuple[GpuUuid, Path], int | None] = {}
         self.refusal = ""
+        self.is_forgetful = False
 
     async def ask(self, work: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - as the thread
         """Do the work in some thread."""
@@ -49,7 +50,8 @@ class Recorder:
         """Record a limit."""
         if self.refusal:
             raise NvmlAwayError(self.refusal)
-        self.limits[gpu, cgroup] = hard_bytes
+        if not self.is_forgetful:
+            self.limits[gpu, cgroup] = hard_bytes
 
 
 class Bench:
@@ -122,6 +124,17 @@ async def test_a_limit_that_the_driver_refuses_is_logged_once(bench: Bench) -> N
             await bench.lines.settle_all()
     assert [(line["event"], line["gpu"]) for line in logs] == [("driver_line_not_set", gpu) for gpu in GPUS]
     assert logs[0]["effect"] == "the library alone holds it"
+    said = [(one.enforcement, one.reason) for one in bench.lines.state()]
+    assert said == [("preload", bench.driver.refusal)] * 2
     bench.driver.refusal = ""
     await bench.lines.settle_all()
     assert bench.line() == 4
+    assert [one.enforcement for one in bench.lines.state()] == ["both"] * 2
+
+
+async def test_a_limit_that_the_driver_forgets_is_not_claimed(bench: Bench) -> None:
+    """If the driver takes a limit and shows none, the broker says so."""
+    bench.driver.is_forgetful = True
+    bench.driver.limits.clear()
+    await bench.lines.settle_all()
+    assert "shows none" in bench.lines.state()[0].reason
