@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "book/cgroup.h"
 #include "book/holders.h"
+#include "book/limits.h"
 #include "book/lock.h"
 #include "book/node_file.h"
 #include "book/state_file.h"
@@ -65,6 +67,7 @@ static void claim(struct book *book, int index) {
     struct stat space = {0};
     memset(slot->gpus, 0, sizeof slot->gpus[0] * (size_t)book->node.gpu_count);
     own_name(slot->name);
+    cgroup_own(slot->cgroups);
     slot->start_ticks = own_start_ticks();
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
     book->claimed_ns = book_now_ns();
@@ -119,10 +122,15 @@ static void note_peak_locked(struct book *book, int gpu) {
         *peak_bytes = used_bytes;
 }
 
+static bool has_room(struct book *book, int gpu, uint64_t bytes) {
+    uint64_t hard_bytes;
+    return bytes <= free_locked(book, gpu) && bytes <= book_allowed_locked(book, gpu, &hard_bytes);
+}
+
 bool book_charge_locked(struct book *book, int gpu, uint64_t bytes) {
-    if (bytes > free_locked(book, gpu))
+    if (!has_room(book, gpu, bytes))
         book_sweep_locked(book);
-    bool fits = bytes <= free_locked(book, gpu);
+    bool fits = has_room(book, gpu, bytes);
     if (fits) {
         struct book_share *share = own_share(book, gpu);
         share->used_bytes += bytes;

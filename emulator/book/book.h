@@ -10,8 +10,8 @@ bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]);
 /* Claims a slot for this process (once). False when all slots are taken by living processes. */
 bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]);
 
-/* Charges `bytes` on a GPU to this process. False if the card has no room even after dead processes are
- * swept. */
+/* Charges `bytes` on a GPU to this process. False if the card, or a limit of the process's control groups,
+ * has no room even after dead processes are swept. */
 bool book_charge(struct book *book, int gpu, uint64_t bytes);
 void book_refund(struct book *book, int gpu, uint64_t bytes);
 /* Records the purpose of a part of this process's charge. */

@@ -40,6 +40,7 @@ struct node_gpu {
     uint64_t memory_bytes;        /* the card's total */
     uint64_t reserved_bytes;      /* bytes that the driver reserves for itself */
     uint64_t context_bytes;       /* bytes that one CUDA context costs */
+    bool is_mig;                  /* the card is in MIG mode, of which only the memory limits take notice */
     uint64_t module_bytes; /* a module costs its image, rounded up to a multiple of this; 0 = nothing */
     unsigned compute_major, compute_minor;
     unsigned sm_count;

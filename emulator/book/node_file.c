@@ -105,6 +105,11 @@ static bool set_context(struct parser *p, const char *value) {
     return node_parse_bytes(value, &gpu_of(p)->context_bytes);
 }
 
+static bool set_mig(struct parser *p, const char *value) {
+    gpu_of(p)->is_mig = strcmp(value, "yes") == 0;
+    return gpu_of(p)->is_mig || strcmp(value, "no") == 0;
+}
+
 static bool set_compute(struct parser *p, const char *value) {
     const char *rest;
     uint64_t major;
@@ -186,6 +191,7 @@ static const struct key {
     {GPU, "reserved", set_reserved, "give the bytes the driver keeps, such as 512Mi"},
     {GPU, "context", set_context, "give the bytes one context costs, such as 300Mi"},
     {GPU, "module", set_module, "give the bytes in whose multiples modules cost memory, such as 2Mi, or 0"},
+    {GPU, "mig", set_mig, "give yes or no"},
     {GPU, "compute", set_compute, "give the compute capability, such as 8.9"},
     {GPU, "sms", set_sms, "give the number of multiprocessors between 1 and 1024, such as 58"},
     {GPU, "pci", set_pci, "give domain:bus:device.0 in hexadecimal, such as 0000:17:00.0"},
@@ -217,7 +223,7 @@ static bool read_key(struct parser *p, char *text) {
         p->section == TOP   ? "no such key before the sections; known: driver, cuda, slice, sample, copy, "
                               "event-us, query-us, launch-us, private-addresses"
         : p->section == GPU ? "no such key in [gpu]; known: uuid, model, memory, reserved, context, module, "
-                              "compute, sms, pci, numa, cpus"
+                              "mig, compute, sms, pci, numa, cpus"
                             : "no such key in [link]; known: path");
 }
 

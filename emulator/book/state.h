@@ -25,13 +25,15 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 4,
+    BOOK_VERSION = 5,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
     BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
     BOOK_MAX_EVENTS = 64,
     BOOK_NAME_BYTES = 16,
     BOOK_MAX_SHARED = 1024, /* pieces of memory that more than one process may hold */
+    BOOK_MAX_LIMITS = 1024, /* control groups with a limit, per GPU */
+    BOOK_CGROUP_DEPTH = 12, /* a kubelet's container is six groups deep */
 };
 
 /* Purposes of a process's memory. Their bytes are shown beside the total and never added to it. */
@@ -83,10 +85,12 @@ struct book_share {
 struct book_slot {
     uint32_t pid; /* lock; in the owner's PID namespace; 0 = free */
     uint32_t reserved;
-    uint64_t start_ticks;       /* lock; /proc/self/stat, field 22 */
-    uint64_t pid_namespace;     /* lock; inode of /proc/self/ns/pid */
-    uint64_t claimed_ns;        /* lock; atomic; CLOCK_MONOTONIC; 0 = the owner lost the slot */
-    char name[BOOK_NAME_BYTES]; /* lock; the command, as in /proc/self/comm */
+    uint64_t start_ticks;                /* lock; /proc/self/stat, field 22 */
+    uint64_t pid_namespace;              /* lock; inode of /proc/self/ns/pid */
+    uint64_t claimed_ns;                 /* lock; atomic; CLOCK_MONOTONIC; 0 = the owner lost the slot */
+    char name[BOOK_NAME_BYTES];          /* lock; the command, as in /proc/self/comm */
+    uint64_t cgroups[BOOK_CGROUP_DEPTH]; /* lock; see cgroup.h; read at the claim, and again at each charge
+                                            below a limit */
     struct book_share gpus[NODE_MAX_GPUS];
 };
 
@@ -131,17 +135,25 @@ struct book_shared {
     uint64_t holders[BOOK_MAX_SLOTS / 64]; /* one bit per slot */
 };
 
+/* The limits of a control group on one GPU; see limits.h. */
+struct book_limit {
+    uint64_t group; /* see cgroup.h; 0 = free */
+    uint64_t soft_bytes, hard_bytes;
+    uint32_t gpu, unused;
+};
+
 struct book_state {
     uint64_t magic;
     uint32_t version, size;
     uint64_t digest; /* digest of the node file's values */
     pthread_mutex_t lock;
-    uint64_t event_count;            /* lock; the latest is events[(event_count - 1) % BOOK_MAX_EVENTS] */
-    uint32_t event_signal;           /* atomic futex word; changes with event_count */
-    uint32_t slots_touched;          /* lock; no slot at or past this index was ever claimed; only grows */
-    uint32_t shared_touched, unused; /* lock; no row at or past the first was ever used; only grows */
-    uint64_t last_shared_id;         /* lock */
+    uint64_t event_count;   /* lock; the latest is events[(event_count - 1) % BOOK_MAX_EVENTS] */
+    uint32_t event_signal;  /* atomic futex word; changes with event_count */
+    uint32_t slots_touched; /* lock; no slot at or past this index was ever claimed; only grows */
+    uint32_t shared_touched, limits_touched;    /* lock; no row at or past them was ever used; only grow */
+    uint64_t last_shared_id;                    /* lock */
     struct book_shared shared[BOOK_MAX_SHARED]; /* lock */
+    struct book_limit limits[BOOK_MAX_LIMITS];  /* lock */
     struct book_event events[BOOK_MAX_EVENTS];
     struct book_gpu gpus[NODE_MAX_GPUS];
     struct book_slot slots[BOOK_MAX_SLOTS];

@@ -35,7 +35,6 @@ UNSUPPORTED(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t *pending)
 UNSUPPORTED(nvmlDeviceGetRemappedRows, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
             unsigned *failed)
 
-UNSUPPORTED(nvmlDeviceGetMigMode, unsigned *current, unsigned *pending)
 UNSUPPORTED(nvmlDeviceGetMigDeviceHandleByIndex, unsigned index, nvmlDevice_t *mig)
 UNSUPPORTED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice_t *parent)
 UNSUPPORTED(nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *attributes)

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from hook.broker.core.audit.overheads import BLOCK_BYTES
+from hook.broker.core.enforcement import BY_LIBRARY
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.memory.arbiter import MemoryArbiter
@@ -25,7 +26,8 @@ from hook.broker.core.node import Node
 from hook.broker.core.registration.checks import RECORD_NAME, check
 from hook.broker.core.registration.record import Record
 from hook.broker.csi.volumes import InlineVolumes
-from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.driver_lines import DriverLines
+from hook.broker.engine import Bounds, Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
@@ -100,14 +102,18 @@ async def _serve(
             disk = Disk(
                 SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root)
             )
-            shares = settings.shares()
-            engine = Engine(node, disk, files_thread, start_task, settings.connections_max, shares)
+            bounds = Bounds(settings.connections_max, settings.shares())
+            lines = DriverLines(node, driver, Path(settings.cgroup_root), settings.enforcement)
+            if settings.enforcement == "driver":
+                await lines.require()
+            engine = Engine(node, disk, files_thread, start_task, bounds, lines)
             with contextlib.closing(engine):
                 await _start(engine)
                 async with _metrics(engine, settings, files_thread):
                     listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
                     start_task(serve_control(engine, listener, start_task), "control socket")
                     start_task(_audit(engine, settings.audit_s), "audit")
+                    start_task(lines.run(settings.audit_s), "lines in the driver")
                     start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
                     if settings.measure:
                         start_task(Measurements(engine, driver).run(), "measurements")
@@ -165,7 +171,7 @@ async def _follow_pods(engine: Engine, settings: Settings, layouts: Layouts) -> 
     """Watch the pods of this Kubernetes node."""
     # Imported here, like the metrics: the Kubernetes client is slow to import.
     pods = await asyncio.to_thread(importlib.import_module, "hook.broker.pods")
-    await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig, layouts)
+    await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig, layouts, engine.driver_lines)
 
 
 async def _serve_volumes(
@@ -217,8 +223,11 @@ def _read_node(settings: Settings, journal_file: JournalFile) -> Node:
         _log.warning("pid_namespace_is_not_the_hosts", remedy=remedy)
     records = [record for path in _record_paths(root) if (record := _read_record(path)) is not None]
     journal = Journal(journal_file.read(), settings.journal_max)
-    overcommit = _overcommit(settings, records) if settings.overcommit else NoOvercommit()
-    return Node(journal, records, boot_id(), ContextsFile(root).read(), overcommit)
+    # Nothing waits where the library holds no line: an allocation past the card then fails.
+    waits = settings.overcommit and settings.enforcement in BY_LIBRARY
+    overcommit = _overcommit(settings, records) if waits else NoOvercommit()
+    contexts = ContextsFile(root).read()
+    return Node(journal, records, boot_id(), contexts, overcommit, settings.enforcement)
 
 
 def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:

@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -37,13 +38,14 @@ from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
+from hook.broker.driver_lines import DriverLines
 from hook.broker.files.shared import SharedFiles
 from hook.broker.files.work import Disk, FileResults, FileWork
 from hook.broker.shares.gates import Pace
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
-from plimsoll.broker.wire import Description, Unregister
+from plimsoll.broker.wire import Description, Register, Unregister
 from plimsoll.ids import PodUid, ProcessKey
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
@@ -64,6 +66,19 @@ class NotCarriedOutError(PlimsollError):
     """The machine failed (disk full, no descriptors left, for example). The same request may be repeated."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The settings that bound containers at run time.
+
+    Attributes:
+        connections_max: connections that a container's processes may hold open at once.
+        shares: those of the share scheduler.
+    """
+
+    connections_max: int
+    shares: ShareSettings = field(default_factory=ShareSettings)
+
+
 class Engine:
     """The broker at work. Everything except the file work runs on the event loop's thread."""
 
@@ -73,10 +88,11 @@ class Engine:
         disk: Disk,
         files_thread: Executor,
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-        connections_max: int,
-        share_settings: ShareSettings = ShareSettings(),  # noqa: B008 - it cannot be changed
+        bounds: Bounds,
+        driver_lines: DriverLines | None = None,
     ) -> None:
         self._node = node
+        self._driver_lines = driver_lines
         self._files = disk.shared
         self._journal_file = disk.journal
         self._files_thread = files_thread
@@ -86,18 +102,19 @@ class Engine:
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
-        times_ms = (share_settings.ahead_ms, share_settings.alone_ms, share_settings.slice_ms)
+        shares = bounds.shares
+        times_ms = (shares.ahead_ms, shares.alone_ms, shares.slice_ms)
         self._log = BoundedLog()
         self._file_work = FileWork(node, disk, Pace(*(round(1000 * ms) for ms in times_ms)), self._log)
         self._shares = Shares(
-            partial(Scheduler, share_settings),
-            share_settings.tick_ms / 1000,
+            partial(Scheduler, shares),
+            shares.tick_ms / 1000,
             node.processes,
             self._survey_soon,
             self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, self.in_files_thread, node.gpus, self._take_or_log, connections_max, self._log
+            start_task, self.in_files_thread, node.gpus, self._take_or_log, bounds.connections_max, self._log
         )
 
     @property
@@ -109,6 +126,11 @@ class Engine:
     def shares(self) -> Shares:
         """The sharing of compute time; for the loop's thread only."""
         return self._shares
+
+    @property
+    def driver_lines(self) -> DriverLines | None:
+        """The lines in the driver; None where nobody sets any."""
+        return self._driver_lines
 
     @property
     def bounded_log(self) -> BoundedLog:
@@ -139,7 +161,11 @@ class Engine:
         """
         if isinstance(event, Unregister):
             await self._hooks.farewell(key for key in self._node.containers() if key.pod == event.pod)
-        async with self._turn:
+        lines = self._driver_lines
+        async with (
+            lines.changing(event) if lines and isinstance(event, Register) else contextlib.nullcontext(),
+            self._turn,
+        ):
             await self._carry_out(self._node.handle(event, time.time()))
 
     async def survey(self) -> None:
@@ -154,7 +180,9 @@ class Engine:
     async def describe(self) -> Description:
         """The registered containers, and the memory that they hold at this moment."""
         slots = await self.in_files_thread(self._file_work.all_slots)
-        return self._node.describe(slots, self._shares.uses)
+        described = self._node.describe(slots, self._shares.uses)
+        enforcement = self._driver_lines.state() if self._driver_lines else ()
+        return msgspec.structs.replace(described, enforcement=enforcement)
 
     async def lay_out_again(self, pod: PodUid, prepare: Callable[[], None]) -> bool:
         """Lay a registered pod out again; returns False for a pod that is not registered, or is leaving.
@@ -283,6 +311,8 @@ class Engine:
                     self._hooks.close(container)
                     self._shares.leave(container)
                     self._log.forget(container)
+                if self._driver_lines is not None:
+                    self._driver_lines.forget(instruction.pod)
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)

@@ -69,13 +69,40 @@ class _Uses(Collector):
                 used.add_metric((*names, gpu_line.gpu), held)
                 line.add_metric((*names, gpu_line.gpu), gpu_line.line_bytes)
                 excess.add_metric((*names, gpu_line.gpu), measuring.excess_bytes(key, gpu_line.gpu))
+        enforcement = GaugeMetricFamily(
+            "plimsoll_broker_enforcement_info",
+            "What holds containers to their lines of memory on a GPU: 1 for what the node does.",
+            labels=("gpu", "enforcement"),
+        )
+        for one in self.description.enforcement:
+            enforcement.add_metric((one.gpu, one.enforcement), 1)
         journal = GaugeMetricFamily(
             "plimsoll_broker_journal_entries",
             "Announcements that no subscriber has acknowledged.",
             value=self._engine.node.journal_length,
         )
         shares = share_families(self._shares())
-        return (processes, used, line, excess, denied, violated, unenforced, *self._waits(), *shares, journal)
+        counted = (processes, used, line, excess, denied, violated, unenforced)
+        return (*counted, *self._waits(), *self._driver_limits(), *shares, enforcement, journal)
+
+    def _driver_limits(self) -> tuple[Metric, ...]:
+        """The limits of whole pods in the driver."""
+        limit = GaugeMetricFamily(
+            "plimsoll_hook_driver_limit_bytes",
+            "What the driver lets a whole pod hold; absent where it does not limit the pod.",
+            labels=("namespace", "pod", "uid", "gpu"),
+        )
+        lines = self._engine.driver_lines
+        found = {
+            (use.namespace, use.pod_name, use.pod, line.gpu)
+            for use in self.description.containers
+            for line in use.container.lines
+        }
+        for namespace, name, pod, gpu in sorted(found if lines is not None else ()):
+            hard_bytes = lines.pod_line(pod, gpu) if lines is not None else None
+            if hard_bytes is not None:
+                limit.add_metric((namespace, name, pod, gpu), hard_bytes)
+        return (limit,)
 
     def _shares(self) -> Iterator[ShareRow]:
         for container in self.description.containers:

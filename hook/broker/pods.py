@@ -17,10 +17,11 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from hook.broker.core.registration.pod_lines import registration
+from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, Refused
 from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.client import connect, kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
@@ -32,7 +33,13 @@ RETRY_S: Final = 5.0
 _log: Final = structlog.get_logger()
 
 
-async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str, layouts: Layouts) -> None:
+async def follow_pods(
+    engine: Engine,
+    node: NodeName,
+    kubeconfig: str,
+    layouts: Layouts,
+    driver_lines: DriverLines | None = None,
+) -> None:
     """Register the node's pods as they are bound, and unregister them as they end, until cancelled.
 
     Args:
@@ -40,6 +47,7 @@ async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str, layouts: 
         node: this node's name.
         kubeconfig: a path, or `in-cluster`.
         layouts: takes each pod's layout.
+        driver_lines: takes the ids of containers.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -50,7 +58,8 @@ async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str, layouts: 
         reflector = Reflector(transport, "/api/v1/pods", Pod, changes.put_nowait, query)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run(), name="watch pods")
-            group.create_task(Follower(engine, layouts).follow(changes), name="lay out pods")
+            follower = Follower(engine, layouts, driver_lines)
+            group.create_task(follower.follow(changes), name="lay out pods")
 
 
 class Registry(Protocol):
@@ -72,8 +81,11 @@ class _RefusedPod:
 class Follower:
     """Takes changes in their order, so that a pod's end never overtakes its start."""
 
-    def __init__(self, engine: Registry, layouts: Layouts | None = None) -> None:
+    def __init__(
+        self, engine: Registry, layouts: Layouts | None = None, driver_lines: DriverLines | None = None
+    ) -> None:
         self._engine = engine
+        self._driver_lines = driver_lines
         self._layouts = layouts or Layouts()
         self._present: dict[PodUid, Register] = {}
         self._refused: dict[PodUid, _RefusedPod] = {}
@@ -117,6 +129,8 @@ class Follower:
             self._refuse(pod, str(error), may_pass=True)
         else:
             self._refused.pop(uid, None)
+        if self._driver_lines is not None and uid in self._present:
+            await self._driver_lines.containers_run(uid, _ids(pod))
 
     def _refuse(self, pod: Pod, problem: str, *, may_pass: bool) -> None:
         uid = PodUid(pod.metadata.uid)
@@ -160,3 +174,9 @@ class Follower:
             else:
                 self._taken += 1
                 return
+
+
+def _ids(pod: Pod) -> dict[ContainerName, str]:
+    """The ids of the pod's containers, as far as its node has reported them."""
+    reported = (*(pod.status.initContainerStatuses or ()), *(pod.status.containerStatuses or ()))
+    return {ContainerName(one.name): one.containerID for one in reported if one.containerID}

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from hook.broker.core.enforcement import EnforcementName
 from hook.broker.core.memory.policies import WaitPolicyName
 from hook.broker.core.shares.settings import ShareSettings
 from plimsoll.broker.wire import SYSTEM_ROOT
@@ -22,6 +23,10 @@ class Settings:
     """From the environment, for example `PLIMSOLL_BROKER_AUDIT_S=10`.
 
     Attributes:
+        enforcement: what holds containers to their lines of memory. `preload`: the library in each process. `driver`:
+            the driver alone, from r615 on, by the containers' control groups of version 2. `both`: the library, and
+            the driver where it can. `none`: nothing; the pods still count for the placer.
+        cgroup_root: where the node's control groups of version 2 are mounted.
         root: directory of all files of the broker. By default on disk and not in `/run`, so that the numbers of
             announcements continue after a reboot. Each broker needs its own root.
         audit_s: seconds between two readings of every slot, for changes that no event reported.
@@ -62,6 +67,8 @@ class Settings:
         log_level: the lowest level that is logged: debug, info, warning or error.
     """
 
+    enforcement: EnforcementName = "both"
+    cgroup_root: str = "/sys/fs/cgroup"
     root: str = SYSTEM_ROOT
     audit_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     journal_max: Annotated[int, Meta(ge=16, le=10_000_000)] = 100_000

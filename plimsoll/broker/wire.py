@@ -200,10 +200,28 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
     share: ShareUsed | None = None
 
 
+class GpuEnforcement(Struct, frozen=True, kw_only=True):
+    """What holds containers to their lines of memory on a GPU.
+
+    Attributes:
+        enforcement: `both`, `preload`, `driver` or `none`: what the node does, which may be less than the setting.
+        reason: why the driver does not help although the setting says so; empty where it does.
+    """
+
+    gpu: GpuUuid
+    enforcement: str
+    reason: str = ""
+
+
 class Description(Struct, frozen=True, kw_only=True, tag="description"):
-    """Answer to `Describe`."""
+    """Answer to `Describe`.
+
+    Attributes:
+        enforcement: for each GPU that the driver or a registered container names.
+    """
 
     containers: tuple[ContainerUse, ...]
+    enforcement: tuple[GpuEnforcement, ...] = ()
 
 
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured

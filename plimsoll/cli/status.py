@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.client import BrokerClient
-from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, Line
+from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, GpuEnforcement, Line
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
@@ -76,9 +76,25 @@ def shown(before: Description, after: Description, span_s: float) -> Iterator[st
     if not gpus:
         yield "nobody has a GPU of this machine"
     waited_s = {_key(use): use.share.waited_s for use in before.containers if use.share is not None}
+    held = {one.gpu: one for one in after.enforcement}
     for gpu, uses in sorted(gpus.items()):
         yield _promised(gpu, [(use, use.container.lines[place]) for use, place in uses])
+        if gpu in held:
+            yield f"  {_held_by(held[gpu])}"
         yield from _aligned([HEADINGS, *(_row(use, place, waited_s, span_s) for use, place in uses)])
+
+
+HOLDERS: Final = {
+    "both": "the library and the driver hold lines of memory",
+    "preload": "the library holds lines of memory",
+    "driver": "the driver holds lines of memory",
+    "none": "nothing holds lines of memory or shares",
+}
+"""By what the node does."""
+
+
+def _held_by(one: GpuEnforcement) -> str:
+    return HOLDERS.get(one.enforcement, one.enforcement) + (f"; {one.reason}" if one.reason else "")
 
 
 def _promised(gpu: GpuUuid, uses: Sequence[tuple[ContainerUse, Line]]) -> str:

@@ -1,6 +1,8 @@
-"""The pod of a process, from its cgroup."""
+"""The pod of a process, from its cgroup, and the cgroups of a pod and its containers."""
 
+import os
 import re
+from pathlib import Path
 from typing import Final
 
 from plimsoll.ids import PodUid
@@ -33,3 +35,36 @@ def pod_uid(cgroup: str) -> PodUid | None:
             if found := _POD.search(part):
                 return PodUid(found["uid"].replace("_", "-"))
     return None
+
+
+def find_pod_cgroup(root: Path, pod: PodUid) -> Path | None:
+    """The directory of a pod's own cgroup; None if the kubelet has not made it, or makes none. Blocks, for some ms.
+
+    Args:
+        root: where cgroups are mounted. The kubelet's own place below it may be anywhere.
+        pod: its uid.
+    """
+    for directory, names, _ in os.walk(root):
+        pods = {name: found for name in names if (found := pod_uid(f"0::/{name}")) is not None}
+        for name, found in pods.items():
+            if found == pod:
+                return Path(directory, name)
+        names[:] = [name for name in names if name not in pods]
+    return None
+
+
+def find_container_cgroup(pod: Path, container_id: str) -> Path | None:
+    """The directory of a container's cgroup in its pod's; None if there is none.
+
+    Args:
+        pod: the pod's own cgroup.
+        container_id: as the pod's status names it, such as `containerd://0a1b…`. Runtimes name the cgroup by the id,
+            or put a prefix of theirs and `.scope` around it.
+    """
+    name = container_id.rpartition("/")[2]
+    try:
+        names = os.listdir(pod)  # noqa: PTH208 - names are all that is needed
+    except OSError:  # The pod has just ended.
+        return None
+    found = [one for one in names if name and (one == name or one.endswith((f"-{name}", f"-{name}.scope")))]
+    return pod / found[0] if found else None

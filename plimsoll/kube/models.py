@@ -204,9 +204,10 @@ class PodCondition(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """The resources that a running container really has, while a resize is under way and after it."""
+    """A container as its node reports it: its id, and the resources that it really has during and after a resize."""
 
     name: str = ""
+    containerID: str | None = None  # noqa: N815
     resources: ResourceRequirements | None = None
     allocatedResources: Quantities | None = None  # noqa: N815
 

@@ -14,12 +14,15 @@ processes hold no CUDA context. Their memory is in the GPU's used bytes all the 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pynvml
 import structlog
 
 from plimsoll.ids import GpuUuid
+from plimsoll.nvml import limits
+from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import GpuReading, GpuSample, NvmlAwayError, ProcessUsage
 
 T = TypeVar("T")
@@ -96,6 +99,39 @@ class Nvml:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
         return self._read(lambda device: _usage(device, max(since_us.get(device.uuid, 0), earliest_us)))
+
+    def limit_obstacles(self, cgroup: Path) -> dict[GpuUuid, str]:
+        """Why the driver cannot limit control groups' memory, per GPU that answers; see `limits.obstacle`.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it went away.
+        """
+        return self._read(lambda device: limits.obstacle(device.handle, cgroup))
+
+    def limit_of(self, gpu: GpuUuid, cgroup: Path) -> MemoryLimit:
+        """The limit of a control group on a GPU.
+
+        Raises:
+            NvmlAwayError: there is no driver, or no such GPU, or the driver refuses; the message says why.
+        """
+        return self._limited(gpu, lambda handle: limits.read(handle, cgroup))
+
+    def limit(self, gpu: GpuUuid, cgroup: Path, hard_bytes: int | None) -> None:
+        """Set the limit of a control group on a GPU; see `limits.write` and `limit_of`."""
+        self._limited(gpu, lambda handle: limits.write(handle, cgroup, hard_bytes))
+
+    def _limited(self, gpu: GpuUuid, work: Callable[[Any], T]) -> T:
+        if self._devices is None:
+            self._devices = _open_devices()
+        found = [device for device in self._devices if device.uuid == gpu]
+        if not found:
+            raise NvmlAwayError(f"the driver shows no GPU {gpu}")
+        try:
+            return work(found[0].handle)
+        except pynvml.NVMLError as error:
+            if error.value in _DRIVER_GONE:
+                self.close()
+            raise NvmlAwayError(limits.cause_of(error)) from error
 
     def close(self) -> None:
         """End the session; the next `read` begins another."""

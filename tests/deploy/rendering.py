@@ -16,6 +16,8 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "imagePullSecrets": [{"name": "my-registry"}],
     "apiServer": {"host": "192.0.2.1"},
     "overcommitRatio": 1.5,
+    "enforcement": "preload",
+    "enforcementPools": ["both", "driver"],
     "stream": {"replicas": 3, "maxBytes": 250_000_000_000, "maxAgeS": 86_400},
     "placer": {"replicas": 1, "settings": {"policy": "binpack", "drift_s": 60}},
     "extender": {"enabled": True, "tlsSecret": "extender-tls"},

@@ -90,6 +90,8 @@ def test_an_unknown_field_would_be_seen() -> None:
         ({"kubelet": {"directory": "/var/lib/kubelet/"}}, "/kubelet/directory"),
         ({"stream": {"replicas": 2}}, "/stream/replicas"),
         ({"gpuAccess": "cdi"}, "/gpuAccess"),
+        ({"enforcement": "library"}, "/enforcement"),
+        ({"enforcementPools": ["nvml"]}, "/enforcementPools/0"),
         ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
         ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),
         ({"redis": {"enabled": False}}, "redis.external: is needed with redis.enabled=false"),
@@ -158,9 +160,31 @@ def test_every_setting_can_be_given(part: str) -> None:
         | {"local_nodes", "local_output", "hook_library"},
         "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
         "monitor": set(),
-        "broker": {"measure", "plugins_registry", "hook_library"},
+        "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root"},
     }[part]
     assert offered == fields(part) - given - needless
+
+
+def test_each_node_has_the_brokers_of_one_pool() -> None:
+    """A node with a pool's label has a broker with that enforcement, and no second one; all others have the first."""
+    brokers = {
+        name: template["spec"]
+        for name, template in templates(EVERYTHING)
+        if name.startswith("plimsoll-broker")
+    }
+    terms = {
+        name: spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        for name, spec in brokers.items()
+    }
+    rules = {name: term["nodeSelectorTerms"][0]["matchExpressions"][1] for name, term in terms.items()}
+    label = "plimsoll.dev/enforcement"
+    assert rules == {
+        "plimsoll-broker": {"key": label, "operator": "NotIn", "values": ["both", "driver"]},
+        "plimsoll-broker-both": {"key": label, "operator": "In", "values": ["both"]},
+        "plimsoll-broker-driver": {"key": label, "operator": "In", "values": ["driver"]},
+    }
+    given = {name: environment(EVERYTHING, name)["PLIMSOLL_BROKER_ENFORCEMENT"] for name in brokers}
+    assert list(given.values()) == ["preload", "both", "driver"]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -143,7 +143,7 @@ class Seen:
 
     names: ClassVar[set[str]] = set()
 
-    def __init__(self, engine: object, layouts: object) -> None:
+    def __init__(self, engine: object, layouts: object, driver_lines: object) -> None:
         """As the follower of `hook.broker.pods`."""
 
     async def follow(self, changes: asyncio.Queue[Change[Pod]]) -> None:

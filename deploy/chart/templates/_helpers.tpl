@@ -156,9 +156,9 @@ tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* The nodes of monitor and broker, and NVIDIA's runtime there. */}}
+{{/* The nodes of monitor and broker, and NVIDIA's runtime there: the nodes of one pool, or all without a pool of `pools`. */}}
 {{- define "plimsoll.nodes" -}}
-{{- with .Values.nodes.selector }}
+{{- with .root.Values.nodes.selector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
 affinity:
@@ -166,12 +166,17 @@ affinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions:
-            - {key: {{ .Values.nodes.optOutLabel }}, operator: NotIn, values: ["off"]}
-{{- with .Values.nodes.tolerations }}
+            - {key: {{ .root.Values.nodes.optOutLabel }}, operator: NotIn, values: ["off"]}
+            {{- if .pool }}
+            - {key: {{ .root.Values.nodes.enforcementLabel }}, operator: In, values: [{{ .pool }}]}
+            {{- else if .pools }}
+            - {key: {{ .root.Values.nodes.enforcementLabel }}, operator: NotIn, values: {{ toJson .pools }}}
+            {{- end }}
+{{- with .root.Values.nodes.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- if eq .Values.gpuAccess "runtime-class" }}
-runtimeClassName: {{ .Values.runtimeClass }}
+{{- if eq .root.Values.gpuAccess "runtime-class" }}
+runtimeClassName: {{ .root.Values.runtimeClass }}
 {{- end }}
 {{- end -}}
 

@@ -1,4 +1,5 @@
 /* The API of allocation (linear, pitched, managed, page-locked) and of free memory. */
+#include "book/limits_api.h"
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
@@ -80,6 +81,11 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     return driver_leave(CUDA_SUCCESS);
 }
 
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* The driver shows a process its control groups' limit in place of the card. */
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     CUcontext context;
     CUresult entered = context_enter(&context);
@@ -88,8 +94,10 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     if (!free_bytes || !total_bytes)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     const struct node_gpu *card = driver_gpu(context->device);
-    *free_bytes = book_free_bytes(&driver.book, context->gpu);
-    *total_bytes = card->memory_bytes - card->reserved_bytes;
+    uint64_t hard_bytes, left_bytes;
+    book_own_limit(&driver.book, context->gpu, &hard_bytes, &left_bytes);
+    *free_bytes = least(book_free_bytes(&driver.book, context->gpu), left_bytes);
+    *total_bytes = least(card->memory_bytes - card->reserved_bytes, hard_bytes);
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -12,6 +12,7 @@ from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
 from hook.broker.core.datagram import Kind
 from hook.broker.core.describing import ShareOf, describe
+from hook.broker.core.enforcement import EnforcementName, on_page
 from hook.broker.core.events import (
     ConnectionClosed,
     DatagramReceived,
@@ -69,6 +70,7 @@ class Node:
         boot_id: str,
         contexts: Mapping[GpuUuid, int] | None = None,
         overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
+        enforcement: EnforcementName = "both",
     ) -> None:
         """Begin where the last broker on this node ended.
 
@@ -78,8 +80,10 @@ class Node:
             boot_id: the machine's boot id, now.
             contexts: the known cost of a context, in bytes per GPU.
             overcommit: whether processes may wait for memory.
+            enforcement: what holds containers to their lines of memory.
         """
         self._journal = journal
+        self._enforcement: EnforcementName = enforcement
         self._lives = Lives(journal, boot_id)
         # A journal that lost its first line names no boot. The survey then finds which processes are dead.
         self._is_new_boot = journal.boot_id not in {"", boot_id}
@@ -179,6 +183,15 @@ class Node:
         record = self._records.get(container.pod)
         found = [c for c in record.pod.containers if c.name == container.container] if record else []
         return found[0] if found else None
+
+    def registered(self, pod: PodUid) -> Register | None:
+        """A pod's registration, or None for one that is not registered."""
+        record = self._records.get(pod)
+        return record.pod if record else None
+
+    def pods(self) -> list[PodUid]:
+        """Every registered pod."""
+        return list(self._records)
 
     def containers(self) -> list[ContainerKey]:
         """Every registered container."""
@@ -332,12 +345,18 @@ class Node:
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
-        return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in pairs]
+        shown = [(key, on_page(pod, lines, self._enforcement)) for key, lines in pairs]
+        return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in shown]
 
     def _set_limits(self, containers: Iterable[ContainerKey]) -> list[Instruction]:
         """Write the current numbers onto these containers' pages; an unregistered container has no page."""
         pairs = [(key, self.lines(key)) for key in sorted(containers)]
-        return [SetLimits(key, lines, self._numbers(key, lines)) for key, lines in pairs if lines is not None]
+        shown = [
+            (key, on_page(self._records[key.pod].pod, lines, self._enforcement))
+            for key, lines in pairs
+            if lines is not None
+        ]
+        return [SetLimits(key, lines, self._numbers(key, lines)) for key, lines in shown]
 
     def _numbers(self, container: ContainerKey, lines: ContainerLines) -> Numbers:
         """The numbers beside each of a container's lines."""

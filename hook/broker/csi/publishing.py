@@ -79,6 +79,11 @@ class Publisher:
         make_counts = partial(self._volumes.make_counts, containers)
         if not await self._engine.lay_out_again(target.pod, make_counts):
             raise NoLinesError(f"pod {where} ended on node {self._node} before its volume was mounted")
+        lines = self._engine.driver_lines
+        if lines is not None and (problem := await lines.before_start(target.pod)):
+            raise NoLinesError(
+                f"the driver does not hold the lines of pod {where} on node {self._node}: {problem}"
+            )
         await self._engine.in_files_thread(partial(self._volumes.publish, target, containers))
         waited_s = round(time.monotonic() - begun_s, 3)
         _log.info("volume_published", pod=where, uid=target.pod, waited_s=waited_s)

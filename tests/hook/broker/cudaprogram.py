@@ -8,6 +8,7 @@ def main() -> None:
     """Obey commands until the input ends. Each answer has the driver's results and the requested values."""
     cuda = ctypes.CDLL("libcuda.so.1")
     cuda.cuMemAlloc_v2.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    last = ctypes.c_uint64()
     for line in sys.stdin:
         match line.split():
             case ["begin"]:
@@ -19,7 +20,11 @@ def main() -> None:
                 )
                 answer = " ".join(map(str, results))
             case ["alloc", size]:
-                answer = str(cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), int(size)))
+                address = ctypes.c_uint64()
+                answer = str(cuda.cuMemAlloc_v2(ctypes.byref(address), int(size)))
+                last = address if answer == "0" else last
+            case ["free"]:
+                answer = str(cuda.cuMemFree_v2(last))
             case ["total"]:
                 free, total = ctypes.c_size_t(), ctypes.c_size_t()
                 result = cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))

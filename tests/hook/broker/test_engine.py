@@ -17,7 +17,7 @@ from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.engine import Bounds, Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
@@ -71,7 +71,7 @@ class Bench:
             self.tasks.append(group.create_task(work, name=name))  # type: ignore[arg-type] # a coroutine
             return self.tasks[-1]
 
-        self.engine = Engine(self.node, disk, self.thread, start_task, 16)
+        self.engine = Engine(self.node, disk, self.thread, start_task, Bounds(16))
 
 
 @pytest.fixture(name="bench")

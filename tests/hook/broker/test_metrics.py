@@ -37,7 +37,7 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     bare = await broker.spawn()
     for _ in range(RUN + 2):
         await broker.client.measure(measured((process, GIB), (bare, 3 * GIB)))
-    samples = await _samples(broker)
+    samples = await read_samples(broker)
     assert samples["plimsoll_hook_excess_bytes", GPUS[0]] == 4 * GIB
     assert samples["plimsoll_hook_violated_total", ""] == 1
     assert samples["plimsoll_hook_unenforced_total", ""] == 1
@@ -49,7 +49,7 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     assert samples["plimsoll_broker_journal_entries", ""] == 3
     await process.kill()
     await broker.until_vacant()
-    samples = await _samples(broker)
+    samples = await read_samples(broker)
     assert samples["plimsoll_hook_processes", ""] == 0
     assert samples["plimsoll_hook_used_bytes", GPUS[1]] == 0
     assert samples["plimsoll_hook_denied_total", ""] == 7
@@ -77,12 +77,12 @@ async def test_metrics_show_who_waits_and_how_long_it_took(broker: Broker) -> No
     await process.begin()
     taking = asyncio.create_task(process.do("take 0 4096"))
     await until(lambda: _is_waiting(broker, 1), "it waits, as nothing was measured yet")
-    assert (await _samples(broker))["plimsoll_hook_granted_bytes", GPUS[0]] == 0
+    assert (await read_samples(broker))["plimsoll_hook_granted_bytes", GPUS[0]] == 0
     usable = tuple(MeasuredGpu(gpu=gpu, usable_bytes=GIB, used_bytes=0) for gpu in GPUS)
     await broker.client.measure(Measured(began_ns=time.monotonic_ns(), gpus=usable, processes=()))
     assert await taking == "taken"
     assert await _is_waiting(broker, 0)
-    samples = await _samples(broker)
+    samples = await read_samples(broker)
     assert samples["plimsoll_hook_granted_bytes", GPUS[0]] == GIB
     assert samples["plimsoll_hook_wait_seconds_bucket", "+Inf"] == 1
     assert samples["plimsoll_hook_wait_seconds_count", ""] == 1
@@ -90,7 +90,7 @@ async def test_metrics_show_who_waits_and_how_long_it_took(broker: Broker) -> No
 
 
 async def _is_waiting(broker: Broker, count: int) -> bool:
-    samples = await _samples(broker)
+    samples = await read_samples(broker)
     return [samples["plimsoll_hook_waiting", gpu] for gpu in GPUS] == [count, 0]
 
 
@@ -184,12 +184,14 @@ async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
     assert "; choose a free port" in problem
 
 
-async def _samples(broker: Broker) -> Samples:
+async def read_samples(broker: Broker) -> Samples:
     """The samples by name and GPU."""
     samples = await _scraped(broker)
     for sample in samples:
-        names = {key: value for key, value in sample.labels.items() if key not in {"gpu", "le", "state"}}
-        assert names in ({}, {"namespace": "default", "pod": "train", "uid": POD, "container": "main"})
+        own = {"gpu", "le", "state", "enforcement"}
+        names = {key: value for key, value in sample.labels.items() if key not in own}
+        pod = {"namespace": "default", "pod": "train", "uid": POD}
+        assert names in ({}, pod, pod | {"container": "main"})
     return {
         (sample.name, sample.labels.get("gpu", sample.labels.get("le", ""))): sample.value
         for sample in samples
@@ -204,4 +206,4 @@ async def _scraped(broker: Broker) -> list[Sample]:
 
 
 async def _has_only_the_journal(broker: Broker) -> bool:
-    return set(await _samples(broker)) == {("plimsoll_broker_journal_entries", "")}
+    return set(await read_samples(broker)) == {("plimsoll_broker_journal_entries", "")}

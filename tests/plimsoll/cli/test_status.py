@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, Line, ProcessUse, ShareUsed
+from plimsoll.broker.wire import (
+    ContainerLines,
+    ContainerUse,
+    Description,
+    GpuEnforcement,
+    Line,
+    ProcessUse,
+    ShareUsed,
+)
 from plimsoll.cli.status import shown
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import GIB
@@ -95,6 +103,18 @@ def test_whole_gpus_and_many_processes_are_shown_short() -> None:
     lines = lines_of(use("a", None, pids=(1, 2, 3, 4)))
     assert lines[0] == "GPU-A: promised whole"
     assert lines[2] == "  team/a  main       1,2,3,…  4Gi of 2Gi  whole    –      –     –       owns this GPU"
+
+
+def test_what_holds_memory_on_a_gpu_is_shown_with_the_reason() -> None:
+    """A line below each GPU says who holds lines of memory there, and why the driver does not."""
+    held = (
+        GpuEnforcement(gpu=A, enforcement="preload", reason="the driver is too old"),
+        GpuEnforcement(gpu=B, enforcement="both"),
+    )
+    described = Description(containers=(use("job", Had(30), A, B),), enforcement=held)
+    lines = list(shown(described, described, 0.5))
+    assert lines[1] == "  the library holds lines of memory; the driver is too old"
+    assert lines[5] == "  the library and the driver hold lines of memory"
 
 
 def test_an_idle_machine_is_said_to_be_one() -> None:
