@@ -16,7 +16,8 @@ from typing import Final
 from plimsoll.ids import NodeName
 from plimsoll.pool import CARD_CONTAINER, DEVICE, NODE, RESERVATION
 
-HOLD: Final = ("sleep", "infinity")
+HOLD: Final = ("sleep", "2147483647")
+"""68 years. Not every `sleep` knows `infinity`."""
 CARD: Final = ("python", "-m", "placer.pool.card")
 GRACE_S: Final = 1
 """`sleep` does not heed SIGTERM. Every second more is one in which a GPU that was given back is of no use."""

@@ -1,5 +1,6 @@
 """The pool controller's settings: one frozen record, read once from the environment when it starts."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -31,7 +32,7 @@ class Settings:
         acquire_s: seconds in which a reservation must name its GPU; then it is made anew. Pulling its image counts.
         runtime_class: the runtime class that brings GPUs into reservation pods. Empty: the nodes' default runtime.
         priority_class: the priority class of reservation pods, above that of native pods. Empty: none.
-        card_command: the command, in words with spaces, by which a reservation writes the UUID of its only GPU to
+        card_command: the command, quoted as in a shell, by which a reservation writes the UUID of its only GPU to
             /dev/termination-log. Empty: the program of Plimsoll's own image.
         kubeconfig: path of a kubeconfig, or `in-cluster`.
         lease_name: the Lease, in `namespace`, that the controller that acts holds.
@@ -69,7 +70,7 @@ class Settings:
             pull_secrets=tuple(one for one in self.pull_secrets.replace(",", " ").split() if one),
             runtime_class=self.runtime_class,
             priority_class=self.priority_class,
-            card=tuple(self.card_command.split()) or CARD,
+            card=tuple(shlex.split(self.card_command)) or CARD,
         )
 
 
@@ -83,9 +84,16 @@ def load(environment: Mapping[str, str]) -> Settings:
         Settings,
         environment,
         PREFIX,
-        checks={"kubeconfig": check_kubeconfig, "policy": policy_of},
+        checks={"kubeconfig": check_kubeconfig, "policy": policy_of, "card_command": _check_words},
         rules=[_check_image],
     )
+
+
+def _check_words(variable: str, text: str) -> None:
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise InputError(variable, text, f"cannot be read ({error})", "close every quote") from error
 
 
 def _check_image(given: Settings) -> None:
