@@ -2,7 +2,7 @@
 
 It gives the emulator's GPUs, by their UUIDs, as `nvidia.com/gpu`, and tells containers theirs by
 `NVIDIA_VISIBLE_DEVICES`, as the original does by default. Like the original it registers again when the kubelet was
-started anew. The file `PLIMSOLL_TEST_PREFERRED` names, if it is there, lists UUIDs in the order in which the kubelet
+started anew. The file `TEST_PREFERRED_CARDS` names, if it is there, lists UUIDs in the order in which the kubelet
 is to give them.
 """
 
@@ -159,5 +159,5 @@ async def serve(uuids: list[str], preferred: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    named = os.environ.get("PLIMSOLL_TEST_PREFERRED")
+    named = os.environ.get("TEST_PREFERRED_CARDS")
     asyncio.run(serve(sys.argv[1:], Path(named) if named else None))

@@ -80,7 +80,7 @@ async def running_plugin(node: Node) -> AsyncIterator[Pool]:
         ready=device_plugin.READY,
         program=lambda: Path(sys.executable),
         arguments=lambda *_: ("-m", "tests.node.device_plugin", *UUIDS),
-        environment={"PLIMSOLL_TEST_PREFERRED": str(preferred), "PYTHONPATH": str(ROOT)},
+        environment={"TEST_PREFERRED_CARDS": str(preferred), "PYTHONPATH": str(ROOT)},
     )
     await node.api.must("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     await node.until_account(NAMESPACE)

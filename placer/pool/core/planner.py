@@ -73,6 +73,11 @@ class _Node:
     keeps: bool = False
 
     @property
+    def takes_pods(self) -> bool:
+        """Whether pods come here for which a reserved GPU may be kept ready."""
+        return self.facts.schedulable and not self.facts.dedicated
+
+    @property
     def spare(self) -> int:
         """The GPUs that are idle, or on their way, beyond those that waiting pods need."""
         return max(0, len(self.idle) + self.acquiring - self.wanted - len(self.missing))
@@ -216,7 +221,7 @@ class Planner:
 
     def _take_ready(self, facts: Facts, nodes: list[_Node], now_s: float, steps: list[Step]) -> None:
         """Reserve GPUs ahead, where most are free, until as many are spare as the policy says."""
-        lacking = self._policy.ready - sum(one.spare for one in nodes if one.facts.schedulable)
+        lacking = self._policy.ready - sum(one.spare for one in nodes if one.takes_pods)
         if lacking <= 0:
             return
         known = {one.name: one for one in nodes}
@@ -228,8 +233,7 @@ class Planner:
             one
             for one in known.values()
             if one.facts.ready
-            and one.facts.schedulable
-            and not one.facts.dedicated
+            and one.takes_pods
             and now_s - self._failed_s.get(one.name, -math.inf) >= RETRY_S
         ]
         for _ in range(lacking):
@@ -256,19 +260,18 @@ class Planner:
 
     def _give_back(self, nodes: list[_Node], now_s: float, steps: list[Step], due: list[float]) -> None:
         """Give idle GPUs back, the one that has been idle for the longest time first."""
-        spare = sum(one.spare for one in nodes if one.facts.schedulable)
+        spare = sum(one.spare for one in nodes if one.takes_pods)
         idle = sorted(
             ((self._idle_since(node, one), one.name, node, one) for node in nodes for one in node.idle),
             key=lambda found: found[:2],
         )
         for since_s, _, node, one in idle:
-            is_cordoned = not node.facts.schedulable
-            may_go = not node.keeps and (is_cordoned or spare > self._policy.ready)
-            is_due = is_cordoned or node.facts.dedicated or now_s >= since_s + self._policy.idle_s
+            may_go = not node.keeps and (not node.takes_pods or spare > self._policy.ready)
+            is_due = not node.takes_pods or now_s >= since_s + self._policy.idle_s
             if may_go and not is_due:
                 due.append(since_s + self._policy.idle_s)
             if may_go and (is_due or one.release is not None):
-                spare -= not is_cordoned
+                spare -= node.takes_pods
                 if one.release is None:
                     steps.append(Give(one))
                 elif one.release is Release.GRANTED:
