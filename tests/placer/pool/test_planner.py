@@ -63,7 +63,7 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
         model.wait("b")
         assert model.standing() == replace(model.standing(), gpus=frozenset(), acquirable=3)
         model.round()
-        assert model.standing().gpus == {"GPU-0"}
+        assert model.standing().gpus == frozenset({GpuUuid("GPU-0")})
         del model.facts.waiting[NODE]
 
 
