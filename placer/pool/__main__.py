@@ -1,4 +1,4 @@
-"""`python -m placer.pool`: the controller that takes GPUs from NVIDIA's device plugin for pods that share them."""
+"""`python -m placer.pool`: the pool, which takes GPUs from NVIDIA's device plugin for pods that share them."""
 
 import sys
 
