@@ -11,7 +11,7 @@ import pytest
 
 from tests.node.cards import Watch, watching
 from tests.node.driver import UUIDS
-from tests.node.node import START_S, Node, program_pod
+from tests.node.node import START_S, Node, is_ready, program_pod
 from tests.node.parts import Parts, running_parts
 from tests.node.places import NODE, ROOT
 from tests.node.pool import NAMESPACE, Pool, has_devices, running_controller, running_plugin
@@ -202,7 +202,7 @@ async def test_the_device_plugin_and_the_kubelet_start_anew(
 ) -> None:
     """Pods and reservations run on, and afterwards cards join and leave as before."""
     async with running_controller(node, "on-demand"):
-        await node.create(tenants, shared("lasting"))
+        await node.create(tenants, shared("lasting", gpu_id="old-gpu"))
         pod = await node.until_ready(tenants, "lasting")
         before = runs(pod)
         [reservation] = await pool.reservations()
@@ -212,6 +212,13 @@ async def test_the_device_plugin_and_the_kubelet_start_anew(
         await until(lambda: has_devices(node, len(UUIDS)), timeout_s=START_S)
         [same] = await pool.reservations()
         assert same["metadata"]["uid"] == reservation["metadata"]["uid"]
+        await node.kubelet.kill()
+        await node.kubelet.start()
+        await until(lambda: is_ready(node.api), timeout_s=START_S)
+        await until(lambda: has_devices(node, len(UUIDS)), timeout_s=START_S)
+        await pool.until_cards(card(pod))  # the same reservation, or another one where the kubelet ended that
+        [now] = await pool.reservations()
+        say("after the kubelet", same=now["metadata"]["uid"] == reservation["metadata"]["uid"])
         await node.create(tenants, shared("new", gpu_id="new-gpu"))
         new = await node.until_ready(tenants, "new")
         assert card(new) != card(pod)
