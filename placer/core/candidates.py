@@ -18,7 +18,7 @@ from placer.core.plan import NO_ROOMS, Request, hardest_first
 from placer.core.policies import Policy
 from placer.core.pool import Pool
 from placer.core.ranking import Rankings, Work
-from placer.core.room import SHARERS_PER_GPU, Room, room_on
+from placer.core.room import SHARERS_PER_GPU, Room, closed_room, room_on
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState
@@ -94,7 +94,7 @@ class Candidates:
         self._rebooked: set[NodeName] = set()
         self._listeners: list[Listener] = []
         ledger.on_change(self._note_booking)
-        self._pool.on_change(self.note_report)
+        self._pool.on_change(self._note_standing)
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with each node whose rooms a `refresh` changed, and with its rooms before and after.
@@ -163,17 +163,25 @@ class Candidates:
                 yield Candidate(known.node, known.rooms, rank)
 
     def rooms_of(self, state: NodeState) -> Collection[Room]:
-        """The rooms of the GPUs in a report, by the promises of now."""
+        """The rooms of the GPUs in a report, by the promises of now; none on a GPU outside of the pool."""
         known = self.find(state.node)
         if known is not None and known.node.order == state.order and not known.node.is_silent:
-            return known.rooms.values()
+            closed = [closed_room(gpu) for gpu in known.node.outside]
+            return [*known.rooms.values(), *closed] if closed else known.rooms.values()
         view = self._pool.split(node_view(state))
-        return tuple(room_on(state.node, gpu, self._ledger) for gpu in view.gpus)
+        return (
+            *(room_on(state.node, gpu, self._ledger) for gpu in view.gpus),
+            *(closed_room(gpu) for gpu in view.outside),
+        )
 
     def take_rebooked(self) -> set[NodeName]:
-        """The nodes whose promises changed since the last call."""
+        """The nodes whose promises, or part of the pool, changed since the last call."""
         taken, self._rebooked = self._rebooked, set()
         return taken
+
+    def _note_standing(self, node: NodeName) -> None:
+        self._rebooked.add(node)  # its scores change
+        self.note_report(node)
 
     def _note_booking(self, node: NodeName, gpu: GpuUuid) -> None:
         self._rebooked.add(node)

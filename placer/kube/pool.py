@@ -68,6 +68,7 @@ class PoolWatch:
     _reservations: defaultdict[NodeName, dict[PodUid, Reservation]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    _asked: dict[PodUid, Reservation] = field(default_factory=dict)  # whose release is to be granted
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class PoolWatch:
         self.pool.is_on = True
         self.cluster.on_gain(lambda node, _: self._refresh(node))
         self.cluster.on_filled(self._refresh)
-        self.ledger.on_change(lambda *_: self._work.set())
+        self.ledger.on_change(lambda *_: self._work.set() if self._asked else None)
 
     def note(self, pod: Pod) -> None:
         """Take a pod that the watch shows; any pod."""
@@ -89,6 +90,7 @@ class PoolWatch:
             return
         gone = reservation_of(pod)
         known = self._reservations[gone.node].pop(gone.uid, None)
+        self._asked.pop(gone.uid, None)
         if not self._reservations[gone.node]:
             del self._reservations[gone.node]
         self._refresh(gone.node)
@@ -119,7 +121,9 @@ class PoolWatch:
         known = self._reservations[found.node].get(found.uid)
         self._reservations[found.node][found.uid] = found
         self._refresh(found.node)
-        if found.release is not None:
+        self._asked.pop(found.uid, None)
+        if found.release is Release.ASKED and found.holds:
+            self._asked[found.uid] = found
             self._work.set()
         if found.holds and (known is None or not known.holds or known.gpu != found.gpu):
             self._tell(self.bus.acquired, found)
@@ -143,12 +147,7 @@ class PoolWatch:
 
     def _grantable(self) -> list[Reservation]:
         return [
-            one
-            for there in self._reservations.values()
-            for one in there.values()
-            if one.release is Release.ASKED
-            and one.holds
-            and not self.ledger.on_gpu(one.node, GpuUuid(one.gpu or ""))
+            one for one in self._asked.values() if not self.ledger.on_gpu(one.node, GpuUuid(one.gpu or ""))
         ]
 
     async def _grant(self, reservation: Reservation) -> None:

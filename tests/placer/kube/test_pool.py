@@ -1,6 +1,7 @@
 """Pods are placed on GPUs of the pool alone, wait for one that is to join, and share GPUs by name."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,11 +10,14 @@ import msgspec
 import pytest
 
 from placer.core.pool import Standing
+from placer.core.score import Formula
 from placer.kube.pool import PoolWatch
+from placer.node_rows import NodeRows
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Body, ConflictError, PatchKind, Transport
 from plimsoll.kube.models import Pod
 from plimsoll.pool import GPU, NODE, RELEASE, RESERVATION, reservation_of
+from plimsoll.quantity import GIB
 from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
 from tests.placer.kube.world import Told
 from tests.servers.waiting import until_true
@@ -77,6 +81,28 @@ async def test_gpus_outside_of_the_pool_have_no_room(here: Scene) -> None:
     await here.settle()
     assert len(here.ledger.on_gpu(NodeName("n2"), GpuUuid("GPU-n2-0"))) == 2
     assert "node(s) acquiring a GPU (on n1)" in here.refusal("c")
+
+
+async def test_people_see_all_gpus_and_no_room_outside_of_the_pool(here: Scene) -> None:
+    """In the rows of nodes, and in the scores that the list in Redis gets, which change as a GPU joins."""
+    rows = NodeRows(here.decider, Formula.PROSE)
+    here.show(reservation("r", "n1", "GPU-n1-1"))
+
+    async def free_gib() -> list[float]:
+        [row] = [one async for one in rows.best_first()]
+        nodes = json.loads(f"[{row.decode()}]")
+        return [gpu["free_bytes"] / GIB for node in nodes if node["node"] == "n1" for gpu in node["gpus"]]
+
+    assert await free_gib() == [0, 24]
+    scores = {
+        room.gpu.uuid: room.free_ratio
+        for room in here.decider.candidates.rooms_of(here.reports[NodeName("n1")])
+    }
+    assert scores == {"GPU-n1-0": 0, "GPU-n1-1": 1}
+    here.decider.candidates.take_rebooked()
+    here.show(reservation("r2", "n1", "GPU-n1-0"))
+    assert "n1" in here.decider.candidates.take_rebooked()
+    assert await free_gib() == [24, 24]
 
 
 async def test_what_no_new_gpu_would_help_is_not_acquired(here: Scene) -> None:
