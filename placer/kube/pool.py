@@ -105,7 +105,7 @@ class PoolWatch:
             heed_cancellation()
             self._work.clear()
             try:
-                for reservation in self._grantable():
+                for reservation in tuple(self._asked.values()):
                     await self._grant(reservation)
             except ApiError as error:
                 log.warning("a release waits for the API server", error=str(error))
@@ -145,12 +145,10 @@ class PoolWatch:
             joining = sum(one.joining and one.bound for one in there)
             self.pool.put(node, Standing(gpus, self.cluster.free(node, DEVICE) + joining))
 
-    def _grantable(self) -> list[Reservation]:
-        return [
-            one for one in self._asked.values() if not self.ledger.on_gpu(one.node, GpuUuid(one.gpu or ""))
-        ]
-
     async def _grant(self, reservation: Reservation) -> None:
+        """Grant a release, unless a pod is booked on the GPU."""
+        if self.ledger.on_gpu(reservation.node, GpuUuid(reservation.gpu or "")):
+            return
         path = f"/api/v1/namespaces/{self.namespace}/pods/{reservation.name}"
         body = {
             "metadata": {
@@ -159,8 +157,6 @@ class PoolWatch:
                 "annotations": {RELEASE: Release.GRANTED.value},
             }
         }
-        if self.ledger.on_gpu(reservation.node, GpuUuid(reservation.gpu or "")):
-            return  # a pod that somebody else bound came while another grant was written
         try:
             await self.transport.patch(path, body, PatchKind.MERGE)
         except (ConflictError, NotFoundError):

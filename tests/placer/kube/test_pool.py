@@ -13,9 +13,10 @@ from placer.core.pool import Standing
 from placer.core.score import Formula
 from placer.kube.pool import PoolWatch
 from placer.node_rows import NodeRows
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import Body, ConflictError, PatchKind, Transport
 from plimsoll.kube.models import Pod
+from plimsoll.kube.reflector import Synced
 from plimsoll.pool import GPU, NODE, RELEASE, RESERVATION, reservation_of
 from plimsoll.quantity import GIB
 from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
@@ -139,6 +140,16 @@ async def test_native_pods_leave_fewer_gpus_to_acquire(here: Scene) -> None:
     assert "acquiring" not in here.refusal("two"), "one GPU is not two"
 
 
+async def test_a_gpu_on_its_way_counts_as_one_that_may_join(here: Scene) -> None:
+    """Although the device plugin has nothing left to give."""
+    here.remove_node("n2")
+    for name in ("r1", "r2"):
+        here.show(reservation(name, "n1"))
+    here.show(here.pod("a", SMALL))
+    await here.settle()
+    assert "1 node(s) acquiring a GPU (on n1)" in here.refusal("a")
+
+
 async def test_dedicated_nodes_need_no_reservation(here: Scene) -> None:
     """All their GPUs are in the pool, with a device plugin or without one."""
     here.node("n2", {"plimsoll.dev/pool": "dedicated"})
@@ -182,6 +193,7 @@ async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
 async def test_no_pod_ends_where_a_gpu_can_be_acquired(here: Scene) -> None:
     """Preemption waits for the new GPU."""
     here.front_end.leads.set()
+    here.front_end._on_budget(Synced())
     here.show(reservation("r", "n1", "GPU-n1-0"))
     here.show(here.pod("low", {MEMORY: "20Gi"}, priority=0))
     await here.settle()
@@ -245,6 +257,24 @@ async def test_pods_without_a_name_share_any_gpu(unpooled: Scene) -> None:
     unpooled.delete("b1")
     await unpooled.settle_after_backoff()
     assert not unpooled.is_placed("a2"), "another GPU has room, and not the name"
+    unpooled.delete("a1")
+    await unpooled.settle_after_backoff()
+    assert unpooled.is_placed("a2")
+
+
+async def test_a_name_that_is_free_again_may_go_elsewhere(unpooled: Scene) -> None:
+    """A pod waited for the GPU of its name. The name is freed, and that GPU is too full, but another one is not."""
+    unpooled.show(unpooled.pod("a1", {MEMORY: "2Gi"}, annotations=named("a")))
+    await unpooled.settle()
+    booking = unpooled.ledger.booking(PodUid("a1"))
+    assert booking is not None
+    gpu = booking.grants[0].gpu
+    unpooled.show(unpooled.pod("filler", {MEMORY: "10Gi"}, annotations={"plimsoll.dev/gpu-id": gpu}))
+    unpooled.node("n2")
+    unpooled.report("n2", 24)
+    unpooled.show(unpooled.pod("a2", {MEMORY: "20Gi"}, annotations=named("a")))
+    await unpooled.settle_after_backoff()
+    assert not unpooled.is_placed("a2")
     unpooled.delete("a1")
     await unpooled.settle_after_backoff()
     assert unpooled.is_placed("a2")
