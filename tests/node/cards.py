@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import grpc.aio
 
 from tests.node.kubelet_api import PODS
@@ -100,7 +101,14 @@ class Watch:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            for card, holders in (await self.look()).items():
+            try:
+                found = await self.look()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                await asyncio.sleep(LOOK_S)  # a test has killed the kubelet, which starts no pod then
+                continue
+            for card, holders in found.items():
                 if holders.is_double:
                     self.double.append((card, holders))
                 self.most_sharing = max(self.most_sharing, len(holders.sharing))

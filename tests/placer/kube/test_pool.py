@@ -194,13 +194,20 @@ async def test_no_pod_ends_where_a_gpu_can_be_acquired(here: Scene) -> None:
     """Preemption waits for the new GPU."""
     here.front_end.leads.set()
     here.front_end._on_budget(Synced())
-    here.show(reservation("r", "n1", "GPU-n1-0"))
-    here.show(here.pod("low", {MEMORY: "20Gi"}, priority=0))
+    here.node("n2", {"plimsoll.dev/pool": "dedicated"})
+    for name in ("low-1", "low-2"):
+        here.show(here.pod(name, {MEMORY: "20Gi"}, priority=0))
     await here.settle()
+    assert here.is_placed("low-1")
+    assert here.is_placed("low-2")
     here.show(here.pod("high", {MEMORY: "20Gi"}, priority=1000))
     await here.settle()
     assert "acquiring" in here.refusal("high")
-    assert here.cluster.nominations.find(cast("Any", "high")) is None
+    assert here.cluster.nominations.find(PodUid("high")) is None
+    for name in ("x1", "x2"):
+        here.show(native(name, "n1"))
+    await here.settle_after_backoff()
+    assert here.cluster.nominations.find(PodUid("high")) is not None, "now there is none to acquire"
 
 
 @pytest.fixture
@@ -324,9 +331,13 @@ async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
     here.show(here.pod("b", SMALL))
     await here.settle()
     assert "acquiring" in here.refusal("b"), "a GPU that is asked back takes no pod"
+    here.show(reservation("unused", "n1", "GPU-n1-1", "asked", version=8))
     task = asyncio.create_task(watch.run())
     try:
-        await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not grants.bodies, "this placer does not lead"
+        here.delete("unused")
         here.front_end.leads.set()
         for _ in range(5):
             await asyncio.sleep(0)
