@@ -19,6 +19,8 @@ from plimsoll.pool import CARD_CONTAINER, DEVICE, NODE, RESERVATION
 HOLD: Final = ("sleep", "2147483647")
 """68 years. Not every `sleep` knows `infinity`."""
 CARD: Final = ("python", "-m", "placer.pool.card")
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""A reservation keeps no node from leaving: the pods that use its GPU decide that."""
 GRACE_S: Final = 1
 """`sleep` does not heed SIGTERM. Every second more is one in which a GPU that was given back is of no use."""
 
@@ -73,7 +75,8 @@ class Template:
             "app.kubernetes.io/part-of": "plimsoll",
             "app.kubernetes.io/component": "reservation",
         }
-        metadata = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": {NODE: node}}
+        annotations = {NODE: node, SAFE_TO_EVICT: "true"}
+        metadata = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _container(self, name: str, command: tuple[str, ...]) -> dict[str, object]:

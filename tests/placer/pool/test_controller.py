@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -17,6 +18,7 @@ from placer.pool.core.policy import Policy
 from placer.pool.metrics import Metrics
 from placer.pool.news import News
 from placer.pool.reservations import Template
+from plimsoll.ids import NodeName
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
@@ -102,7 +104,7 @@ class Scene:
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": f"0/1 nodes are available: 1 {acquiring_on('n1')}.",  # type: ignore[arg-type]
+            "message": f"0/1 nodes are available: 1 {acquiring_on(NodeName('n1'))}.",
         }
         path = f"/api/v1/namespaces/{self.users}/pods/{name}/status"
         await self.api.must("PATCH", path, {"status": {"conditions": [condition]}})
@@ -163,6 +165,18 @@ async def test_the_charts_rights_are_enough_and_needed(scene: Scene) -> None:
         await scene.run_reservation("GPU-2")
         await until(partial(scene.told, "ReservationRestored"))
     assert calls.used == set(scene.rights), "rights beside uses"
+
+
+@pytest.mark.parametrize("version", ["1.32", "1.36"])
+def test_a_reservation_is_a_pod_that_kubernetes_knows(version: str) -> None:
+    """Without an unknown field, with a GPU for each container, and with nothing that `restricted` forbids."""
+    template = Template("pool", "image", "Never", ("secret",), "nvidia", "plimsoll", ("sh", "-c", "true"))
+    pod: Object = template.pod("gpu-0.n1", NodeName("n1"))
+    kubernetes_validate.validate(pod, version, strict=True)
+    for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
+        assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
 
 
 async def test_a_second_controller_waits_and_goes_on(scene: Scene) -> None:
