@@ -5,10 +5,10 @@ HPDC 2020, §4.4). What always holds: a GPU of a node that is not dedicated is i
 names it, is on the node, is not being deleted, and is not asked back. So the pool is read from the API server alone,
 and nothing keeps a second copy of it.
 
-The parts speak in three steps. The placer writes `acquiring a GPU (on <node>)` into the condition of a pod that needs
-one more GPU. The controller makes a reservation on that node, and writes the GPU's UUID on it once the kubelet has
-named it. To give a GPU back, the controller asks by `RELEASE`. The placer stops using the GPU at once, and grants the
-release once no pod is booked there. So no pod is ever placed on a GPU that is being given back.
+The parts speak in three steps. The placer writes `acquiring a GPU (on <nodes>)` into the condition of a pod that
+needs one more GPU. The controller makes a reservation on one of them, and writes the GPU's UUID on it once the
+kubelet has named it. To give a GPU back, the controller asks by `RELEASE`. The placer stops using the GPU at once,
+and grants the release once no pod is booked there. So no pod is ever placed on a GPU that is being given back.
 """
 
 import enum
@@ -42,7 +42,11 @@ CARD_CONTAINER: Final = "card"
 ACQUIRING: Final = "node(s) acquiring a GPU"
 """The reason why a pod waits for a GPU that has yet to join the pool."""
 
-_WANTED: Final = re.compile(rf"{re.escape(ACQUIRING)} \(on ({NODE_PATTERN[1:-1]})\)")
+_WANTED: Final = re.compile(rf"{re.escape(ACQUIRING)} \(on ([a-z0-9., -]+)\)")
+
+MOST_NAMED: Final = 4
+"""The most nodes that a pod's condition names: a burst of pods gets GPUs on several nodes at once, and a node whose
+reservations fail is not the only choice. Each name takes some of the 1024 bytes of a condition's text."""
 
 
 class Release(enum.Enum):
@@ -139,15 +143,16 @@ def reservation_of(pod: Pod) -> Reservation:
     )
 
 
-def acquiring_on(node: NodeName) -> str:
-    """The reason in a pod's condition that names the node where a GPU is to be acquired."""
-    return f"{ACQUIRING} (on {node})"
+def acquiring_on(*nodes: NodeName) -> str:
+    """The reason in a pod's condition that names the nodes where a GPU may be acquired, at most `MOST_NAMED`."""
+    return f"{ACQUIRING} (on {', '.join(nodes)})"
 
 
-def wanted_node(message: str) -> NodeName | None:
-    """The node that a condition's text names by `acquiring_on`; None for any other text."""
+def wanted_nodes(message: str) -> tuple[NodeName, ...]:
+    """The nodes that a condition's text names by `acquiring_on`; none for any other text."""
     found = _WANTED.search(message)
-    return NodeName(found.group(1)) if found else None
+    names = found.group(1).split(", ") if found else []
+    return tuple(NodeName(name) for name in names if re.fullmatch(NODE_PATTERN, name))
 
 
 def _release(value: str | None) -> Release | None:

@@ -2,7 +2,7 @@
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
 from plimsoll.ids import NodeName
@@ -46,7 +46,7 @@ def summary_of(
     total: int,
     counts: Mapping[str, int],
     most_free: tuple[NodeName, int] | None = None,
-    acquiring: NodeName | None = None,
+    acquiring: Sequence[NodeName] = (),
 ) -> str:
     """The summary of reasons that are counted already.
 
@@ -54,8 +54,8 @@ def summary_of(
         total: the number of nodes in the cluster.
         counts: by reason, the number of nodes that have it.
         most_free: the node with the GPU that has the most free memory among those with too little, and its bytes.
-        acquiring: the node where a GPU is to join the pool for the pod, which comes first: the pool's controller
-            reads it (`plimsoll.pool.wanted_node`), and long texts are cut.
+        acquiring: nodes where a GPU may join the pool for the pod. They come first: the pool's controller reads them
+            (`plimsoll.pool.wanted_nodes`), and long texts are cut.
     """
     if not counts:
         return f"0/{total} nodes are available."
@@ -66,9 +66,9 @@ def summary_of(
     return f"0/{total} nodes are available: {listed}."
 
 
-def _with_node(reason: str, most_free: tuple[NodeName, int] | None, acquiring: NodeName | None) -> str:
-    if acquiring is not None and reason == ACQUIRING:
-        return acquiring_on(acquiring)
+def _with_node(reason: str, most_free: tuple[NodeName, int] | None, acquiring: Sequence[NodeName]) -> str:
+    if acquiring and reason == ACQUIRING:
+        return acquiring_on(*acquiring)
     if most_free is None or reason != Reason.GPU_MEMORY.value:
         return reason
     node, free_bytes = most_free

@@ -7,12 +7,14 @@ since. What always holds: a change of a node takes its verdict back. A node with
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from placer.core.changes import Changes
 from placer.core.plan import Refusal
 from placer.core.ranking import Ranking, Work
 from placer.core.reasons import Reason, summary_of
 from plimsoll.ids import NodeName
+from plimsoll.pool import MOST_NAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Verdicts:
         """The reasons of all nodes without a place; `total` counts all nodes of the cluster."""
         greatest = self._most_free.greatest()
         most_free = (greatest[1], greatest[0]) if greatest is not None else None
-        acquiring = min(self._acquiring, default=None)
+        acquiring = nsmallest(MOST_NAMED, self._acquiring)
         return Explanation(summary_of(total, self._counts, most_free, acquiring), frozenset(self._counts))
 
     def _take_back(self, node: NodeName) -> None:

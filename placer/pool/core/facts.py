@@ -14,7 +14,7 @@ from plimsoll.contract import GPU_MEMORY, SCHEDULER_NAME, PodDemand, assigned_gp
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
 from plimsoll.part.errors import InputError
-from plimsoll.pool import DEVICE, Reservation, is_dedicated, is_reservation, reservation_of, wanted_node
+from plimsoll.pool import DEVICE, Reservation, is_dedicated, is_reservation, reservation_of, wanted_nodes
 
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -56,10 +56,11 @@ class _Entry:
     """What one pod counts for.
 
     Attributes:
-        node: the node that it has, or where it waits for a GPU.
+        node: the node that it has; for a reservation, that of its GPU.
         devices: the GPUs that it has of the device plugin.
         gpus: the GPUs of the pool that it uses.
-        demand: for a pod that waits for a GPU on `node`; else None.
+        named: the nodes where a GPU may be acquired for it, while it waits.
+        demand: for such a pod; else None.
         reservation: for a reservation pod; else None.
     """
 
@@ -67,6 +68,7 @@ class _Entry:
     user: User
     devices: int = 0
     gpus: frozenset[GpuUuid] = frozenset()
+    named: tuple[NodeName, ...] = ()
     demand: PodDemand | None = None
     reservation: Reservation | None = None
 
@@ -80,7 +82,7 @@ class Facts:
         nodes: all nodes.
         devices: by node, the GPUs of the device plugin that pods with this node have.
         users: by node and GPU, the pods that use it.
-        waiting: by node, the demands of the pods that wait for a GPU there.
+        waiting: by the nodes that the placer named, the demands of the pods that wait for a GPU on one of them.
         reservations: by node.
     """
 
@@ -90,7 +92,9 @@ class Facts:
     users: defaultdict[NodeName, defaultdict[GpuUuid, set[User]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
-    waiting: defaultdict[NodeName, dict[PodUid, PodDemand]] = field(default_factory=lambda: defaultdict(dict))
+    waiting: defaultdict[tuple[NodeName, ...], dict[PodUid, PodDemand]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     reservations: defaultdict[NodeName, dict[PodUid, Reservation]] = field(
         default_factory=lambda: defaultdict(dict)
     )
@@ -122,7 +126,7 @@ class Facts:
         for gpu in entry.gpus:
             self.users[entry.node][gpu].add(entry.user)
         if entry.demand is not None:
-            self.waiting[entry.node][uid] = entry.demand
+            self.waiting[entry.named][uid] = entry.demand
         if entry.reservation is not None:
             self.reservations[entry.node][uid] = entry.reservation
         return True
@@ -138,16 +142,20 @@ class Facts:
             self.users[node][gpu].discard(entry.user)
             if not self.users[node][gpu]:
                 del self.users[node][gpu]
-        self.waiting[node].pop(uid, None)
+        if entry.demand is not None:
+            del self.waiting[entry.named][uid]
+            if not self.waiting[entry.named]:
+                del self.waiting[entry.named]
         self.reservations[node].pop(uid, None)
-        for index in (self.users, self.waiting, self.reservations):
+        for index in (self.users, self.reservations):
             if not index[node]:
                 del index[node]
         return True
 
     def concerned(self) -> list[NodeName]:
         """The nodes about which there may be something to do, in order of their names."""
-        return sorted({*self.reservations, *self.waiting, *self.users})
+        named = {node for several in self.waiting for node in several}
+        return sorted({*self.reservations, *named, *self.users})
 
     def _entry(self, pod: Pod) -> _Entry | None:
         user = User(PodUid(pod.metadata.uid), pod.metadata.namespace, pod.metadata.name)
@@ -163,19 +171,19 @@ class Facts:
             given = assigned_gpus(pod)
             gpus = frozenset(gpu for several in given.values() for gpu in several)
             return _Entry(bound, user, devices, gpus) if gpus or devices else None
-        node = _acquiring_on(pod)
-        demand = _demand(pod) if node is not None else None
-        return _Entry(node, user, demand=demand) if node is not None and demand is not None else None
+        named = _acquiring_on(pod)
+        demand = _demand(pod) if named else None
+        return _Entry(NodeName(""), user, named=named, demand=demand) if demand is not None else None
 
 
-def _acquiring_on(pod: Pod) -> NodeName | None:
-    """The node where a pod waits for a GPU, by its condition."""
+def _acquiring_on(pod: Pod) -> tuple[NodeName, ...]:
+    """The nodes where a pod waits for a GPU, by its condition."""
     if pod.spec.schedulerName != SCHEDULER_NAME or pod.metadata.deletionTimestamp or pod.spec.schedulingGates:
-        return None
+        return ()
     condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     if condition is None or condition.status != "False":
-        return None
-    return wanted_node(condition.message or "")
+        return ()
+    return wanted_nodes(condition.message or "")
 
 
 def _demand(pod: Pod) -> PodDemand | None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from placer.pool.core.facts import Facts, NodeFacts, User
+from placer.pool.core.packing import Packing
 from placer.pool.core.policy import Policy
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
-from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.pool import Release, Reservation
 
@@ -25,6 +25,9 @@ SETTLE_S: Final = 5.0
 measure. A GPU that is idle for longer does not suit the pods that wait on its node, and another one is taken."""
 RETRY_S: Final = 5.0
 """The pause on a node after a reservation that got no GPU. The next one meets the same kubelet."""
+AVOID_S: Final = 300.0
+"""The time for which a node where a reservation failed is the last choice, as its runtime or its network may be at
+fault, which a person has to mend."""
 PINNED_RETRY_S: Final = 60.0
 """The pause after which a GPU is looked for again that a pod names by its UUID, and that a native pod has. Each
 search takes all free GPUs of the node for some seconds, because the kubelet chooses which GPU it gives."""
@@ -54,8 +57,12 @@ class _Node:
     """One node in a round.
 
     Attributes:
+        held: the GPUs of reservations.
         idle: reservations whose GPUs no pod uses, by name.
+        young: the number of these that have joined, or become idle, so lately that pods may just be placed there.
         acquiring: the reservations whose GPUs are not known yet.
+        packing: the pods that wait for a GPU here.
+        pinned: the GPUs that pods name by their UUIDs, by pod.
         wanted: the GPUs that waiting pods need here at least.
         missing: the GPUs to be reserved here by their UUIDs: lost ones, and those that pods pin.
         free: the GPUs that the device plugin has to give.
@@ -65,12 +72,24 @@ class _Node:
     name: NodeName
     facts: NodeFacts
     there: tuple[Reservation, ...]
+    held: set[GpuUuid] = field(default_factory=set)
     idle: list[Reservation] = field(default_factory=list)
+    young: int = 0
+    packing: Packing = field(init=False)
+    pinned: dict[PodUid, GpuUuid] = field(default_factory=dict)
     acquiring: int = 0
     wanted: int = 0
     missing: set[GpuUuid] = field(default_factory=set)
     free: int = 0
     keeps: bool = False
+
+    def __post_init__(self) -> None:
+        self.packing = Packing(self.facts.gpu_bytes)
+
+    @property
+    def supply(self) -> int:
+        """The GPUs that waiting pods may get here."""
+        return self.free + self.acquiring + self.young
 
     @property
     def takes_pods(self) -> bool:
@@ -115,11 +134,12 @@ class Planner:
         for name in facts.concerned():
             node = facts.nodes.get(name)
             there = tuple(sorted(facts.reservations.get(name, {}).values(), key=lambda one: one.name))
-            if node is None or (node.dedicated and not there):
-                continue
-            known = self._node(_Node(name, node, there), facts, now_s, steps, lost)
+            if node is not None and (there or not node.dedicated):
+                nodes.append(self._node(_Node(name, node, there), facts, now_s, steps, lost))
+        self._share_out(facts, {one.name: one for one in nodes}, now_s)
+        for known in nodes:
+            self._want(known, now_s)
             self._take(known, now_s, steps, due)
-            nodes.append(known)
         self._take_ready(facts, nodes, now_s, steps)
         self._give_back(nodes, now_s, steps, due)
         due += [at + PINNED_RETRY_S for at in self._given_up_s.values()]
@@ -139,8 +159,7 @@ class Planner:
     ) -> _Node:
         """Sort a node's reservations, and mend those that hold no GPU, or another than they say."""
         users: Mapping[GpuUuid, set[User]] = facts.users.get(node.name, {})
-        held: set[GpuUuid] = set()
-        unbound = 0
+        held, unbound = node.held, 0
         for one in node.there:
             if one.leaving:
                 continue
@@ -158,7 +177,8 @@ class Planner:
                 held.add(one.gpu)
                 if one.gpu not in users:
                     node.idle.append(one)
-                    self._idle_s.setdefault((node.name, one.gpu), now_s)
+                    since_s = self._idle_s.setdefault((node.name, one.gpu), now_s)
+                    node.young += now_s - since_s < SETTLE_S
                 else:
                     self._idle_s.pop((node.name, one.gpu), None)
                     if one.release is not None:
@@ -166,11 +186,10 @@ class Planner:
         for card in [card for card in self._idle_s if card[0] == node.name and card[1] not in held]:
             del self._idle_s[card]
         node.free = max(0, node.facts.devices - facts.devices[node.name] - unbound)
-        if node.facts.dedicated:
-            return node
-        gone = {gpu: frozenset(pods) for gpu, pods in users.items() if gpu not in held}
-        lost |= {(node.name, gpu): pods for gpu, pods in gone.items()}
-        self._want(node, facts, held, set(gone), now_s)
+        if not node.facts.dedicated:
+            gone = {gpu: frozenset(pods) for gpu, pods in users.items() if gpu not in held}
+            lost |= {(node.name, gpu): pods for gpu, pods in gone.items()}
+            node.missing = set(gone)
         return node
 
     def _fault(self, one: Reservation, held: set[GpuUuid], now_s: float) -> str:
@@ -186,33 +205,46 @@ class Planner:
             return f"it did not name its GPU in {self._acquire_s:g} s: {one.problem or 'it has not started'}"
         return ""
 
-    def _want(self, node: _Node, facts: Facts, held: set[GpuUuid], gone: set[GpuUuid], now_s: float) -> None:
-        """Count the GPUs that the node is to have for its pods."""
-        waiting = facts.waiting.get(node.name, {})
-        pinned = {uid: one.gpu_id for uid, one in waiting.items() if one.gpu_id is not None}
-        sought: dict[PodUid, GpuUuid] = {}
-        for uid, gpu in pinned.items():
-            if gpu in held or now_s - self._given_up_s.get(uid, -math.inf) < PINNED_RETRY_S:
+    def _share_out(self, facts: Facts, nodes: Mapping[NodeName, _Node], now_s: float) -> None:
+        """Share the pods that wait out among the nodes that the placer named for them.
+
+        Each node gets as many as its GPUs may serve; those that are left over wait with the first. A node whose
+        reservations fail comes last.
+        """
+        for named, waiting in sorted(facts.waiting.items()):
+            here = [nodes[name] for name in named if name in nodes and nodes[name].facts.ready]
+            here.sort(key=lambda one: now_s - self._failed_s.get(one.name, -math.inf) < AVOID_S)
+            if not here:
                 continue
-            sought[uid] = gpu
-        node.missing = gone | set(sought.values())
+            for uid, demand in waiting.items():
+                if demand.gpu_id is not None:  # one node has it
+                    here[0].pinned[uid] = demand.gpu_id
+                    continue
+                fitting = (one for one in here if one.packing.gpus(demand) <= one.supply)
+                next(fitting, here[0]).packing.add(demand)
+
+    def _want(self, node: _Node, now_s: float) -> None:
+        """Count the GPUs that the node is to have for its pods."""
+        node.wanted = node.packing.gpus()
+        sought = {
+            uid: gpu
+            for uid, gpu in node.pinned.items()
+            if gpu not in node.held and now_s - self._given_up_s.get(uid, -math.inf) >= PINNED_RETRY_S
+        }
         if sought and not node.free and not node.acquiring:
             self._given_up_s |= dict.fromkeys(sought, now_s)
-            node.missing = gone
-        node.wanted = least_gpus(
-            [one for uid, one in waiting.items() if uid not in pinned], node.facts.gpu_bytes
-        )
-        kept = not held.isdisjoint(pinned.values())
+        else:
+            node.missing |= set(sought.values())
+        kept = not node.held.isdisjoint(node.pinned.values())
         node.keeps = bool(node.wanted or node.missing or kept)
 
     def _take(self, node: _Node, now_s: float, steps: list[Step], due: list[float]) -> None:
         """Reserve the GPUs that pods of the node need."""
         if not node.facts.ready:
             return
-        young = [one for one in node.idle if now_s - self._idle_since(node, one) < SETTLE_S]
-        if node.wanted and young:
-            due += [self._idle_since(node, one) + SETTLE_S for one in young]
-        needed = max(node.wanted - len(young), len(node.missing)) - node.acquiring
+        if node.wanted and node.young:
+            due += [self._idle_since(node, one) + SETTLE_S for one in node.idle]
+        needed = max(node.wanted - node.young, len(node.missing)) - node.acquiring
         resume_s = self._failed_s.get(node.name, -math.inf) + RETRY_S
         if needed > 0 and now_s < resume_s:
             due.append(resume_s)
@@ -286,33 +318,6 @@ class Planner:
 def reservation_name(node: NodeName, number: int) -> str:
     """The name of a node's reservation with this number. Kubernetes allows 253 characters, as in a node's name."""
     return f"gpu-{number}.{node}"[:253].rstrip(".-")
-
-
-def least_gpus(demands: Iterable[PodDemand], gpu_bytes: int | None) -> int:
-    """The GPUs that pods need at least, together: no packing needs fewer.
-
-    So no GPU is taken in vain. Where the pods need more, those that still wait show it once these have joined.
-
-    Args:
-        demands: of pods that a GPU of the pool does not fit.
-        gpu_bytes: the memory of one GPU; None where it is not known.
-    """
-    whole, share_pct, memory_bytes, most = 0, 0, 0, 0
-    names: set[str] = set()
-    for demand in demands:
-        if demand.gpu_name is not None:
-            names.add(demand.gpu_name)
-        for one in demand.containers:
-            most = max(most, one.gpus)
-            if one.lifespan.ends:
-                continue  # it runs before the others, on their GPUs
-            if one.whole:
-                whole += one.gpus
-            else:
-                share_pct += one.share_pct * one.gpus
-                memory_bytes += (one.memory_bytes or 0) * one.gpus
-    by_bytes = math.ceil(memory_bytes / gpu_bytes) if gpu_bytes else 0
-    return max(most, whole + max(len(names), math.ceil(share_pct / 100), by_bytes))
 
 
 def _phases(nodes: Iterable[_Node]) -> dict[str, int]:

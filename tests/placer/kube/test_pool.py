@@ -63,11 +63,11 @@ async def test_a_pod_waits_for_a_gpu_and_is_woken_by_its_joining(here: Scene) ->
     here.show(here.pod("a", SMALL))
     await here.settle()
     assert here.is_parked("a")
-    assert here.refusal("a") == "0/2 nodes are available: 2 node(s) acquiring a GPU (on n1)."
+    assert here.refusal("a") == "0/2 nodes are available: 2 node(s) acquiring a GPU (on n1, n2)."
     here.show(reservation("r", "n1"))
     await here.settle_after_backoff()
     assert not here.is_placed("a")
-    assert "acquiring a GPU (on n1)" in here.refusal("a")
+    assert "acquiring a GPU (on n1, n2)" in here.refusal("a")
     here.show(reservation("r", "n1", "GPU-n1-1"))
     await here.settle_after_backoff()
     assert here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-1"))
@@ -81,7 +81,7 @@ async def test_gpus_outside_of_the_pool_have_no_room(here: Scene) -> None:
         here.show(here.pod(name, limits))
     await here.settle()
     assert len(here.ledger.on_gpu(NodeName("n2"), GpuUuid("GPU-n2-0"))) == 2
-    assert "node(s) acquiring a GPU (on n1)" in here.refusal("c")
+    assert "node(s) acquiring a GPU (on n1, n2)" in here.refusal("c")
 
 
 async def test_people_see_all_gpus_and_no_room_outside_of_the_pool(here: Scene) -> None:

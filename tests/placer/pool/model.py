@@ -114,7 +114,8 @@ class Model:
 
     def use(self, name: str, card: GpuUuid, node: NodeName = NODE) -> None:
         """The placer puts a pod on a card."""
-        self.facts.waiting[node].pop(PodUid(name), None)
+        for waiting in self.facts.waiting.values():
+            waiting.pop(PodUid(name), None)
         self.facts.users[node][card].add(User(PodUid(name), "team", name))
 
     def end(self, name: str, card: GpuUuid, node: NodeName = NODE) -> None:
@@ -123,9 +124,9 @@ class Model:
         if not self.facts.users[node][card]:
             del self.facts.users[node][card]
 
-    def wait(self, name: str, demand: PodDemand | None = None, node: NodeName = NODE) -> None:
-        """A pod waits for a card there, as the placer says."""
-        self.facts.waiting[node][PodUid(name)] = demand or sharing(30)
+    def wait(self, name: str, demand: PodDemand | None = None, *nodes: NodeName) -> None:
+        """A pod waits for a card on one of these nodes, as the placer says."""
+        self.facts.waiting[nodes or (NODE,)][PodUid(name)] = demand or sharing(30)
 
     def native(self, name: str, node: NodeName = NODE) -> GpuUuid:
         """A native pod gets a card of the device plugin."""

@@ -7,13 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from placer.pool.core.planner import PINNED_RETRY_S, RETRY_S, SETTLE_S, least_gpus, reservation_name
+from placer.pool.core.packing import Packing
+from placer.pool.core.planner import PINNED_RETRY_S, RETRY_S, SETTLE_S, reservation_name
 from placer.pool.core.policy import Policy, policy_of
 from placer.pool.core.steps import Drop, Keep, Reserve
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
-from plimsoll.pool import Release, acquiring_on, wanted_node
+from plimsoll.pool import Release, acquiring_on, wanted_nodes
 from tests.placer.pool.model import ACQUIRE_S, NODE, Model, sharing, whole
 
 
@@ -38,7 +39,7 @@ def test_a_release_waits_for_the_placer() -> None:
     model = Model()
     model.wait("a")
     model.settle()
-    del model.facts.waiting[NODE]
+    model.facts.waiting.clear()
     model.round()
     assert [one.release for one in model.reservations] == [Release.ASKED]
     model.round(1000)
@@ -55,7 +56,7 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
     model = Model()
     model.wait("a")
     model.settle()
-    del model.facts.waiting[NODE]
+    model.facts.waiting.clear()
     for granted in (False, True):
         model.round()
         if granted:
@@ -64,7 +65,7 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
         assert model.standing() == replace(model.standing(), gpus=frozenset(), acquirable=3)
         model.round()
         assert model.standing().gpus == frozenset({GpuUuid("GPU-0")})
-        del model.facts.waiting[NODE]
+        model.facts.waiting.clear()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,13 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
 )
 def test_no_card_is_taken_in_vain(demands: list[PodDemand], gpus: int) -> None:
     """So many cards as any packing needs join at once, and no more."""
-    assert least_gpus(demands, 24) == gpus
+    packing = Packing(24)
+    for demand in demands[:-1]:
+        packing.add(demand)
+    if demands:
+        assert packing.gpus(demands[-1]) == gpus
+        packing.add(demands[-1])
+    assert packing.gpus() == gpus
 
 
 def test_a_burst_gets_its_cards_at_once_and_one_more_only_if_needed() -> None:
@@ -289,8 +296,37 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_the_node_of_a_condition_is_read_back() -> None:
     """Among other reasons, and with dots in its name."""
     node = NodeName("gpu-1.example.com")
-    assert wanted_node(f"0/2 nodes are available: 1 {acquiring_on(node)}, 1 Insufficient cpu.") == node
-    assert wanted_node("0/2 nodes are available: 2 Insufficient cpu.") is None
+    other = NodeName("n2")
+    for named in ((node,), (node, other)):
+        text = f"0/2 nodes are available: 1 {acquiring_on(*named)}, 1 Insufficient cpu (most free: 1 on x)."
+        assert wanted_nodes(text) == named
+    assert wanted_nodes("0/2 nodes are available: 2 Insufficient cpu.") == ()
+
+
+def test_a_burst_is_shared_out_among_the_nodes_that_were_named() -> None:
+    """Each node takes as many cards as it has, at once; what is left over takes none in vain."""
+    nodes = {NodeName(f"n{number}"): 2 for number in (1, 2, 3)}
+    model = Model(
+        cards={node: [GpuUuid(f"GPU-{node}-{i}") for i in range(count)] for node, count in nodes.items()}
+    )
+    for number in range(5):
+        model.wait(f"p{number}", whole(), *list(nodes)[:2])
+    planned = model.round()
+    assert [step.node for step in planned.steps if isinstance(step, Reserve)] == ["n1", "n1", "n2", "n2"]
+
+
+def test_a_node_that_fails_is_not_the_only_choice() -> None:
+    """The first node's reservation never names a card. The next node is taken, and the first is the last choice."""
+    other = NodeName("n2")
+    model = Model(cards={NODE: [GpuUuid("GPU-a")], other: [GpuUuid("GPU-b")]})
+    model.wait("a", sharing(30), NODE, other)
+    model.round()
+    model.schedule()
+    model.round()
+    planned = model.round(ACQUIRE_S)
+    assert [step.node for step in planned.steps if isinstance(step, Reserve)] == [other]
+    model.settle()
+    assert model.pool == ["GPU-b"]
 
 
 class Life(RuleBasedStateMachine):
@@ -313,17 +349,20 @@ class Life(RuleBasedStateMachine):
         """A pod waits for a card where one may be had."""
         self.made += 1
         if self.model.standing(node).acquirable:
-            self.model.wait(f"s{self.made}", sharing(share), node)
+            self.model.wait(f"s{self.made}", sharing(share), node, *(set(self.model.cards) - {node}))
 
     @rule()
     def place(self) -> None:
         """The placer puts the pods that wait on cards of the pool."""
-        for node, waiting in list(self.model.facts.waiting.items()):
+        for named, waiting in list(self.model.facts.waiting.items()):
             for name in list(waiting):
-                inside = sorted(self.model.standing(node).gpus or ())
+                inside = [
+                    (node, gpu) for node in named for gpu in sorted(self.model.standing(node).gpus or ())
+                ]
                 if inside:
-                    self.model.use(name, inside[0], node)
-                    self.shared[name] = node, inside[0]
+                    node, gpu = inside[0]
+                    self.model.use(name, gpu, node)
+                    self.shared[name] = node, gpu
 
     @precondition(lambda self: self.shared)
     @rule(data=st.data())
