@@ -182,3 +182,8 @@ def sharing(
 def whole(gpus: int = 1) -> PodDemand:
     """A pod that wants whole cards."""
     return PodDemand((ContainerDemand(ContainerName("main"), gpus, None, 0, 100, whole=True),))
+
+
+def best_effort() -> PodDemand:
+    """A pod that declares nothing."""
+    return PodDemand((ContainerDemand(ContainerName("main"), 1, None, 0, 100, whole=False),))

@@ -15,7 +15,7 @@ from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.pool import Release, acquiring_on, wanted_nodes
-from tests.placer.pool.model import ACQUIRE_S, NODE, Model, sharing, whole
+from tests.placer.pool.model import ACQUIRE_S, NODE, Model, best_effort, sharing, whole
 
 
 def test_a_card_joins_for_a_pod_and_leaves_with_it() -> None:
@@ -73,6 +73,7 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
     [
         ([], 0),
         ([sharing(30)], 1),
+        ([best_effort()], 1),
         ([sharing(30)] * 4, 2),
         ([sharing(10, 13)] * 4, 3),
         ([whole(), whole()], 2),
