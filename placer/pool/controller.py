@@ -20,7 +20,14 @@ from placer.pool.metrics import Metrics
 from placer.pool.news import News
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ApiError, ConflictError, NotFoundError, PatchKind, Transport
+from plimsoll.kube.client import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    PatchKind,
+    RefusedError,
+    Transport,
+)
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
@@ -58,6 +65,7 @@ class Controller:
     _writing: Transport = field(init=False)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _reserved_s: dict[str, float] = field(default_factory=dict)  # by name, when it was made here
+    _pauses: Pauses = field(default_factory=Pauses)  # between rounds with failures
     _pods_synced: bool = False
     _nodes_synced: bool = False
     _watches: "tuple[Reflector[Pod], Reflector[Node]] | None" = None
@@ -117,7 +125,7 @@ class Controller:
     async def _round(self) -> None:
         """Carry one round out, and wait until something changes, or is due."""
         self._work.clear()
-        loop, pauses = asyncio.get_running_loop(), Pauses()
+        loop, failed = asyncio.get_running_loop(), False
         planned = self.planner.plan(self.facts, loop.time())
         for phase, count in planned.phases.items():
             self.metrics.gpus.labels(phase).set(count)
@@ -129,10 +137,15 @@ class Controller:
             except (ConflictError, NotFoundError):
                 continue  # the watch shows what changed, and the next round reads it
             except (ApiError, TimeoutError) as error:
+                failed = True
                 self.metrics.write_failures.inc()
                 log.warning("a step waits", step=type(step).__name__, error=str(error) or "no answer in time")
-                due_s = min(due_s, loop.time() + pauses.next_s())
-                break
+                if not isinstance(error, RefusedError):
+                    break  # the API server is away; a refusal concerns one step alone
+        if failed:
+            due_s = min(due_s, loop.time() + self._pauses.next_s())
+        else:
+            self._pauses.reset()
         if self.lease.is_held():
             self.metrics.losses.inc(await self.news.losses(planned.lost))
         await asyncio.sleep(GATHER_S)

@@ -97,14 +97,14 @@ class Scene:
         found = await self.one()
         return None if found is None else found["metadata"]["annotations"].get(name)
 
-    async def wait_for_gpu(self, name: str) -> None:
+    async def wait_for_gpu(self, name: str, node: str = "n1") -> None:
         """A pod waits, as the placer says."""
         await create_pod(self.api, self.users, pod_manifest(name, {MEMORY: "1Gi"}))
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": f"0/1 nodes are available: 1 {acquiring_on(NodeName('n1'))}.",
+            "message": f"0/1 nodes are available: 1 {acquiring_on(NodeName(node))}.",
         }
         path = f"/api/v1/namespaces/{self.users}/pods/{name}/status"
         await self.api.must("PATCH", path, {"status": {"conditions": [condition]}})
@@ -177,6 +177,33 @@ def test_a_reservation_is_a_pod_that_kubernetes_knows(version: str) -> None:
         assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+
+async def test_a_refused_step_is_tried_again(scene: Scene) -> None:
+    """A quota allows one reservation. The second is tried again and again, and made once the quota is gone."""
+    await create_node(scene.api, "n2", allocatable={"nvidia.com/gpu": "1"})
+    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}}}
+    path = f"/api/v1/namespaces/{scene.pool}/resourcequotas"
+    await scene.api.must("POST", path, quota)
+    used = {"status": {"hard": {"pods": "1"}, "used": {"pods": "0"}}}
+    await scene.api.must("PATCH", f"{path}/one/status", used)  # its controller does not run here
+    async with scene.controller(Recorder()) as controller:
+        await scene.wait_for_gpu("a")
+        await until(scene.one)
+        await scene.wait_for_gpu("b", "n2")
+        await until(partial(_failed_twice, controller))
+        assert len(await scene.reservations()) == 1
+        await scene.api.must("DELETE", f"{path}/one")
+        await until(partial(_has_two, scene))
+
+
+async def _failed_twice(controller: Controller) -> bool:
+    failures = controller.metrics.registry.get_sample_value("plimsoll_pool_write_failures_total")
+    return failures is not None and failures >= 2
+
+
+async def _has_two(scene: Scene) -> bool:
+    return len(await scene.reservations()) == 2
 
 
 async def test_a_second_controller_waits_and_goes_on(scene: Scene) -> None:
