@@ -301,7 +301,9 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
 
     settings, metrics = parts.settings, cluster.metrics
     policy = policy_named(settings.policy, PREFIX + "POLICY")
-    options = KubeOptions(policy, settings.instance, drift_s=settings.drift_s)
+    options = KubeOptions(
+        policy, settings.instance, drift_s=settings.drift_s, pool_namespace=settings.pool_namespace
+    )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
     async with kube_client.connect(kubeconfig) as transport:

@@ -14,6 +14,7 @@ from placer.core.candidates import Candidate, Candidates
 from placer.core.ledger import Booking, Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
+from placer.core.pool import Pool
 from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
@@ -84,6 +85,7 @@ class Decider:
     """Decides for every front end, over one view of the reports and one ledger.
 
     Attributes:
+        pool: the GPUs that may be used.
         candidates: the GPUs of all reported nodes, ranked.
         nodes_read: the number of nodes that decisions have read.
         gpus_read: the number of GPUs that decisions have read, among the candidates and on these nodes.
@@ -92,12 +94,13 @@ class Decider:
     reports: ReportView
     ledger: Ledger
     metrics: Metrics
+    pool: Pool = field(default_factory=Pool)
     candidates: Candidates = field(init=False)
     nodes_read: int = field(default=0, init=False)
     gpus_read: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.candidates = Candidates(self.ledger, self.reports.view)
+        self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
             self.candidates.note_report(node)
         self.reports.on_change(self.candidates.note_report)

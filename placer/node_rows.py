@@ -98,6 +98,7 @@ class NodeRows:
             self._note_report(node)
         decider.reports.on_change(self._note_report)
         decider.ledger.on_change(lambda node, _: self._note(node))
+        decider.pool.on_change(self._note)
 
     async def best_first(self) -> AsyncIterator[bytes]:
         """The rows of all nodes in the sorted list's order, as `TOGETHER` rows at a time, joined by commas.

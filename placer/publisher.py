@@ -1,5 +1,8 @@
 """Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted` events.
 
+Changes of the pool go the same way, as `pool.acquired`, `pool.released` and `pool.lost`. In their queue a reservation
+pod stands in the place of the pod.
+
 What always holds: a decision never waits for the bus. Several events are on their way at once, and the events of one
 pod follow each other in order. The others wait in a bounded queue. A full queue drops its oldest event, counts and
 logs that, because the placements themselves stand in the API server (or with the broker). The same fact has the same
@@ -21,13 +24,13 @@ from placer.connection import REQUEST_S
 from placer.core.plan import Plan
 from placer.metrics import Metrics
 from plimsoll.bus import Stream
-from plimsoll.events import Placement, encode, fact_id
+from plimsoll.events import Placement, PoolChange, encode, fact_id
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.times import rfc3339
-from plimsoll.subjects import pod_subject
+from plimsoll.subjects import pod_subject, pool_subject
 
 QUEUE_EVENTS: Final = 10_000
 """The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
@@ -96,6 +99,18 @@ class Publisher:
         """Queue an event for a pod that was deleted to make room for another; returns at once."""
         self._queue_event("preempted", placement)
 
+    def acquired(self, change: PoolChange) -> None:
+        """Queue an event for a GPU that joined the pool; the same reservation and GPU is stored once."""
+        self._queue_change("acquired", change)
+
+    def released(self, change: PoolChange) -> None:
+        """Queue an event for a GPU that was given back."""
+        self._queue_change("released", change)
+
+    def lost(self, change: PoolChange) -> None:
+        """Queue an event for a GPU whose reservation vanished without a release."""
+        self._queue_change("lost", change)
+
     async def run(self) -> None:
         """Publish queued events; returns only by cancellation."""
         while True:
@@ -117,15 +132,23 @@ class Publisher:
         return list(batch.values())
 
     def _queue_event(self, decided: Decided, placement: Placement) -> None:
-        if len(self._queue) == self._queue.maxlen:
-            self._metrics.unpublished.inc()
-            log.warning("the queue of placement events is full, the oldest is dropped")
         event_id = fact_id(
             decided, placement.pod, placement.node, sorted(placement.gpus.items()), placement.reason
         )
         time = rfc3339(datetime.now(UTC))
         message = encode(f"pod.{decided}", event_id, SOURCE, time, placement)
-        self._queue.append(_Event(placement.pod, pod_subject(decided), event_id, message))
+        self._put(_Event(placement.pod, pod_subject(decided), event_id, message))
+
+    def _queue_change(self, what: str, change: PoolChange) -> None:
+        event_id = fact_id("pool", what, change.reservation, change.gpu)
+        message = encode(f"pool.{what}", event_id, SOURCE, rfc3339(datetime.now(UTC)), change)
+        self._put(_Event(change.reservation, pool_subject(what), event_id, message))
+
+    def _put(self, event: _Event) -> None:
+        if len(self._queue) == self._queue.maxlen:
+            self._metrics.unpublished.inc()
+            log.warning("the queue of placement events is full, the oldest is dropped")
+        self._queue.append(event)
         self._filled.set()
 
     async def _publish(self, event: _Event) -> None:

@@ -51,6 +51,9 @@ class Settings:
         lease_s: whole seconds for which the Lease is good. When the placer that places dies, another one goes on
             after this time and a fifth of it. A placer that cannot write for this time may lose the Lease to another,
             and then starts again: give 3 or more where its event loop or the API server stands still for a second.
+        pool_namespace: the namespace in which the pool's controller keeps its reservation pods, see docs/pool.md.
+            With it, GPUs outside of the pool have no room. Empty: there is no pool, and all GPUs that monitors report
+            may be used.
         extender_address, extender_port: the TCP address at which kube-scheduler may use the placer as its extender;
             none is served without a port. 0 takes a free port, which the log names.
         extender_certificate, extender_key: paths of PEM files for TLS there. Empty: plain HTTP.
@@ -84,6 +87,7 @@ class Settings:
     lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
+    pool_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     extender_address: str = "127.0.0.1"
     extender_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     extender_certificate: str = ""

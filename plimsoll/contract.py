@@ -6,6 +6,7 @@ and share are per GPU, whole numbers, and together possible on some GPU.
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -61,6 +62,11 @@ _ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize
 
 _DEVICES: Final = "nvidia.com/"
 
+_UUID_PREFIXES: Final = ("GPU-", "MIG-")
+"""NVML's UUIDs begin so; any other text in `GPU_ID` is a name."""
+GPU_NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+"""As in the values of labels."""
+
 MOST_INIT_CONTAINERS: Final = 32
 """The most init containers of a pod that may ask for a GPU. On each GPU, each takes some 300 bytes of the pod's
 annotations, which have 256 KiB together."""
@@ -110,7 +116,9 @@ class PodDemand:
     Attributes:
         containers: the containers that ask for a GPU, in the order in which they begin: init containers first; empty
             for a pod without one.
-        gpu_id: the only acceptable GPU, or None for any.
+        gpu_id: the only acceptable GPU by its UUID, or None for any.
+        gpu_name: the pod's namespace and the name of its GPU, as `team-a/my-gpu`: pods with one name share one GPU,
+            and a new name takes one that has no name yet (KubeShare's GPUID). None for a pod that names none.
         gpu_models: acceptable model names; empty means any.
         policy: the requested placement policy, or None for the placer's default.
         affinity, anti_affinity, exclusion: KubeShare's locality labels, or None.
@@ -118,6 +126,7 @@ class PodDemand:
 
     containers: tuple[ContainerDemand, ...]
     gpu_id: GpuUuid | None = None
+    gpu_name: str | None = None
     gpu_models: tuple[str, ...] = ()
     policy: str | None = None
     affinity: str | None = None
@@ -151,13 +160,39 @@ def parse_pod(pod: Pod) -> PodDemand:
         raise InputError(_annotation(SHARE_LIMIT), annotations[SHARE_LIMIT], problem, remedy)
     return PodDemand(
         containers=demands,
-        gpu_id=GpuUuid(text) if (text := _text(annotations, GPU_ID)) else None,
+        gpu_id=gpu_id_of(annotations),
+        gpu_name=gpu_name_of(pod),
         gpu_models=_models(annotations),
         policy=_text(annotations, POLICY),
         affinity=_text(annotations, AFFINITY),
         anti_affinity=_text(annotations, ANTI_AFFINITY),
         exclusion=_text(annotations, EXCLUSION),
     )
+
+
+def gpu_id_of(annotations: Mapping[str, str]) -> GpuUuid | None:
+    """The UUID that a pod pins; None for a pod that names no GPU, or names it otherwise.
+
+    Raises:
+        InputError: the annotation is empty.
+    """
+    text = _text(annotations, GPU_ID)
+    return GpuUuid(text) if text is not None and text.startswith(_UUID_PREFIXES) else None
+
+
+def gpu_name_of(pod: Pod) -> str | None:
+    """The name of a pod's GPU with the pod's namespace, as in `PodDemand.gpu_name`.
+
+    Raises:
+        InputError: the annotation is no name.
+    """
+    text = _text(pod.metadata.annotations or {}, GPU_ID)
+    if text is None or text.startswith(_UUID_PREFIXES):
+        return None
+    if not re.fullmatch(GPU_NAME_PATTERN, text):
+        remedy = "give a UUID of NVML's, or 1 to 63 letters, digits, '-', '_' and '.'"
+        raise InputError(_annotation(GPU_ID), text, "is neither a UUID nor a name of a GPU", remedy)
+    return f"{pod.metadata.namespace}/{text}"
 
 
 def asks_gpu(pod: Pod) -> bool:

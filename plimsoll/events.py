@@ -188,6 +188,21 @@ class Placement(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class PoolChange(Struct, frozen=True, kw_only=True):
+    """Data of `pool.acquired`, `pool.released` and `pool.lost`.
+
+    Attributes:
+        gpu: the GPU that joined or left the pool of shared GPUs.
+        reservation: the uid of the reservation pod that took the GPU from NVIDIA's device plugin.
+        pods: the uids of the pods that are booked on the GPU; for `lost`, they run on without a reservation.
+    """
+
+    node: NodeName
+    gpu: GpuUuid
+    reservation: PodUid
+    pods: tuple[PodUid, ...] = ()
+
+
 class CloudEvent(Struct, frozen=True, kw_only=True):
     """The envelope, in CloudEvents 1.0's structured JSON mode."""
 
@@ -202,7 +217,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True):
     sequence: str | None = field(default=None)
 
 
-Data = Report | Limit | Placement
+Data = Report | Limit | Placement | PoolChange
 
 
 def event_type(what: str) -> str:

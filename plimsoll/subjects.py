@@ -47,6 +47,11 @@ def gpu_subject(what: str, node: NodeName) -> str:
     return f"plimsoll.v1.gpu.{what}.{node_token(node)}"
 
 
+def pool_subject(what: str) -> str:
+    """Subject of an event about the pool of shared GPUs; `what` is acquired, released or lost."""
+    return f"plimsoll.v1.pool.{what}"
+
+
 def pod_subject(what: str) -> str:
     """Subject of a placement event; `what` is placed, unplaceable, foreign, preempted or relocated."""
     return f"plimsoll.v1.pod.{what}"

@@ -16,8 +16,9 @@ from placer.core.changes import Changes
 from placer.core.ledger import Ledger
 from placer.core.plan import NO_ROOMS, Request, hardest_first
 from placer.core.policies import Policy
+from placer.core.pool import Pool
 from placer.core.ranking import Rankings, Work
-from placer.core.room import SHARERS_PER_GPU, Room, room_on
+from placer.core.room import SHARERS_PER_GPU, Room, closed_room, room_on
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState
@@ -71,13 +72,17 @@ class Candidates:
         work: the entries of rankings that searches have read.
     """
 
-    def __init__(self, ledger: Ledger, view_of: Callable[[NodeName], NodeView | None]) -> None:
+    def __init__(
+        self, ledger: Ledger, view_of: Callable[[NodeName], NodeView | None], pool: Pool | None = None
+    ) -> None:
         """Make it without nodes.
 
         Args:
             ledger: the bookings of all pods.
             view_of: gives a node as last reported, or None for a node without a report.
+            pool: the GPUs that may be used; None: all.
         """
+        self._pool = pool or Pool()
         self.changes = Changes()
         self.work = Work()
         self._ledger = ledger
@@ -89,6 +94,7 @@ class Candidates:
         self._rebooked: set[NodeName] = set()
         self._listeners: list[Listener] = []
         ledger.on_change(self._note_booking)
+        self._pool.on_change(self._note_standing)
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with each node whose rooms a `refresh` changed, and with its rooms before and after.
@@ -134,6 +140,11 @@ class Candidates:
             holders = sorted(self._holders.get(demand.gpu_id, ()))
             yield from (self._nodes[node] for node in holders)
             return
+        held = self._ledger.holder(demand.gpu_name) if demand.gpu_name is not None else None
+        if held is not None:
+            if held[0] in self._nodes and self._nodes[held[0]].rooms:
+                yield self._nodes[held[0]]
+            return
         ranked = self._ranked_by(policy)
         container = min(demand.containers, key=hardest_first)
         if container.whole:
@@ -152,16 +163,25 @@ class Candidates:
                 yield Candidate(known.node, known.rooms, rank)
 
     def rooms_of(self, state: NodeState) -> Collection[Room]:
-        """The rooms of the GPUs in a report, by the promises of now."""
+        """The rooms of the GPUs in a report, by the promises of now; none on a GPU outside of the pool."""
         known = self.find(state.node)
         if known is not None and known.node.order == state.order and not known.node.is_silent:
-            return known.rooms.values()
-        return tuple(room_on(state.node, gpu, self._ledger) for gpu in node_view(state).gpus)
+            closed = [closed_room(gpu) for gpu in known.node.outside]
+            return [*known.rooms.values(), *closed] if closed else known.rooms.values()
+        view = self._pool.split(node_view(state))
+        return (
+            *(room_on(state.node, gpu, self._ledger) for gpu in view.gpus),
+            *(closed_room(gpu) for gpu in view.outside),
+        )
 
     def take_rebooked(self) -> set[NodeName]:
-        """The nodes whose promises changed since the last call."""
+        """The nodes whose promises, or part of the pool, changed since the last call."""
         taken, self._rebooked = self._rebooked, set()
         return taken
+
+    def _note_standing(self, node: NodeName) -> None:
+        self._rebooked.add(node)  # its scores change
+        self.note_report(node)
 
     def _note_booking(self, node: NodeName, gpu: GpuUuid) -> None:
         self._rebooked.add(node)
@@ -189,7 +209,7 @@ class Candidates:
             self._refresh_node(node, gpus)
 
     def _refresh_node(self, name: NodeName, gpus: set[GpuUuid] | None) -> None:
-        known, view = self._nodes.get(name), self._view_of(name)
+        known, view = self._nodes.get(name), self._pool.seen(self._view_of(name))
         before = known.rooms if known is not None else NO_ROOMS
         if view is None:
             rooms: _Rooms = NO_ROOMS
@@ -211,8 +231,10 @@ class Candidates:
         changed = [uuid for uuid in {**before, **rooms} if before.get(uuid) is not rooms.get(uuid)]
         for ranked in self._policies.values():
             ranked.move(name, before, rooms, changed)
-        if (known is None) != (view is None) or any(
-            _fitness(before.get(uuid)) != _fitness(rooms.get(uuid)) for uuid in changed
+        if (
+            (known is None) != (view is None)
+            or _prospects(known) != _prospects(self._nodes.get(name))
+            or any(_fitness(before.get(uuid)) != _fitness(rooms.get(uuid)) for uuid in changed)
         ):
             self.changes.note(name)
             for listener in self._listeners:
@@ -316,6 +338,13 @@ class _Ranked:
             return None
         models = frozenset(room.gpu.model for room in empty)
         return models, (max(self._policy.rank(room) for room in empty), node), len(empty)
+
+
+def _prospects(candidate: Candidate | None) -> tuple[object, ...]:
+    """The part of a node's standing outside of the pool that decides whether a pod may wait for a GPU there."""
+    if candidate is None:
+        return ()
+    return candidate.node.acquirable, *((gpu.uuid, gpu.used_bytes) for gpu in candidate.node.outside)
 
 
 def _is_empty(room: Room | None) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from plimsoll.contract import ContainerDemand
+from plimsoll.contract import ContainerDemand, gpu_name_of
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import MAIN, Lifespan, StartOrder, beside, longer, peak, start_order
-from plimsoll.part.errors import PlimsollError
+from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.quantity import GIB
 
 ASSUMED_BYTES: Final = GIB
@@ -98,6 +98,7 @@ class Booking:
     Attributes:
         owner: the uid of the pod's controller, shared by pods that do the same work; None for a pod without one.
         doubt: None for a pod that counts as its decision says.
+        gpu_name: the name of its GPU, see `plimsoll.contract.PodDemand`; None for a pod without one.
     """
 
     pod: PodUid
@@ -105,6 +106,7 @@ class Booking:
     grants: tuple[Grant, ...]
     owner: str | None = None
     doubt: Doubt | None = None
+    gpu_name: str | None = None
 
 
 GpuKey = tuple[NodeName, GpuUuid]
@@ -121,6 +123,9 @@ class Ledger:
         self._peaks_bytes: dict[str, int] = {}  # by owner; the one not seen for the longest time comes first
         self._listeners: list[Listener] = []
         self._learners: list[Callable[[str], None]] = []
+        self._by_name: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)
+        self._unnamed: list[Callable[[], None]] = []
+        self._whole: Ledger | None = None  # of which this ledger is a part
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with each GPU whose promises changed; it must not block, raise, or change the ledger."""
@@ -153,6 +158,8 @@ class Ledger:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
         if booking.owner is not None and any(_learns(grant) for grant in booking.grants):
             self._by_owner[booking.owner][booking.pod] = booking
+        if booking.gpu_name is not None and booking.grants:
+            self._by_name[booking.gpu_name][booking.pod] = booking
         self._announce(booking)
 
     def forget(self, pod: PodUid) -> Booking | None:
@@ -169,8 +176,34 @@ class Ledger:
                 self._by_owner[owner].pop(pod, None)
                 if not self._by_owner[owner]:
                     del self._by_owner[owner]
+            was_last = self._unname(booking)
             self._announce(booking)
+            if was_last:
+                for listener in self._unnamed:
+                    listener()
         return booking
+
+    def _unname(self, booking: Booking) -> bool:
+        """Stop counting a booking under its GPU's name; returns whether it was the last with that name."""
+        named = self._by_name.get(booking.gpu_name) if booking.gpu_name is not None else None
+        if named is None or named.pop(booking.pod, None) is None or named:
+            return False
+        del self._by_name[booking.gpu_name or ""]
+        return True
+
+    def on_name_freed(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when a name has no GPU any more; it must not block, raise, or change the ledger."""
+        self._unnamed.append(listener)
+
+    def holder(self, name: str) -> GpuKey | None:
+        """The node and the GPU that have a name now; None for a new name."""
+        for booking in self._by_name.get(name, {}).values():
+            return booking.node, booking.grants[0].gpu
+        return self._whole.holder(name) if self._whole is not None else None
+
+    def names_on(self, node: NodeName, gpu: GpuUuid) -> frozenset[str]:
+        """The names of one GPU: at most one, unless somebody else bound pods."""
+        return frozenset(one.gpu_name for one in self.on_gpu(node, gpu) if one.gpu_name is not None)
 
     def observe(self, state: NodeState) -> None:
         """Learn the peak of each owner's pods from a report, for best-effort pods of the same owner."""
@@ -223,6 +256,7 @@ class Ledger:
         """A copy of the bookings on some GPUs of a node, for a supposition. It reads this ledger's learned peaks."""
         part = Ledger()
         part._peaks_bytes = self._peaks_bytes
+        part._whole = self
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)
@@ -344,7 +378,18 @@ def booking_of(pod: Pod) -> Booking | None:
         for container, given in decision.containers.items()
         for one in given
     )
-    return Booking(PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName), grants, owner_of(pod))
+    named = _name_of(pod)
+    return Booking(
+        PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName), grants, owner_of(pod), gpu_name=named
+    )
+
+
+def _name_of(pod: Pod) -> str | None:
+    """The name of a bound pod's GPU. A name that cannot be read does not count: the pod's grants do."""
+    try:
+        return gpu_name_of(pod)
+    except InputError:
+        return None
 
 
 def decided(booking: Booking) -> dict[ContainerName, tuple[GpuGrant, ...]]:

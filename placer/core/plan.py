@@ -142,9 +142,10 @@ def check_supported(demand: PodDemand) -> None:
             where = f"metadata.annotations[plimsoll.dev/{name}]"
             raise InputError(where, value, "is not handled by this version", "remove the annotation")
     several = next((one for one in demand.containers if one.gpus > 1), None)
-    if demand.gpu_id is not None and several is not None:
+    named = demand.gpu_id or demand.gpu_name
+    if named is not None and several is not None:
         problem = f"names one GPU and container {several.container} asks for {several.gpus}"
-        raise InputError("metadata.annotations[plimsoll.dev/gpu-id]", demand.gpu_id, problem, "ask for 1 GPU")
+        raise InputError("metadata.annotations[plimsoll.dev/gpu-id]", named, problem, "ask for 1 GPU")
 
 
 def plan_on(
@@ -154,7 +155,62 @@ def plan_on(
     policy: Policy,
     rooms: Mapping[GpuUuid, Room] = NO_ROOMS,
 ) -> Plan | Refusal:
-    """Plan on one node: containers one by one, the hardest to place first, and then the init containers that end.
+    """Plan on one node, see `_plan_in_pool`. A refusal says whether one more GPU in the pool would do."""
+    planned = _plan_in_pool(request, node, ledger, policy, rooms)
+    if isinstance(planned, Plan) or not node.outside or node.is_silent:
+        return planned
+    supposed = replace(node, gpus=(*node.gpus, *node.outside), outside=())
+    joined = _plan_in_pool(request, supposed, ledger, policy, rooms)
+    if isinstance(joined, Refusal):
+        return joined
+    outside = {gpu.uuid for gpu in node.outside}
+    if len({grant.gpu for grant in joined.booking.grants} & outside) <= node.acquirable:
+        return Refusal({node.node: (Reason.ACQUIRING.value,)}, planned.best_free_bytes)
+    why = (*(planned.reasons[node.node] if node.gpus else ()), Reason.OUTSIDE_POOL.value)
+    return Refusal({node.node: tuple(sorted(why))}, planned.best_free_bytes)
+
+
+def _plan_in_pool(
+    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Mapping[GpuUuid, Room]
+) -> Plan | Refusal:
+    """Plan on the GPUs that have the pod's name, where it gives one, else on all of the node's."""
+    name = request.demand.gpu_name
+    if name is None or not request.demand.containers or not node.gpus or node.is_silent:
+        return _plan_among(request, node, ledger, policy, rooms)
+    holder = ledger.holder(name)
+    if holder is not None:
+        gpus = tuple(gpu for gpu in node.gpus if (node.node, gpu.uuid) == holder)
+        if not gpus:
+            return Refusal({node.node: (Reason.GPU_ID.value,)})
+        return _plan_among(request, replace(node, gpus=gpus), ledger, policy, rooms)
+    free = [gpu for gpu in node.gpus if not ledger.names_on(node.node, gpu.uuid)]
+    if not free:
+        return Refusal({node.node: (Reason.GPU_NAMES.value,)})
+    # All containers of the pod go to the one GPU that gets the name.
+    tried = [_plan_among(request, replace(node, gpus=(gpu,)), ledger, policy, rooms) for gpu in free]
+    plans = [one for one in tried if isinstance(one, Plan)]
+    return (
+        max(plans, key=lambda plan: plan.score)
+        if plans
+        else _on_no_gpu(one for one in tried if isinstance(one, Refusal))
+    )
+
+
+def _on_no_gpu(refusals: Iterable[Refusal]) -> Refusal:
+    """The refusals of a node's GPUs, each tried alone, as one of the node."""
+    reasons: dict[NodeName, set[str]] = {}
+    best_free_bytes = 0
+    for refusal in refusals:
+        best_free_bytes = max(best_free_bytes, refusal.best_free_bytes)
+        for node, why in refusal.reasons.items():
+            reasons.setdefault(node, set()).update(why)
+    return Refusal({node: tuple(sorted(why)) for node, why in reasons.items()}, best_free_bytes)
+
+
+def _plan_among(
+    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Mapping[GpuUuid, Room]
+) -> Plan | Refusal:
+    """Plan on a node: containers one by one, the hardest to place first, and then the init containers that end.
 
     The first try follows the policy's order of GPUs. That is greedy and may leave a container without a GPU although
     a place for all exists, so further tries take the tightest GPU each time.
@@ -194,7 +250,13 @@ def _explained(request: Request, node: NodeName, chosen: "list[_Choice]", policy
     chosen = sorted(chosen, key=lambda choice: position[choice.demand.container])
     scores = [policy.score(choice.room, choice.demand) for choice in chosen]
     return Plan(
-        booking=Booking(request.pod, node, tuple(choice.grant for choice in chosen), request.owner),
+        booking=Booking(
+            pod=request.pod,
+            node=node,
+            grants=tuple(choice.grant for choice in chosen),
+            owner=request.owner,
+            gpu_name=request.demand.gpu_name,
+        ),
         policy=policy.name,
         score=min(scores, default=0.0),
         sub_scores={

@@ -2,10 +2,11 @@
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
 from plimsoll.ids import NodeName
+from plimsoll.pool import ACQUIRING, acquiring_on
 from plimsoll.quantity import format_bytes
 
 
@@ -23,7 +24,10 @@ class Reason(enum.Enum):
     GPU_TAKEN_WHOLE = "node(s) had GPUs that belonged to one container alone"
     GPU_MODEL = "node(s) didn't have a GPU of the requested model"
     GPU_ID = "node(s) didn't have the requested GPU"
+    GPU_NAMES = "node(s) had GPUs of other names alone"
     GPU_COUNT = "node(s) had too few fitting GPUs"
+    ACQUIRING = ACQUIRING
+    OUTSIDE_POOL = "node(s) had no free GPU in the pool, and none to acquire"
     NO_REPORT = "node(s) had no GPU report"
     SILENT = "node(s) had not reported for too long"
 
@@ -38,24 +42,33 @@ def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:
     return summary_of(total, Counter(reason for given in reasons.values() for reason in given))
 
 
-def summary_of(total: int, counts: Mapping[str, int], most_free: tuple[NodeName, int] | None = None) -> str:
+def summary_of(
+    total: int,
+    counts: Mapping[str, int],
+    most_free: tuple[NodeName, int] | None = None,
+    acquiring: Sequence[NodeName] = (),
+) -> str:
     """The summary of reasons that are counted already.
 
     Args:
         total: the number of nodes in the cluster.
         counts: by reason, the number of nodes that have it.
         most_free: the node with the GPU that has the most free memory among those with too little, and its bytes.
+        acquiring: nodes where a GPU may join the pool for the pod. They come first: the pool's controller reads them
+            (`plimsoll.pool.wanted_nodes`), and long texts are cut.
     """
     if not counts:
         return f"0/{total} nodes are available."
     listed = ", ".join(
-        f"{count} {_with_most_free(reason, most_free)}"
-        for reason, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))
+        f"{count} {_with_node(reason, most_free, acquiring)}"
+        for reason, count in sorted(counts.items(), key=lambda c: (c[0] != ACQUIRING, -c[1], c[0]))
     )
     return f"0/{total} nodes are available: {listed}."
 
 
-def _with_most_free(reason: str, most_free: tuple[NodeName, int] | None) -> str:
+def _with_node(reason: str, most_free: tuple[NodeName, int] | None, acquiring: Sequence[NodeName]) -> str:
+    if acquiring and reason == ACQUIRING:
+        return acquiring_on(*acquiring)
     if most_free is None or reason != Reason.GPU_MEMORY.value:
         return reason
     node, free_bytes = most_free

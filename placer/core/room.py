@@ -108,6 +108,20 @@ class Room:
         return min(max(self.free_bytes / self.gpu.usable_bytes, 0.0), 1.0)
 
 
+def closed_room(gpu: GpuView) -> Room:
+    """The room on a GPU that takes no pod: none."""
+    return Room(
+        gpu=gpu,
+        free_bytes=0,
+        promisable_bytes=0,
+        pending_bytes=0,
+        free_share_pct=0,
+        sharers=0,
+        unattributed_bytes=gpu.used_bytes,
+        taken_whole=False,
+    )
+
+
 def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | None = None) -> Room:
     """The room on one GPU.
 

@@ -7,12 +7,14 @@ since. What always holds: a change of a node takes its verdict back. A node with
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from placer.core.changes import Changes
 from placer.core.plan import Refusal
 from placer.core.ranking import Ranking, Work
 from placer.core.reasons import Reason, summary_of
 from plimsoll.ids import NodeName
+from plimsoll.pool import MOST_NAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Verdicts:
     _counts: Counter[str] = field(default_factory=Counter)
     _free_bytes: dict[NodeName, int] = field(default_factory=dict)  # of the nodes refused for their GPUs
     _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(Work()))
+    _acquiring: dict[NodeName, None] = field(default_factory=dict)
     _same: dict[tuple[str, ...], tuple[str, ...]] = field(
         default_factory=dict
     )  # one object for equal reasons
@@ -99,6 +102,8 @@ class Verdicts:
         self._free_bytes[node] = refusal.best_free_bytes
         if Reason.GPU_MEMORY.value in reasons:
             self._most_free.add((refusal.best_free_bytes, node))
+        if Reason.ACQUIRING.value in reasons:
+            self._acquiring[node] = None
 
     def accept(self, node: NodeName) -> None:
         """Note that a node has a place."""
@@ -129,7 +134,8 @@ class Verdicts:
         """The reasons of all nodes without a place; `total` counts all nodes of the cluster."""
         greatest = self._most_free.greatest()
         most_free = (greatest[1], greatest[0]) if greatest is not None else None
-        return Explanation(summary_of(total, self._counts, most_free), frozenset(self._counts))
+        acquiring = nsmallest(MOST_NAMED, self._acquiring)
+        return Explanation(summary_of(total, self._counts, most_free, acquiring), frozenset(self._counts))
 
     def _take_back(self, node: NodeName) -> None:
         was_judged = node in self.reasons or node in self.fitting
@@ -150,6 +156,7 @@ class Verdicts:
         for reason in reasons:
             if not self._counts[reason]:
                 del self._counts[reason]
+        self._acquiring.pop(node, None)
         free_bytes = self._free_bytes.pop(node, None)
         if free_bytes is not None and Reason.GPU_MEMORY.value in reasons:
             self._most_free.remove((free_bytes, node))

@@ -34,13 +34,18 @@ class NodeView:
 
     Attributes:
         order: the report's (epoch, seq).
+        gpus: the GPUs that pods may be placed on.
         is_silent: the node has not reported for too long, so it is no candidate.
+        outside: its GPUs outside of the pool, see `placer.core.pool`. They have no room.
+        acquirable: the number of these that may join the pool.
     """
 
     node: NodeName
     order: tuple[int, int]
     gpus: tuple[GpuView, ...]
     is_silent: bool = False
+    outside: tuple[GpuView, ...] = ()
+    acquirable: int = 0
 
 
 def node_view(state: NodeState, *, silent: bool = False) -> NodeView:

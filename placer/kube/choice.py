@@ -375,7 +375,9 @@ class NodeChoice:
         best_effort = any(container.best_effort for container in wanted.request.demand.containers)
         expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
         applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
-        return (wanted.kind, expected, applying, self.volume_state(wanted)), state
+        name = wanted.request.demand.gpu_name
+        holder = self.decider.ledger.holder(name) if name is not None else None
+        return (wanted.kind, expected, applying, self.volume_state(wanted)), (state, holder)
 
     def volume_state(self, wanted: Wanted) -> Hashable:
         """Equal for pods whose claims get the same answers now."""

@@ -318,6 +318,13 @@ class Cluster:
         """Forget the GPUs of a node whose report was dropped."""
         self.bookings.forget_report(node)
 
+    def free(self, name: NodeName, resource: str) -> int:
+        """The amount of a resource of a node that no pod has, by their requests; 0 for a node that does not exist."""
+        offer = self._offers.get(name)
+        if offer is None:
+            return 0
+        return max(0, offer.allocatable.get(resource, 0) - self._load(name).amounts[resource])
+
     def load_on(self, name: NodeName) -> Load:
         """A copy of a node's load, without nominations."""
         return self._load(name).copy()

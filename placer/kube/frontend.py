@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -34,6 +34,7 @@ from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import fence
 from placer.kube.hints import EVERYTHING, NOTHING, causes_of
 from placer.kube.pods import PodIndex
+from placer.kube.pool import OFF, PoolEvents, PoolWatch
 from placer.kube.preempting import Preempting
 from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
@@ -71,6 +72,10 @@ TIMING: Final = Timing(longest_backoff_s=2.0)
 has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
+class BusEvents(PlacementEvents, PoolEvents, Protocol):
+    """Takes all events that the front end publishes."""
+
+
 @dataclass(frozen=True, slots=True)
 class KubeOptions:
     """The options that differ from one placer to another.
@@ -82,6 +87,7 @@ class KubeOptions:
         timing: the timing of the watches.
         drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
         volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
+        pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
     """
 
     policy: Policy
@@ -90,6 +96,7 @@ class KubeOptions:
     timing: Timing = TIMING
     drift_s: float = 300.0
     volumes_s: float = BIND_TIMEOUT_S
+    pool_namespace: str = OFF
 
 
 @dataclass(slots=True)
@@ -99,7 +106,7 @@ class KubeFrontEnd:
     Attributes:
         transport: the connection to the API server.
         decider: the sorted list, the reports, and the ledger, which this front end fills.
-        bus: takes the events of placements.
+        bus: takes the events of placements and of the pool.
         reports_loaded: set once every node's last report was read (`Intake.ready`).
         options: see `KubeOptions`.
         synced: set here once all pods, nodes and namespaces were read.
@@ -114,7 +121,7 @@ class KubeFrontEnd:
 
     transport: Transport
     decider: Decider
-    bus: PlacementEvents
+    bus: BusEvents
     reports_loaded: asyncio.Event
     options: KubeOptions
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -147,6 +154,7 @@ class KubeFrontEnd:
     _watches: tuple[Reflector[Pod], Reflector[Node], Reflector[Namespace]] | None = None
     _volumes: VolumeFrontEnd = field(init=False)
     _committer: Committer = field(init=False)
+    _pool: PoolWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
@@ -159,6 +167,15 @@ class KubeFrontEnd:
         if self.lease is not None:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
+        self._pool = PoolWatch(
+            self.options.pool_namespace,
+            self.decider.pool,
+            self._cluster,
+            self.decider.ledger,
+            self._placing,
+            self.leads,
+            self.bus,
+        )
         index, volumes_s = self._cluster.volumes, self.options.volumes_s
         late_writes = asyncio.Semaphore(self.options.binds_at_once)
         self._volumes = VolumeFrontEnd(
@@ -275,6 +292,7 @@ class KubeFrontEnd:
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
                 group.create_task(self._preempting.run(), name="kube: preempt")
+                group.create_task(self._pool.run(), name="kube: release GPUs of the pool")
                 group.create_task(self.tickets.run(), name="kube: carry out resizes")
                 group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
         finally:
@@ -338,9 +356,11 @@ class KubeFrontEnd:
                 self._outside.drop(PodUid(pod.metadata.uid))
                 self._pods.remove(pod)
                 self._drop(PodUid(pod.metadata.uid))
+                self._pool.drop(pod)
             case Added(pod) | Modified(pod):
                 self._pods.put(pod)
                 uid = PodUid(pod.metadata.uid)
+                self._pool.note(pod)
                 self._outside.note(pod)
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)

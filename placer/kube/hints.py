@@ -45,6 +45,8 @@ class Cause(enum.Flag):
     """Labels, taints, readiness, features."""
     RULES = enum.auto()
     """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
+    POOL = enum.auto()
+    """The GPU is outside of the pool: on its way, or not to be had."""
     VOLUMES = enum.auto()
     """Volumes of claims: their nodes and zones, attach limits, free space; the driver of our inline volume."""
 
@@ -53,7 +55,7 @@ NOTHING: Final = Cause(0)
 EVERYTHING: Final = ~NOTHING
 _SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY
 _OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
-_OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS
+_OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS | Cause.POOL
 
 _KNOWN: Final = {
     Reason.GPU_MEMORY.value: NOTHING,  # each pod that memory can keep out has this cause in any case
@@ -62,6 +64,11 @@ _KNOWN: Final = {
     Reason.GPU_NOT_EMPTY.value: Cause.OCCUPANCY,
     Reason.GPU_TAKEN_WHOLE.value: Cause.OCCUPANCY,
     Reason.GPU_COUNT.value: _SOME_GPU,  # the reason of each single GPU is not given
+    Reason.GPU_NAMES.value: Cause.OCCUPANCY,
+    Reason.ACQUIRING.value: _SOME_GPU
+    | Cause.GPUS
+    | Cause.POOL,  # the reasons of GPUs in the pool are not given
+    Reason.OUTSIDE_POOL.value: Cause.POOL,
     Reason.GPU_MODEL.value: Cause.GPUS,
     Reason.GPU_ID.value: Cause.GPUS,
     Reason.NO_REPORT.value: Cause.GPUS,

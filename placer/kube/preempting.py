@@ -16,6 +16,7 @@ from prometheus_client import Counter
 
 from placer.core.fit import needs_of
 from placer.core.plan import Plan
+from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice, Wanted
 from placer.kube.liftable import are_liftable
@@ -95,7 +96,12 @@ class Preempting:
         explained: Explanation | None = None
         for _ in range(ROUNDS):
             explained = await self.choice.explain(wanted)
-            if explained is None or not self._may_matter(wanted):
+            # No pod ends for a room that a new GPU of the pool will have.
+            if (
+                explained is None
+                or not self._may_matter(wanted)
+                or Reason.ACQUIRING.value in explained.reasons
+            ):
                 return explained
             why_not = self._ineligible(wanted)
             if why_not is not None:

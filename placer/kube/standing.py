@@ -19,6 +19,7 @@ WAKES: Final = {
     Cause.SHARE: "compute time of a GPU is freed",
     Cause.OCCUPANCY: "a GPU is freed",
     Cause.GPUS: "a node reports other GPUs",
+    Cause.POOL: "a GPU joins the pool, or can be acquired",
     Cause.RESOURCES: "a pod on a node ends, or a node has more to give",
     Cause.NODE: "a node comes, or changes its labels, taints or readiness",
     Cause.RULES: "pods come or go that its rules are about, or whose rules are about it",

@@ -203,11 +203,26 @@ class PodCondition(Struct, frozen=True):
     message: str | None = None
 
 
+class ContainerEnd(Struct, frozen=True):
+    """`state.terminated` of a container."""
+
+    exitCode: int = 0  # noqa: N815
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerState(Struct, frozen=True):
+    """`state` of a container, as far as it has ended."""
+
+    terminated: ContainerEnd | None = None
+
+
 class ContainerStatus(Struct, frozen=True):
-    """A container as its node reports it: its id, and the resources that it really has during and after a resize."""
+    """A container as its node reports it: id and state, and the resources that it has during and after a resize."""
 
     name: str = ""
     containerID: str | None = None  # noqa: N815
+    state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocatedResources: Quantities | None = None  # noqa: N815
 
@@ -216,6 +231,8 @@ class PodStatus(Struct, frozen=True):
     """`status` of a pod. `resources` and `allocatedResources` are those of the pod's own level."""
 
     phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
     conditions: list[PodCondition] | None = None
     nominatedNodeName: str | None = None  # noqa: N815
     startTime: str | None = None  # noqa: N815

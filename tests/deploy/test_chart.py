@@ -14,6 +14,7 @@ import yaml
 
 import hook.broker.settings
 import monitor.settings
+import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
 from plimsoll.part import settings as part_settings
@@ -37,6 +38,7 @@ PARTS: Mapping[str, tuple[str, Any]] = {
     "webhook": ("PLIMSOLL_WEBHOOK_", placer.webhook.settings.Settings),
     "monitor": ("PLIMSOLL_", monitor.settings.Settings),
     "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
+    "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
 }
 
 
@@ -102,6 +104,8 @@ def test_an_unknown_field_would_be_seen() -> None:
         ({"extender": {"enabled": True}, "placer": {"replicas": 1}}, "extender.tlsSecret: is needed"),
         ({"webhook": {"url": "http://192.0.2.1/review"}}, "/webhook/url"),
         ({"priorityClass": {"name": ""}}, "priorityClass.name: is needed"),
+        ({"pool": {"enabled": True, "namespace": "plimsoll-system"}}, "pool.namespace: must differ"),
+        ({"pool": {"policy": "reservation"}}, "/pool/policy"),
         ({"nats": {"hostNetwork": True, "replicas": 3}}, "nats.hostNetwork: works with one server alone"),
     ],
 )
@@ -130,7 +134,7 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
     }
     assert {name.removeprefix(prefix).lower() for name in given} <= fields(part)
     made_up = {"PLIMSOLL_NODE": "n1", "PLIMSOLL_INSTANCE": "p1", "PLIMSOLL_NATS_URL": "nats://h:4222"}
-    made_up |= {"PLIMSOLL_BROKER_NODE": "n1"}
+    made_up |= {"PLIMSOLL_BROKER_NODE": "n1", "PLIMSOLL_POOL_INSTANCE": "p1"}
     known = {name: value if isinstance(value, str) else made_up[name] for name, value in given.items()}
     if part == "broker":
         part_settings.load(kind, known, prefix)
@@ -138,6 +142,8 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
         placer.webhook.settings.load(known)
     elif part == "monitor":
         monitor.settings.load(known)
+    elif part == "pool" and given:
+        placer.pool.settings.load(known)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -161,6 +167,7 @@ def test_every_setting_can_be_given(part: str) -> None:
         "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
         "monitor": set(),
         "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root"},
+        "pool": {"kubeconfig", "lease_name", "card_command"},
     }[part]
     assert offered == fields(part) - given - needless
 

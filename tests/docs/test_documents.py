@@ -14,6 +14,7 @@ import yaml
 
 import hook.broker.settings
 import monitor.settings
+import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
 from hook.broker.shares.metrics import share_families
@@ -111,6 +112,7 @@ def test_every_setting_named_is_one() -> None:
         *parts,
         (hook.broker.settings.PREFIX, hook.broker.settings),
         (placer.webhook.settings.PREFIX, placer.webhook.settings),
+        (placer.pool.settings.PREFIX, placer.pool.settings),
     )
     known = {
         prefix + field.name.upper()

@@ -28,8 +28,13 @@ class Parts:
 
 
 @contextlib.asynccontextmanager
-async def running_parts(node: Node) -> AsyncIterator[Parts]:
-    """Run all parts until the context ends; entered once the node shows its GPUs."""
+async def running_parts(node: Node, **of_placer: str) -> AsyncIterator[Parts]:
+    """Run all parts until the context ends; entered once the node shows its GPUs.
+
+    Args:
+        node: the node.
+        of_placer: further settings of the placer.
+    """
     directory = node.directory / "parts"
     kubeconfig = str(node.api.kubeconfig())
     root = str(directory / "broker-root")
@@ -84,6 +89,7 @@ async def running_parts(node: Node) -> AsyncIterator[Parts]:
                 "redis_url": valkey.url.replace("valkey://", "redis://"),
                 "kubeconfig": kubeconfig,
                 "kubernetes": "on",
+                **of_placer,
             },
         )
         await until(lambda: shows_gpus(node), timeout_s=120)

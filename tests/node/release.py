@@ -49,6 +49,7 @@ class Release:
             ("daemonset", "plimsoll-monitor"),
             ("deployment", "plimsoll-placer"),
             ("deployment", "plimsoll-webhook"),
+            *([("deployment", "plimsoll-pool")] if self.values.get("pool", {}).get("enabled") else []),
         ):
             await until(functools.partial(self._is_rolled_out, kind, name), timeout_s=START_S)
 
@@ -90,13 +91,13 @@ def missing_images() -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def installed(node: Node) -> AsyncIterator[Release]:
-    """Install a release; entered once every part is ready and the node shows its GPUs."""
+async def installed(node: Node, **more: Any) -> AsyncIterator[Release]:  # noqa: ANN401 - chart values
+    """Install a release, with further values; entered once every part is ready and the node shows its GPUs."""
     for name in ARCHIVES:
         await import_image(node.directory / "containerd", IMAGES / name)
     await _make_namespace(node)
     async with _nats(node) as nats, _valkey(node) as valkey:
-        values = _values(node, nats.port, valkey.port)
+        values = _values(node, nats.port, valkey.port) | more
         release = Release(node, nats, values)
         try:
             await release.apply()

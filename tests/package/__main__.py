@@ -30,6 +30,7 @@ PARTS: Final = (
     "hook.broker",
     "monitor",
     "placer",
+    "placer.pool",
     "placer.webhook",
     "solo",
     "solo.resize",

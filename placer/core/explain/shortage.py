@@ -88,6 +88,7 @@ class Freeing:
             for room in rooms
             if (not demand.gpu_models or room.gpu.model in demand.gpu_models)
             and demand.gpu_id in (None, room.gpu.uuid)
+            and (demand.gpu_name is None or self.ledger.names_on(node, room.gpu.uuid) <= {demand.gpu_name})
         ]
         for container in sorted(demand.containers, key=hardest_first):
             if container.gpus > len(usable):

@@ -47,7 +47,7 @@ class Scene:
         tries: the number of pods that were tried.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pool_namespace: str = "") -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
         self.front_end = KubeFrontEnd(
@@ -55,7 +55,7 @@ class Scene:
             decider=self.decider,
             bus=Told(),
             reports_loaded=asyncio.Event(),
-            options=KubeOptions(POLICIES["headroom"]),
+            options=KubeOptions(POLICIES["headroom"], pool_namespace=pool_namespace),
         )
         self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
         self.cluster.bookings.decides = True
@@ -276,9 +276,9 @@ def keeper(name: str, node: str, app: str = "x") -> Pod:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scene(pool_namespace: str = "") -> AsyncIterator[Scene]:
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
-    made, loop = Scene(), asyncio.get_running_loop()
+    made, loop = Scene(pool_namespace), asyncio.get_running_loop()
     real_s = loop.time
     task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
     try:

@@ -21,7 +21,7 @@ from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState, Placement
+from plimsoll.events import Gpu, NodeState, Placement, PoolChange
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Transport, connect
 from plimsoll.kube.models import Pod, decode_pod
@@ -44,6 +44,7 @@ class Told:
     refused: list[Placement] = field(default_factory=list)
     strangers: list[Placement] = field(default_factory=list)
     victims: list[Placement] = field(default_factory=list)
+    pool: list[tuple[str, PoolChange]] = field(default_factory=list)
 
     def placed(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
@@ -60,6 +61,18 @@ class Told:
     def preempted(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
         self.victims.append(placement)
+
+    def acquired(self, change: PoolChange) -> None:
+        """See `PoolEvents`."""
+        self.pool.append(("acquired", change))
+
+    def released(self, change: PoolChange) -> None:
+        """See `PoolEvents`."""
+        self.pool.append(("released", change))
+
+    def lost(self, change: PoolChange) -> None:
+        """See `PoolEvents`."""
+        self.pool.append(("lost", change))
 
 
 @dataclass(slots=True)

@@ -12,11 +12,12 @@ import pytest
 
 import hook.broker.settings
 import monitor.settings
+import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
 from plimsoll.part.settings import PREFIX, usage
 
-PARTS = ("hook.broker", "monitor", "placer", "placer.webhook")
+PARTS = ("hook.broker", "monitor", "placer", "placer.pool", "placer.webhook")
 
 
 def started(part: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -63,6 +64,7 @@ def test_the_help_says_the_default_and_the_unit_of_a_setting(part: str, said: st
         (hook.broker.settings, hook.broker.settings.PREFIX),
         (monitor.settings, PREFIX),
         (placer.settings, PREFIX),
+        (placer.pool.settings, placer.pool.settings.PREFIX),
         (placer.webhook.settings, placer.webhook.settings.PREFIX),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 import hook.broker.settings
 import monitor.settings
+import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
 from plimsoll.part.errors import InputError, errors_in
@@ -23,7 +24,11 @@ def test_the_names_are_those_of_the_settings() -> None:
     for kind in (monitor.settings.Settings, placer.settings.Settings):
         names = {PREFIX + field.name.upper() for field in dataclasses.fields(kind)}
         assert names - SHARED == set()
-    for prefix in (hook.broker.settings.PREFIX, placer.webhook.settings.PREFIX):
+    for prefix in (
+        hook.broker.settings.PREFIX,
+        placer.pool.settings.PREFIX,
+        placer.webhook.settings.PREFIX,
+    ):
         assert prefix in PART_PREFIXES
 
 

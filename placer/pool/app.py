@@ -1,0 +1,121 @@
+"""Wires the pool controller's parts and owns their lifecycles: when one part ends, all end."""
+
+import asyncio
+import contextlib
+import math
+import secrets
+from typing import Final
+
+import structlog
+from aiohttp import web
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from placer.pool.controller import Controller
+from placer.pool.core.planner import Planner
+from placer.pool.core.policy import policy_of
+from placer.pool.metrics import Metrics
+from placer.pool.news import News
+from placer.pool.settings import PREFIX, Settings
+from plimsoll.kube.client import Transport, connect, kubeconfig_path
+from plimsoll.kube.lease import Lease
+from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.part.web import serving_tcp
+
+GRACE_S: Final = 5.0
+"""Seconds without a live watch, or without an answer about the Lease, after which the controller is not ready."""
+
+log = structlog.get_logger(__name__)
+
+
+class _StopError(Exception):
+    """Ends the task group in good order."""
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Keep the pool until `stop` is set. Reservations stay: the next controller goes on with them.
+
+    Args:
+        settings: checked.
+        stop: set by a signal.
+
+    Raises:
+        InputError: a setting cannot work; in an exception group where a task found that out.
+        LeaseLostError: another controller has the Lease; likewise.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_until(stop), name="stop")
+            tasks.create_task(_serve(settings), name="serve")
+    except* _StopError:
+        log.info("pool stopped")
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+    raise _StopError
+
+
+async def _serve(settings: Settings) -> None:
+    metrics = Metrics()
+    async with contextlib.AsyncExitStack() as stack:
+        transport = await stack.enter_async_context(connect(kubeconfig_path(settings.kubeconfig)))
+        lease = Lease(
+            transport,
+            settings.namespace,
+            settings.lease_name,
+            f"{settings.instance}-{secrets.token_hex(8)}",
+            LeaseTiming(settings.lease_s),
+            on_failure=metrics.write_failures.inc,
+        )
+        metrics.leader.set_function(lease.is_held)
+        controller = _controller(settings, transport, lease, metrics)
+        if settings.http_port is not None:
+            health = serving_tcp(
+                _routes(metrics, controller), settings.http_address, settings.http_port, PREFIX + "HTTP_PORT"
+            )
+            port = await stack.enter_async_context(health)
+            log.info("http ready", address=settings.http_address, port=port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_lead(lease, controller), name="lease")
+                tasks.create_task(controller.run(), name="controller")
+        finally:
+            await lease.release()
+
+
+def _controller(settings: Settings, transport: Transport, lease: Lease, metrics: Metrics) -> Controller:
+    planner = Planner(policy_of(PREFIX + "POLICY", settings.policy), settings.acquire_s)
+    news = News(transport, settings.namespace, settings.instance)
+    return Controller(transport, lease, settings.template, planner, news, metrics)
+
+
+async def _lead(lease: Lease, controller: Controller) -> None:
+    """Take part in the election once all pods and nodes were read."""
+    await controller.synced.wait()
+    await lease.run()
+
+
+def _routes(metrics: Metrics, controller: Controller) -> list[web.RouteDef]:
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        missing = _missing(controller)
+        return web.Response(status=503 if missing else 200, text="\n".join(missing or ["ok"]) + "\n")
+
+    return [
+        web.get("/metrics", make_aiohttp_handler(metrics.registry)),
+        web.get("/healthz", healthy),
+        web.get("/readyz", ready),
+    ]
+
+
+def _missing(controller: Controller) -> list[str]:
+    missing = []
+    if not controller.synced.is_set():
+        missing.append("pods and nodes are still being read")
+    elif controller.broken_s() > GRACE_S:
+        missing.append("a watch of pods or nodes is broken")
+    if max(GRACE_S, controller.lease.timing.deadline_s) < controller.lease.silent_s() < math.inf:
+        missing.append("the API server does not answer about the lease")
+    return missing

@@ -1,0 +1,331 @@
+"""When a GPU is taken from the device plugin, and when it is given back: facts and the time in, steps out.
+
+A vGPU's phases (KubeShare, HPDC 2020, §4.4) follow from the objects: *creation* while a reservation does not name its
+GPU, *active* while a pod uses it, *idle* while none does, *deletion* from the request for its release on.
+
+What always holds: a step follows from the present facts, so a step that was lost or came twice does no harm. A
+reservation whose GPU pods use is not given back, and a GPU that pods use without a reservation is reserved again
+before anything else happens on its node. A GPU is given back only after the placer has granted its release.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from placer.pool.core.facts import Facts, NodeFacts, User
+from placer.pool.core.packing import Packing
+from placer.pool.core.policy import Policy
+from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.pool import Release, Reservation
+
+SETTLE_S: Final = 5.0
+"""The time in which the placer uses a GPU that joined for a waiting pod: some tenths of a second, by a busy machine's
+measure. A GPU that is idle for longer does not suit the pods that wait on its node, and another one is taken."""
+RETRY_S: Final = 5.0
+"""The pause on a node after a reservation that got no GPU. The next one meets the same kubelet."""
+AVOID_S: Final = 300.0
+"""The time for which a node where a reservation failed is the last choice, as its runtime or its network may be at
+fault, which a person has to mend."""
+PINNED_RETRY_S: Final = 60.0
+"""The pause after which a GPU is looked for again that a pod names by its UUID, and that a native pod has. Each
+search takes all free GPUs of the node for some seconds, because the kubelet chooses which GPU it gives."""
+
+Card = tuple[NodeName, GpuUuid]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is to be done now.
+
+    Attributes:
+        steps: in this order.
+        lost: the GPUs that pods use without a reservation, with these pods.
+        phases: the number of GPUs in each phase: `acquiring`, `active`, `idle`, `releasing`.
+        due_s: when to look again although nothing changed; infinite for never.
+    """
+
+    steps: tuple[Step, ...]
+    lost: Mapping[Card, frozenset[User]]
+    phases: Mapping[str, int]
+    due_s: float
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node in a round.
+
+    Attributes:
+        held: the GPUs of reservations.
+        idle: reservations whose GPUs no pod uses, by name.
+        young: the number of these that have joined, or become idle, so lately that pods may just be placed there.
+        acquiring: the reservations whose GPUs are not known yet.
+        packing: the pods that wait for a GPU here.
+        pinned: the GPUs that pods name by their UUIDs, by pod.
+        wanted: the GPUs that waiting pods need here at least.
+        missing: the GPUs to be reserved here by their UUIDs: lost ones, and those that pods pin.
+        free: the GPUs that the device plugin has to give.
+        keeps: idle GPUs stay, because pods wait here or a GPU was lost here.
+    """
+
+    name: NodeName
+    facts: NodeFacts
+    there: tuple[Reservation, ...]
+    held: set[GpuUuid] = field(default_factory=set)
+    idle: list[Reservation] = field(default_factory=list)
+    young: int = 0
+    packing: Packing = field(init=False)
+    pinned: dict[PodUid, GpuUuid] = field(default_factory=dict)
+    acquiring: int = 0
+    wanted: int = 0
+    missing: set[GpuUuid] = field(default_factory=set)
+    free: int = 0
+    keeps: bool = False
+
+    def __post_init__(self) -> None:
+        self.packing = Packing(self.facts.gpu_bytes)
+
+    @property
+    def supply(self) -> int:
+        """The GPUs that waiting pods may get here."""
+        return self.free + self.acquiring + self.young
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether pods come here for which a reserved GPU may be kept ready."""
+        return self.facts.schedulable and not self.facts.dedicated
+
+    @property
+    def spare(self) -> int:
+        """The GPUs that are idle, or on their way, beyond those that waiting pods need."""
+        return max(0, len(self.idle) + self.acquiring - self.wanted - len(self.missing))
+
+
+class Planner:
+    """Plans round after round. It remembers only how long things have stood."""
+
+    def __init__(self, policy: Policy, acquire_s: float) -> None:
+        """Remember nothing.
+
+        Args:
+            policy: when idle GPUs are given back.
+            acquire_s: the seconds in which a reservation must name its GPU; then it is made anew.
+        """
+        self._policy = policy
+        self._acquire_s = acquire_s
+        self._since_s: dict[PodUid, float] = {}  # since when a reservation acquires
+        self._idle_s: dict[Card, float] = {}  # since when a GPU is idle
+        self._failed_s: dict[NodeName, float] = {}  # when a reservation last got no GPU
+        self._given_up_s: dict[PodUid, float] = {}  # when a pinned GPU was not to be had
+
+    def plan(self, facts: Facts, now_s: float) -> Round:
+        """The steps of this moment.
+
+        Args:
+            facts: not changed.
+            now_s: seconds on a clock that does not go back.
+        """
+        steps: list[Step] = []
+        due: list[float] = []
+        lost: dict[Card, frozenset[User]] = {}
+        nodes: list[_Node] = []
+        self._forget(facts)
+        for name in facts.concerned():
+            node = facts.nodes.get(name)
+            there = tuple(sorted(facts.reservations.get(name, {}).values(), key=lambda one: one.name))
+            if node is not None and (there or not node.dedicated):
+                nodes.append(self._node(_Node(name, node, there), facts, now_s, steps, lost))
+        self._share_out(facts, {one.name: one for one in nodes}, now_s)
+        for known in nodes:
+            self._want(known, now_s)
+            self._take(known, now_s, steps, due)
+        self._take_ready(facts, nodes, now_s, steps)
+        self._give_back(nodes, now_s, steps, due)
+        due += [at + PINNED_RETRY_S for at in self._given_up_s.values()]
+        due += [at + self._acquire_s for at in self._since_s.values()]
+        return Round(
+            tuple(steps), lost, _phases(nodes), min((at for at in due if at > now_s), default=math.inf)
+        )
+
+    def _forget(self, facts: Facts) -> None:
+        there = {uid for several in facts.reservations.values() for uid in several}
+        waiting = {uid for several in facts.waiting.values() for uid in several}
+        self._since_s = {uid: at for uid, at in self._since_s.items() if uid in there}
+        self._given_up_s = {uid: at for uid, at in self._given_up_s.items() if uid in waiting}
+
+    def _node(
+        self, node: _Node, facts: Facts, now_s: float, steps: list[Step], lost: dict[Card, frozenset[User]]
+    ) -> _Node:
+        """Sort a node's reservations, and mend those that hold no GPU, or another than they say."""
+        users: Mapping[GpuUuid, set[User]] = facts.users.get(node.name, {})
+        held, unbound = node.held, 0
+        for one in node.there:
+            if one.leaving:
+                continue
+            fault = self._fault(one, held, now_s)
+            if fault:
+                steps.append(Drop(one, fault))
+                self._failed_s[node.name] = now_s
+            elif one.card is not None and one.card != one.gpu:
+                steps.append(Learn(one, one.card))
+                node.acquiring += 1
+            elif one.gpu is None:
+                node.acquiring += 1
+                unbound += not one.bound
+            else:
+                held.add(one.gpu)
+                if one.gpu not in users:
+                    node.idle.append(one)
+                    since_s = self._idle_s.setdefault((node.name, one.gpu), now_s)
+                    node.young += now_s - since_s < SETTLE_S
+                else:
+                    self._idle_s.pop((node.name, one.gpu), None)
+                    if one.release is not None:
+                        steps.append(Keep(one))
+        for card in [card for card in self._idle_s if card[0] == node.name and card[1] not in held]:
+            del self._idle_s[card]
+        node.free = max(0, node.facts.devices - facts.devices[node.name] - unbound)
+        if not node.facts.dedicated:
+            gone = {gpu: frozenset(pods) for gpu, pods in users.items() if gpu not in held}
+            lost |= {(node.name, gpu): pods for gpu, pods in gone.items()}
+            node.missing = set(gone)
+        return node
+
+    def _fault(self, one: Reservation, held: set[GpuUuid], now_s: float) -> str:
+        """Why a reservation is of no use; empty if it is."""
+        if one.ended:
+            return f"the kubelet ended it: {one.problem or 'no reason given'}"
+        if one.unschedulable and not one.bound:
+            return "the node has no free GPU"
+        if one.gpu is not None:
+            return f"GPU {one.gpu} is handed out twice" if one.gpu in held else ""
+        since_s = self._since_s.setdefault(one.uid, now_s)
+        if now_s - since_s >= self._acquire_s and one.card is None:
+            return f"it did not name its GPU in {self._acquire_s:g} s: {one.problem or 'it has not started'}"
+        return ""
+
+    def _share_out(self, facts: Facts, nodes: Mapping[NodeName, _Node], now_s: float) -> None:
+        """Share the pods that wait out among the nodes that the placer named for them.
+
+        Each node gets as many as its GPUs may serve; those that are left over wait with the first. A node whose
+        reservations fail comes last.
+        """
+        for named, waiting in sorted(facts.waiting.items()):
+            here = [nodes[name] for name in named if name in nodes and nodes[name].facts.ready]
+            here.sort(key=lambda one: now_s - self._failed_s.get(one.name, -math.inf) < AVOID_S)
+            if not here:
+                continue
+            for uid, demand in waiting.items():
+                if demand.gpu_id is not None:  # one node has it
+                    here[0].pinned[uid] = demand.gpu_id
+                    continue
+                fitting = (one for one in here if one.packing.gpus(demand) <= one.supply)
+                next(fitting, here[0]).packing.add(demand)
+
+    def _want(self, node: _Node, now_s: float) -> None:
+        """Count the GPUs that the node is to have for its pods."""
+        node.wanted = node.packing.gpus()
+        sought = {
+            uid: gpu
+            for uid, gpu in node.pinned.items()
+            if gpu not in node.held and now_s - self._given_up_s.get(uid, -math.inf) >= PINNED_RETRY_S
+        }
+        if sought and not node.free and not node.acquiring:
+            self._given_up_s |= dict.fromkeys(sought, now_s)
+        else:
+            node.missing |= set(sought.values())
+        kept = not node.held.isdisjoint(node.pinned.values())
+        node.keeps = bool(node.wanted or node.missing or kept)
+
+    def _take(self, node: _Node, now_s: float, steps: list[Step], due: list[float]) -> None:
+        """Reserve the GPUs that pods of the node need."""
+        if not node.facts.ready:
+            return
+        if node.wanted and node.young:
+            due += [self._idle_since(node, one) + SETTLE_S for one in node.idle]
+        needed = max(node.wanted - node.young, len(node.missing)) - node.acquiring
+        resume_s = self._failed_s.get(node.name, -math.inf) + RETRY_S
+        if needed > 0 and now_s < resume_s:
+            due.append(resume_s)
+            return
+        self._reserve(node, min(needed, node.free), steps)
+
+    def _take_ready(self, facts: Facts, nodes: list[_Node], now_s: float, steps: list[Step]) -> None:
+        """Reserve GPUs ahead, where most are free, until as many are spare as the policy says."""
+        lacking = self._policy.ready - sum(one.spare for one in nodes if one.takes_pods)
+        if lacking <= 0:
+            return
+        known = {one.name: one for one in nodes}
+        for name in sorted(facts.nodes.keys() - known.keys()):
+            one = _Node(name, facts.nodes[name], ())
+            one.free = max(0, one.facts.devices - facts.devices[name])
+            known[name] = one
+        takers = [
+            one
+            for one in known.values()
+            if one.facts.ready
+            and one.takes_pods
+            and now_s - self._failed_s.get(one.name, -math.inf) >= RETRY_S
+        ]
+        for _ in range(lacking):
+            best = max(takers, key=lambda one: (one.free, one.name), default=None)
+            if best is None or best.free <= 0:
+                return
+            self._reserve(best, 1, steps)
+            if best not in nodes:
+                nodes.append(best)
+
+    def _reserve(self, node: _Node, count: int, steps: list[Step]) -> None:
+        """Reserve GPUs under the lowest free numbers, so that two controllers make one reservation and not two."""
+        taken = {one.name for one in node.there} | {
+            step.name for step in steps if isinstance(step, Reserve) and step.node == node.name
+        }
+        number = 0
+        for _ in range(max(0, count)):
+            while (name := reservation_name(node.name, number)) in taken:
+                number += 1
+            taken.add(name)
+            steps.append(Reserve(node.name, name))
+            node.acquiring += 1
+            node.free -= 1
+
+    def _give_back(self, nodes: list[_Node], now_s: float, steps: list[Step], due: list[float]) -> None:
+        """Give idle GPUs back, the one that has been idle for the longest time first."""
+        spare = sum(one.spare for one in nodes if one.takes_pods)
+        idle = sorted(
+            ((self._idle_since(node, one), one.name, node, one) for node in nodes for one in node.idle),
+            key=lambda found: found[:2],
+        )
+        for since_s, _, node, one in idle:
+            may_go = not node.keeps and (not node.takes_pods or spare > self._policy.ready)
+            is_due = not node.takes_pods or now_s >= since_s + self._policy.idle_s
+            if may_go and not is_due:
+                due.append(since_s + self._policy.idle_s)
+            if may_go and (is_due or one.release is not None):
+                spare -= node.takes_pods
+                if one.release is None:
+                    steps.append(Give(one))
+                elif one.release is Release.GRANTED:
+                    steps.append(Drop(one, "", released=True))
+            elif one.release is not None:
+                steps.append(Keep(one))
+
+    def _idle_since(self, node: _Node, one: Reservation) -> float:
+        return self._idle_s[node.name, one.gpu or GpuUuid("")]
+
+
+def reservation_name(node: NodeName, number: int) -> str:
+    """The name of a node's reservation with this number. Kubernetes allows 253 characters, as in a node's name."""
+    return f"gpu-{number}.{node}"[:253].rstrip(".-")
+
+
+def _phases(nodes: Iterable[_Node]) -> dict[str, int]:
+    phases = dict.fromkeys(("acquiring", "active", "idle", "releasing"), 0)
+    for node in nodes:
+        phases["acquiring"] += node.acquiring
+        releasing = sum(one.release is not None for one in node.idle)
+        phases["releasing"] += releasing
+        phases["idle"] += len(node.idle) - releasing
+        phases["active"] += sum(one.holds and one not in node.idle for one in node.there)
+    return phases

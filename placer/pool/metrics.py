@@ -1,0 +1,59 @@
+"""The pool controller's metrics, in a registry of their own. `app.py` makes them once and passes them on."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+ACQUIRE_BUCKETS_S: Final = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
+"""A pod starts in seconds; its image may have to be pulled first."""
+
+
+class Metrics:
+    """Counters, gauges and a histogram; every name begins with `plimsoll_pool_`."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self.gpus = Gauge(
+            "plimsoll_pool_gpus",
+            "GPUs that the pool has of device plugins, by phase: acquiring, active, idle, releasing.",
+            ["phase"],
+            registry=self.registry,
+        )
+        self.lost = Gauge(
+            "plimsoll_pool_lost_gpus",
+            "GPUs that pods use without a reservation, so that Kubernetes may hand them out a second time.",
+            registry=self.registry,
+        )
+        self.losses = Counter(
+            "plimsoll_pool_losses",
+            "Times that a GPU in use was found without its reservation.",
+            registry=self.registry,
+        )
+        self.steps = Counter(
+            "plimsoll_pool_steps",
+            "Writes of reservations, by step: reserve, learn, give, keep, drop.",
+            ["step"],
+            registry=self.registry,
+        )
+        self.failures = Counter(
+            "plimsoll_pool_failed_reservations",
+            "Reservations that got no GPU, or were ended by the kubelet.",
+            registry=self.registry,
+        )
+        self.acquire_seconds = Histogram(
+            "plimsoll_pool_acquire_seconds",
+            "Time from a reservation's creation until its GPU is in the pool.",
+            buckets=ACQUIRE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.leader = Gauge(
+            "plimsoll_pool_leader",
+            "Whether this controller holds the Lease, and so takes and gives GPUs.",
+            registry=self.registry,
+        )
+        self.write_failures = Counter(
+            "plimsoll_pool_write_failures",
+            "Writes, and renewals of the Lease, that the API server did not carry out.",
+            registry=self.registry,
+        )

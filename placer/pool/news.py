@@ -1,0 +1,125 @@
+"""What people read of the pool: events of `kubectl describe`, on reservations and on the pods that use a GPU.
+
+What always holds: news delays no step. An event that cannot be written is logged and dropped, because the metrics and
+the next round say the same.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from placer.pool.core.facts import User
+from placer.pool.core.planner import Card
+from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.kube.client import ApiError, Transport
+from plimsoll.part.times import rfc3339
+from plimsoll.pool import Reservation
+
+log = structlog.get_logger(__name__)
+
+CONTROLLER: Final = "plimsoll-pool"
+
+Lost = Mapping[Card, frozenset[User]]
+
+
+@dataclass(slots=True)
+class News:
+    """Writes events.
+
+    Attributes:
+        transport: to the API server.
+        namespace: of the reservations.
+        instance: the name of this controller, for people.
+        clock: the wall clock in UTC.
+    """
+
+    transport: Transport
+    namespace: str
+    instance: str
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _lost: dict[Card, frozenset[User]] = field(default_factory=dict)
+
+    async def acquired(self, reservation: Reservation, gpu: GpuUuid) -> None:
+        """Tell that a GPU joined the pool."""
+        note = f"GPU {gpu} of node {reservation.node} has joined the pool"
+        if reservation.gpu is not None:
+            note += f" in place of {reservation.gpu}: the kubelet gave the reservation another GPU"
+        kind = "Normal" if reservation.gpu is None else "Warning"
+        await self._write(self._of(reservation), kind, "GpuAcquired", note)
+
+    async def ended(self, reservation: Reservation, why: str) -> None:
+        """Tell that a reservation is deleted: `why` it is of no use, or empty for a release."""
+        if why:
+            note = f"The reservation on node {reservation.node} is deleted: {why}"
+            await self._write(self._of(reservation), "Warning", "ReservationFailed", note)
+        else:
+            note = f"GPU {reservation.gpu} of node {reservation.node} is given back"
+            await self._write(self._of(reservation), "Normal", "GpuReleased", note)
+
+    async def losses(self, lost: Lost) -> int:
+        """Tell the pods of GPUs that have lost their reservations, and of those that have one again.
+
+        Returns:
+            The number of GPUs that were not lost before.
+        """
+        fresh = 0
+        for (node, gpu), users in lost.items():
+            before = self._lost.get((node, gpu), frozenset())
+            fresh += (node, gpu) not in self._lost
+            if (node, gpu) not in self._lost:
+                log.error(
+                    "gpu without reservation", node=node, gpu=gpu, pods=sorted(_name(one) for one in users)
+                )
+            for user in users - before:
+                await self._write(user, "Warning", "ReservationLost", _lost_note(node, gpu))
+        for (node, gpu), users in self._lost.items():
+            if (node, gpu) not in lost:
+                log.info("gpu reserved again, or unused", node=node, gpu=gpu)
+                for user in users:
+                    note = f"GPU {gpu} of node {node} is reserved again, or no pod uses it any more"
+                    await self._write(user, "Normal", "ReservationRestored", note)
+        self._lost = dict(lost)
+        return fresh
+
+    def _of(self, reservation: Reservation) -> User:
+        return User(reservation.uid, self.namespace, reservation.name)
+
+    async def _write(self, about: User, kind: str, reason: str, note: str) -> None:
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{about.name[:230]}.{secrets.token_hex(8)}", "namespace": about.namespace},
+            "eventTime": rfc3339(self.clock()),
+            "type": kind,
+            "reason": reason,
+            "action": "Pooling",
+            "note": note[:1000],
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+            },
+            "reportingController": CONTROLLER,
+            "reportingInstance": self.instance,
+        }
+        try:
+            await self.transport.post(f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events", event)
+        except ApiError as error:
+            log.warning("an event was not written", pod=_name(about), reason=reason, error=str(error))
+
+
+def _lost_note(node: NodeName, gpu: GpuUuid) -> str:
+    return (
+        f"GPU {gpu} of node {node} has no reservation any more, so Kubernetes may give it to another pod too. "
+        "This pod runs on, and the GPU is being reserved again"
+    )
+
+
+def _name(user: User) -> str:
+    return f"{user.namespace}/{user.name}"
