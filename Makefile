@@ -88,7 +88,6 @@ e2e: native ## whole clusters end to end, with kill -9 in the middle
 
 .PHONY: e2e-kube
 e2e-kube: native ## a real kubelet and containerd, our images and chart, emulated GPUs; needs root; TESTS=tests/node/test_lines.py
-	@tools/node-packages buildah debootstrap || [ -n "$$SKIP_WITHOUT_NODE" ]
 	@$(PYTHON) -m tests.node $(TESTS)
 
 # The images of tests have a base of Debian's packages, as no registry is needed then.

@@ -41,7 +41,7 @@ async def test_a_quota_counts_what_the_webhook_fills_in(webhook: Scene, tmp_path
         await webhook.api.must("POST", path, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
 
         async def in_force() -> bool:
-            return (await webhook.api.get(f"{path}/team")).get("status", {}).get("hard") == hard
+            return bool((await webhook.api.get(f"{path}/team")).get("status", {}).get("hard") == hard)
 
         await until(in_force)
         for name, asked in (("a", {"memory": "4Gi", "share": "30"}), ("b", {"memory": "4Gi"})):
