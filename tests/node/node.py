@@ -178,7 +178,7 @@ def says_ready(node_or_pod: Object) -> bool:
 
 
 def _write_images(directory: Path) -> Sequence[Path]:
-    programs = {name: PROGRAMS / name for name in ("busy", "view")}
+    programs = {name: PROGRAMS / name for name in ("busy", "view", "timed")}
     paths = directory / "pause.tar", directory / "program.tar"
     write_archive(paths[0], PAUSE, program_files({}), ("/bin/busybox", "sleep", "2147483647"))
     write_archive(paths[1], PROGRAM, program_files(programs), ("view",))
