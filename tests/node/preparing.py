@@ -32,6 +32,8 @@ def prepare(*, images: bool) -> None:
         NotHereError: the machine lacks rights or packages, or cannot fetch them now.
         BrokenError: a build failed.
     """
+    if problem := requirements.machine_obstacle():
+        raise NotHereError(problem)
     with step("Debian's packages"):
         _run("tools/node-packages", *(requirements.BUILDERS if images else ()), check=False)
         if problem := requirements.obstacle(images=images):

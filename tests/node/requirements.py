@@ -41,11 +41,18 @@ def obstacle(*, images: bool = False) -> str | None:
     Args:
         images: whether images are to be built as well.
     """
+    programs = {**PROGRAMS, **(dict(zip(BUILDERS, BUILDERS, strict=True)) if images else {})}
+    if problem := machine_obstacle():
+        return problem
+    if packages := " ".join(missing_packages(programs)):
+        return f"missing: {packages}; remedy: apt-get install {packages}"
+    return None
+
+
+def machine_obstacle() -> str | None:
+    """Like `obstacle`, of the machine itself: what no package mends."""
     if os.geteuid() != 0:
         return "a kubelet needs root; remedy: run as root"
-    programs = {**PROGRAMS, **(dict(zip(BUILDERS, BUILDERS, strict=True)) if images else {})}
-    if packages := missing_packages(programs):
-        return f"missing: {' '.join(packages)}; remedy: apt-get install {' '.join(packages)}"
     tried = subprocess.run(["unshare", *NAMESPACES, "true"], check=False, capture_output=True, text=True)
     if tried.returncode != 0:
         return f"no namespaces of its own ({tried.stderr.strip()}); remedy: run outside of containers, or privileged"

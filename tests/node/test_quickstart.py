@@ -106,7 +106,8 @@ async def test_the_readmes_pod(node: Node, reader: Shell) -> None:
 
 async def test_uninstalling(reader: Shell) -> None:
     """Nothing of the release stays but what the document names, and its commands remove that."""
-    await reader.run("kubectl delete pod first; kubectl delete namespace team-a")
+    await reader.run("kubectl delete pod first; kubectl delete pod -n team-a --grace-period=1 trainer")
+    await reader.run("kubectl delete namespace team-a")
     listed, uninstall = commands(INSTALL, "## Uninstalling")
     assert "No resources found" in await execute(reader, listed)
     await execute(reader, uninstall)
