@@ -7,7 +7,7 @@ the runtime's work on the driver, which is not ours. Our pod declares two lines 
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tests.node.driver import UUIDS
 from tests.node.node import program_pod
@@ -16,7 +16,8 @@ from tests.servers.apiserver import Object
 MEMORY: Final = "2Gi"
 SHARE_PCT: Final = 5
 """Twenty pods at once have room on the node's two GPUs: 40 of 46 GiB, and 100 of 200 %."""
-CPU: Final = {"cpu": "10m"}
+CPU: Final = "10m"
+"""Requested, and no limit: a limit holds back the container's start as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,13 @@ class Side:
         """A pod of this kind that runs a command."""
         if self is NATIVE:
             visible = {"NVIDIA_VISIBLE_DEVICES": UUIDS[0]}
-            return program_pod(name, *command, limits=CPU, env=visible, runtimeClassName="nvidia")
+            return program_pod(name, *command, env=visible, change=_request, runtimeClassName="nvidia")
         lines = {"plimsoll.dev/gpu-memory": MEMORY, "plimsoll.dev/gpu-share": str(SHARE_PCT)}
-        return program_pod(name, *command, limits={**CPU, **lines}, schedulerName="plimsoll")
+        return program_pod(name, *command, limits=lines, change=_request, schedulerName="plimsoll")
+
+
+def _request(container: dict[str, Any]) -> None:
+    container["resources"]["requests"] = {"cpu": CPU, **container["resources"]["limits"]}
 
 
 PLIMSOLL: Final = Side("plimsoll")
