@@ -8,9 +8,11 @@ import asyncio
 import statistics
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bench.e2e.effort import per_pod_ms, used_ticks
 from bench.e2e.sides import NATIVE, PLIMSOLL, SIDES, Side
 from bench.e2e.timeline import STAGES, Timeline
 from tests.node.node import Node
@@ -27,13 +29,16 @@ class Times:
 
     Attributes:
         by_stage: see `timeline.STAGES`.
+        effort_ticks: CPU time of the node's programs while the pods started, in all rounds.
     """
 
     by_stage: dict[str, list[float]] = field(default_factory=lambda: {stage: [] for stage in STAGES})
+    effort_ticks: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> Json:
-        """The median of each stage."""
-        return {f"{stage}_ms": round(statistics.median(times)) for stage, times in self.by_stage.items()}
+        """The median of each stage, and the mean CPU time of each program for each pod."""
+        stages = {f"{stage}_ms": round(statistics.median(times)) for stage, times in self.by_stage.items()}
+        return {**stages, "cpu_ms": per_pod_ms(self.effort_ticks, len(self.by_stage["ready"]))}
 
 
 async def compare(node: Node, namespace: str, timeline: Timeline, count: int, rounds: int) -> Json:
@@ -56,8 +61,9 @@ async def compare(node: Node, namespace: str, timeline: Timeline, count: int, ro
     ratio = statistics.median(times[PLIMSOLL].by_stage["ready"]) / statistics.median(
         times[NATIVE].by_stage["ready"]
     )
-    line = ", ".join(f"{name} {figures}" for name, figures in found.items())
-    print(f"{count} at once, {rounds} rounds: ratio {ratio:.3f}; {line}", file=sys.stderr)
+    print(f"{count} at once, {rounds} rounds: ratio {ratio:.3f}", file=sys.stderr)
+    for name, figures in found.items():
+        print(f"  {name}: {figures}", file=sys.stderr)
     return {"ratio": round(ratio, 3), "rounds": rounds, **found}
 
 
@@ -70,8 +76,10 @@ async def _round(
         asked_s[name] = time.monotonic()
         await node.create(namespace, side.pod(name, "sleep", "3000"))
 
+    before = used_ticks()
     await asyncio.gather(*map(create, names))
     await timeline.until_ready(names)
+    times.effort_ticks += used_ticks() - before
     for name in names:
         for stage in STAGES:
             times.by_stage[stage].append(1000 * (timeline.reached_s[name][stage] - asked_s[name]))

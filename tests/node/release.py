@@ -90,14 +90,19 @@ def missing_images() -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def installed(node: Node) -> AsyncIterator[Release]:
-    """Install a release; entered once every part is ready and the node shows its GPUs."""
+async def installed(node: Node, **more: Any) -> AsyncIterator[Release]:  # noqa: ANN401 - chart values
+    """Install a release; entered once every part is ready and the node shows its GPUs.
+
+    Args:
+        node: the node.
+        more: chart values in place of those of `node_values`.
+    """
     for name in ARCHIVES:
         await import_image(node.directory / "containerd", IMAGES / name)
     await _make_namespace(node)
     pulled = {"registry": "localhost", "tag": TAG, "pullPolicy": "Never"}
     async with servers_outside(node) as (nats, valkey):
-        values = {**node_values(node, nats, valkey), "image": pulled, "nodeImage": pulled}
+        values = {**node_values(node, nats, valkey), "image": pulled, "nodeImage": pulled, **more}
         release = Release(node, nats, values)
         try:
             await release.apply()
