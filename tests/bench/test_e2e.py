@@ -1,7 +1,8 @@
-"""The timeline of pods keeps the first moment of each stage."""
+"""The timeline of pods keeps the first moment of each stage, and CPU time is told by program."""
 
 from typing import Any
 
+from bench.e2e.effort import TICKS_PER_S, per_pod_ms, used_ticks
 from bench.e2e.timeline import Timeline
 
 
@@ -25,3 +26,10 @@ async def test_a_stage_counts_when_it_is_first_seen() -> None:
     await timeline.until_ready(["p"])
     timeline.see("DELETED", pod(node="n"))
     await timeline.until_gone(["p"])
+
+
+def test_cpu_time_is_that_of_each_program_and_pod() -> None:
+    """The largest comes first after the sum. Less than a millisecond counts in the sum alone."""
+    spent = {"runc": TICKS_PER_S, "kubelet": 2 * TICKS_PER_S, "etcd": 0}
+    assert list(per_pod_ms(spent, 4).items()) == [("all", 750), ("kubelet", 500), ("runc", 250)]
+    assert used_ticks()["pytest"] > 0
