@@ -88,7 +88,6 @@ e2e: native ## whole clusters end to end, with kill -9 in the middle
 
 .PHONY: e2e-kube
 e2e-kube: native ## a real kubelet and containerd, our images and chart, emulated GPUs; needs root; TESTS=tests/node/test_lines.py
-	@tools/node-packages buildah debootstrap || [ -n "$$SKIP_WITHOUT_NODE" ]
 	@$(PYTHON) -m tests.node $(TESTS)
 
 # The images of tests have a base of Debian's packages, as no registry is needed then.
@@ -162,8 +161,12 @@ bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second ov
 bench-contract: native ## the placer against kube-scheduler on 500 random clusters; QUICK=1 for 60
 	@$(PYTHON) -m bench.contract $(if $(QUICK),--quick)
 
+.PHONY: bench-e2e
+bench-e2e: native ## pods of ours beside default-scheduler's on one real kubelet, and a whole program; as root; QUICK=1 under 5 minutes
+	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick)
+
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark
+bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark but bench-e2e, which needs root
 
 .PHONY: chart
 chart: .venv/.synced ## write the manifests that are generated from deploy/chart

@@ -15,7 +15,7 @@ import sysconfig
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -31,6 +31,8 @@ BUILD_FLAGS = (
 # A log gets a line now and then; a terminal gets one line that is rewritten.
 LOG_EVERY_S = 10.0
 TERMINAL_EVERY_S = 0.5
+# A module proxy may fail for a moment. What was fetched stays, so the next try goes on from there.
+FETCH_PAUSES_S = (5.0, 30.0)
 
 
 class BuildError(Exception):
@@ -85,7 +87,7 @@ def build(names: tuple[str, ...], target: Path) -> None:
     say(f"building {', '.join(names)} {version}, once: minutes, and up to 4 GB in {target.parent}")
     packages = [assets.PACKAGES[name] for name in names]
     listing = [go, "list", *flags, "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", *packages]
-    stale = watched(listing, lambda lines: f"fetching modules: {lines} so far")
+    stale = fetched(listing, lambda lines: f"fetching modules: {lines} so far")
     todo = len([line for line in stale.splitlines() if line])
     with emptied(target.parent / "partial") as partial:
         command = [go, "build", "-v", *flags, "-o", f"{partial}/", *packages]
@@ -165,6 +167,19 @@ def watched(command: list[str], describe: Callable[[int], str]) -> str:
             return follow(process, describe, what=f"go {command[1]}")
         finally:
             process.kill()
+
+
+def fetched(
+    command: list[str], describe: Callable[[int], str], pauses_s: Sequence[float] = FETCH_PAUSES_S
+) -> str:
+    """Like `watched`, for a command that fetches: tried again after each of the pauses."""
+    for pause_s in pauses_s:
+        try:
+            return watched(command, describe)
+        except BuildError as error:
+            say(f"{error}\ntrying again in {pause_s:.0f} s")
+            time.sleep(pause_s)
+    return watched(command, describe)
 
 
 def follow(process: subprocess.Popen[str], describe: Callable[[int], str], what: str) -> str:

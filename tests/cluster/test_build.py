@@ -119,3 +119,19 @@ def test_published_parts_have_the_version_of_kubernetes_itself() -> None:
     replaced = re.findall(r"^\t(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)
     assert len(replaced) == 33
     assert all(name == other and found == version for name, other, found in replaced)
+
+
+def test_fetching_is_tried_again(tmp_path: Path) -> None:
+    """A proxy that fails twice costs two pauses. One that keeps failing ends the build with its words."""
+    counts = tmp_path / "counts"
+    program = """import sys
+with open(sys.argv[1], "a+") as counts:
+    counts.write("x")
+    counts.seek(0)
+    print("fetched") if len(counts.read()) > 2 else sys.exit("no proxy")
+"""
+    command = [sys.executable, "-c", program, str(counts)]
+    assert build.fetched(command, str, pauses_s=(0.0, 0.0)) == "fetched\n"
+    counts.unlink()
+    with pytest.raises(build.BuildError, match="no proxy"):
+        build.fetched(command, str, pauses_s=(0.0,))

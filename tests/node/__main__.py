@@ -1,109 +1,31 @@
-"""Runs the tests on a real node: `python -m tests.node [files]`. Without files: builds the images and runs all.
+"""Runs the tests on a real node: `python -m tests.node [files]`. Without files: builds the images and runs all."""
 
-What always holds: the tests run in namespaces of their own, so nothing of theirs outlives the run. What namespaces
-do not cover, the control groups and a few settings of the kernel that a kubelet changes, is put back.
-"""
-
-import contextlib
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
-from plimsoll.cli.demo import servers
-from tests.cluster import assets, build
-from tests.node import requirements
-from tests.node.places import DIRECTORY_VARIABLE
+from tests.node.namespaces import run_inside
+from tests.node.preparing import BrokenError, NotHereError, prepare
+from tests.node.telling import say
 
 SKIP_VARIABLE = "SKIP_WITHOUT_NODE"
 """Set where a machine that cannot run a node is no failure."""
-KEEP_VARIABLE = "KEEP_NODE_FILES"
-"""Set to read the logs of all servers after the run."""
-# The kubelet writes these, for all of the machine.
-SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
-SETTINGS_OF_KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
 
 
 def main() -> int:
-    """Run pytest in fresh namespaces; return its exit status, or 1 if this machine cannot run a node."""
-    if problem := requirements.obstacle():
-        build.say(f"no node can run here: {problem}")
+    """Run pytest on a node in fresh namespaces; return its exit status, or 1 if this machine cannot run a node."""
+    files = sys.argv[1:]
+    try:
+        prepare(images=not files)
+    except NotHereError as error:
+        say(f"no node can run here: {error}")
         return 0 if os.environ.get(SKIP_VARIABLE) else 1
-    try:
-        build.ensure(tuple(assets.PACKAGES))
-    except build.BuildError as error:
-        build.say(f"error: {error}")
+    except BrokenError as error:
+        say(f"error: {error}")
         return 1
-    if (
-        not sys.argv[1:]
-        and subprocess.run(["make", "--no-print-directory", "node-images"], check=False).returncode
-    ):
-        return 1
-    pytest = (sys.executable, "-m", "pytest", "-m", "node", "-s", *(sys.argv[1:] or ("tests/node",)))
-    with own_directory() as directory, kept_settings(), own_cgroup(directory.name):
-        environment = {**os.environ, DIRECTORY_VARIABLE: str(directory)}
-        enter = (sys.executable, "-m", "tests.node.enter", *pytest)
-        # Ended by a signal or by force, this process takes the namespaces along.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        unshare = servers._tied_to_us(Path(shutil.which("unshare") or "unshare"))
-        command = [*unshare, *requirements.NAMESPACES, *enter]
-        return subprocess.run(command, env=environment, check=False).returncode
-
-
-@contextlib.contextmanager
-def own_directory() -> Iterator[Path]:
-    """A directory for all files, removed afterwards. Its path is short, as the paths of UNIX sockets must be."""
-    directory = Path(tempfile.mkdtemp(prefix="pn-", dir="/tmp"))
-    directory.chmod(0o755)  # programs of containers, under any user, read files in it
-    try:
-        yield directory
-    finally:
-        if not os.environ.get(KEEP_VARIABLE):
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def kept_settings() -> Iterator[None]:
-    """Put the kernel's settings back afterwards."""
-    paths = [Path("/proc/sys") / name for name in (*SETTINGS, *SETTINGS_OF_KEYS)]
-    before = {path: path.read_text() for path in paths if path.exists()}
-    try:
-        yield
-    finally:
-        for path, value in before.items():
-            if path.read_text() != value:
-                path.write_text(value)
-
-
-@contextlib.contextmanager
-def own_cgroup(name: str) -> Iterator[None]:
-    """A control group for the kubelet in each hierarchy, removed with all below it afterwards."""
-    roots = cgroup_roots()
-    for root in roots:
-        (root / name).mkdir(exist_ok=True)
-    try:
-        yield
-    finally:
-        for root in roots:
-            remove_cgroup(root / name)
-
-
-def cgroup_roots() -> list[Path]:
-    """The hierarchies of version 1, or the only one of version 2."""
-    if (requirements.CGROUPS / "cgroup.controllers").exists():
-        return [requirements.CGROUPS]
-    return [path for path in requirements.CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
-
-
-def remove_cgroup(path: Path) -> None:
-    """Remove a control group and those below it. Groups of processes that are ending stay."""
-    for below, _, _ in os.walk(path, topdown=False):
-        with contextlib.suppress(OSError):
-            Path(below).rmdir()
+    # Each step tells its time at once; the table in the end has those of the fixtures too, such as the node's start.
+    times = ("--durations=0", "--durations-min=1")
+    pytest = (sys.executable, "-m", "pytest", "-m", "node", "-s", *times, *(files or ("tests/node",)))
+    return run_inside(pytest)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from tests.node.places import NODE
 from tests.servers import control_plane
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import USERS, ControlPlane
+from tests.servers.controllers import controllers
 
 KUBELET_USER: Final = f"system:node:{NODE}"
 PORT: Final = 443
@@ -81,26 +82,12 @@ def _apiserver_kind(etcd: EmbeddedServer, directory: Path) -> ServerKind:
 
 
 def _controllers(plane: ControlPlane) -> contextlib.AbstractAsyncContextManager[EmbeddedServer]:
-    def arguments(_: int, __: Path) -> Sequence[str]:
-        return (
-            f"--kubeconfig={plane.kubeconfig()}",
-            "--secure-port=0",
-            "--leader-elect=false",
-            f"--flex-volume-plugin-dir={plane.directory / 'volume-plugins'}",
-            f"--service-account-private-key-file={plane.directory / 'service-account.key'}",
-            f"--root-ca-file={plane.ca_file}",
-            "--kube-api-qps=500",
-            "--kube-api-burst=500",
-        )
-
-    kind = ServerKind(
-        "kube-controller-manager",
-        "http",
-        "Caches are synced",
-        lambda: assets.binary("kube-controller-manager"),
-        arguments,
+    options = (
+        f"--flex-volume-plugin-dir={plane.directory / 'volume-plugins'}",
+        f"--service-account-private-key-file={plane.directory / 'service-account.key'}",
+        f"--root-ca-file={plane.ca_file}",
     )
-    return running(kind, plane.directory / "controllers")
+    return controllers(plane, ("*",), plane.directory / "controllers", options)
 
 
 def _scheduler(plane: ControlPlane) -> contextlib.AbstractAsyncContextManager[EmbeddedServer]:

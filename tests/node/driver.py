@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,15 +78,17 @@ def install(directory: Path) -> Driver:
 
 
 def _runtime(directory: Path, name: str) -> Path:
-    program = directory / name
-    shutil.copy(nvidia_runtime.__file__, program)
+    program, file = directory / name, directory / f"{name}.py"
+    runc = shutil.which("runc")
+    shutil.copy(nvidia_runtime.__file__, file)
+    program.write_text(nvidia_runtime.PROGRAM.format(python=sys.executable, file=file, runc=runc))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     configuration = {
-        "runc": shutil.which("runc"),
+        "runc": runc,
         "cdi": str(directory / "cdi.json"),
         "directory": str(directory),
         "libraries": CONTAINER_LIBRARIES,
         "uuids": UUIDS,
     }
-    program.with_suffix(".json").write_text(json.dumps(configuration))
+    file.with_suffix(".json").write_text(json.dumps(configuration))
     return program

@@ -78,26 +78,16 @@ class Node:
 
     async def until_phase(self, namespace: str, name: str, *phases: str) -> Object:
         """Wait until the pod is in one of the phases, and return it. A failure names the pod's events."""
-
-        async def look() -> Object | None:
-            pod = await self.pod(namespace, name)
-            return pod if pod["status"].get("phase") in phases else None
-
-        try:
-            found = await until(look, timeout_s=START_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{await self.account(namespace, name)}") from error
-        assert found is not None
-        return found
+        return await self._until(namespace, name, lambda pod: pod["status"].get("phase") in phases)
 
     async def until_ready(self, namespace: str, name: str) -> Object:
-        """Wait until every container of the pod is ready, and return it."""
+        """Wait until every container of the pod is ready, and return it. A failure names the pod's events."""
+        return await self._until(namespace, name, says_ready)
 
+    async def _until(self, namespace: str, name: str, wanted: Callable[[Object], bool]) -> Object:
         async def look() -> Object | None:
             pod = await self.pod(namespace, name)
-            conditions = pod["status"].get("conditions", [])
-            ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-            return pod if ready else None
+            return pod if wanted(pod) else None
 
         try:
             found = await until(look, timeout_s=START_S)
@@ -178,12 +168,17 @@ async def running_node(directory: Path) -> AsyncIterator[Node]:
 async def is_ready(api: ApiServer) -> bool:
     """Whether the node says that it is ready."""
     answer = await api.call("GET", f"/api/v1/nodes/{NODE}")
-    conditions = answer.body["status"].get("conditions", []) if answer.status == 200 else []
+    return answer.status == 200 and says_ready(answer.body)
+
+
+def says_ready(node_or_pod: Object) -> bool:
+    """Whether the condition `Ready` of a node or a pod is true: of a pod, each of its containers is ready."""
+    conditions = node_or_pod["status"].get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _write_images(directory: Path) -> Sequence[Path]:
-    programs = {name: PROGRAMS / name for name in ("busy", "view")}
+    programs = {name: PROGRAMS / name for name in ("busy", "view", "timed")}
     paths = directory / "pause.tar", directory / "program.tar"
     write_archive(paths[0], PAUSE, program_files({}), ("/bin/busybox", "sleep", "2147483647"))
     write_archive(paths[1], PROGRAM, program_files(programs), ("view",))

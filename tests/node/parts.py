@@ -12,7 +12,7 @@ from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part.program import program_of
 from tests.node.driver import GPUS
 from tests.node.node import Node
-from tests.node.places import NODE
+from tests.node.places import NODE, ROOT
 from tests.servers.waiting import until
 
 
@@ -39,6 +39,7 @@ async def running_parts(node: Node, **of_placer: str) -> AsyncIterator[Parts]:
     kubeconfig = str(node.api.kubeconfig())
     root = str(directory / "broker-root")
     async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(_driver_known(node))
         nats = await stack.enter_async_context(nats_server(directory / "nats"))
         valkey = await stack.enter_async_context(valkey_server(directory / "valkey"))
 
@@ -94,6 +95,15 @@ async def running_parts(node: Node, **of_placer: str) -> AsyncIterator[Parts]:
         )
         await until(lambda: shows_gpus(node), timeout_s=120)
         yield Parts(nats, valkey, broker, monitor, placer)
+
+
+@contextlib.asynccontextmanager
+async def _driver_known(node: Node) -> AsyncIterator[None]:
+    """The CSIDriver object. It goes in the end, as Helm installs no release over objects that are not its own."""
+    manifest = ("--filename", str(ROOT / "deploy" / "csi-driver.yaml"))
+    await node.api.kubectl("apply", *manifest)
+    yield
+    await node.api.kubectl("delete", *manifest)
 
 
 async def shows_gpus(node: Node) -> bool:

@@ -9,7 +9,10 @@ ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / "build"
 NODE: Final = "node-1"
 DIRECTORY_VARIABLE: Final = "TEST_NODE_DIRECTORY"
-"""Names the directory of a test node's files; set in its namespaces alone."""
+"""Names the directory of a test node's files; set in its namespaces alone.
+
+It does not begin with `PLIMSOLL_`, as parts refuse such names that are not theirs.
+"""
 MULTIARCH: Final = sysconfig.get_config_var("MULTIARCH") or f"{os.uname().machine}-linux-gnu"
 
 

@@ -92,12 +92,18 @@ def missing_images() -> tuple[str, ...]:
 
 @contextlib.asynccontextmanager
 async def installed(node: Node, **more: Any) -> AsyncIterator[Release]:  # noqa: ANN401 - chart values
-    """Install a release, with further values; entered once every part is ready and the node shows its GPUs."""
+    """Install a release; entered once every part is ready and the node shows its GPUs.
+
+    Args:
+        node: the node.
+        more: chart values in place of those of `node_values`.
+    """
     for name in ARCHIVES:
         await import_image(node.directory / "containerd", IMAGES / name)
     await _make_namespace(node)
-    async with _nats(node) as nats, _valkey(node) as valkey:
-        values = _values(node, nats.port, valkey.port) | more
+    pulled = {"registry": "localhost", "tag": TAG, "pullPolicy": "Never"}
+    async with servers_outside(node) as (nats, valkey):
+        values = {**node_values(node, nats, valkey), "image": pulled, "nodeImage": pulled, **more}
         release = Release(node, nats, values)
         try:
             await release.apply()
@@ -108,19 +114,30 @@ async def installed(node: Node, **more: Any) -> AsyncIterator[Release]:  # noqa:
         yield release
         await release.remove()
         await until(release.is_gone, timeout_s=START_S)
+        await node.remove_namespace(NAMESPACE)
 
 
-def _values(node: Node, nats: int, valkey: int) -> dict[str, Any]:
-    """Chart values for one node without kube-proxy, DNS and image registry."""
-    pulled = {"registry": "localhost", "tag": TAG, "pullPolicy": "Never"}
+@contextlib.asynccontextmanager
+async def servers_outside(node: Node) -> AsyncIterator[tuple[EmbeddedServer, EmbeddedServer]]:
+    """NATS and Valkey on the node's address, outside of pods."""
+    async with _nats(node) as nats, _valkey(node) as valkey:
+        yield nats, valkey
+
+
+def node_values(node: Node, nats: EmbeddedServer, valkey: EmbeddedServer) -> dict[str, Any]:
+    """The chart values by which a test node differs from a cluster. Everything else is the chart's default.
+
+    - It has no kube-proxy and no DNS, so no pod reaches a Service. NATS and Valkey are outside of the cluster, and
+      the API server asks the webhook by the node's own address, which one webhook alone can have.
+    - Its kubelet's directory, and ours, are in the run's own.
+    - Its parts look around more often, so that tests need not wait.
+    """
     return {
-        "image": pulled,
-        "nodeImage": pulled,
         "kubelet": {"directory": str(node.directory / "kubelet")},
         "nodeDirectory": str(node.directory / "b"),
         "monitorDirectory": str(node.directory / "m"),
-        "nats": {"enabled": False, "external": {"url": f"nats://{NODE_IP}:{nats}"}},
-        "redis": {"enabled": False, "external": {"url": f"redis://{NODE_IP}:{valkey}/0"}},
+        "nats": {"enabled": False, "external": {"url": f"nats://{NODE_IP}:{nats.port}"}},
+        "redis": {"enabled": False, "external": {"url": f"redis://{NODE_IP}:{valkey.port}/0"}},
         "placer": {"replicas": 2},
         "webhook": {
             "replicas": 1,

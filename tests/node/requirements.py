@@ -26,18 +26,33 @@ PROGRAMS: Final[Mapping[str, str]] = {
 }
 """Each program with the Debian package that has it."""
 
+BUILDERS: Final = ("buildah", "debootstrap")
+"""The programs, and packages, that build images on a base of Debian's packages."""
+
 
 def missing_packages(programs: Mapping[str, str] = PROGRAMS) -> tuple[str, ...]:
     """The packages whose programs are not installed, sorted, each once."""
     return tuple(sorted({package for name, package in programs.items() if shutil.which(name) is None}))
 
 
-def obstacle() -> str | None:
-    """The reason why no node can run on this machine, with the remedy; None if a node can."""
+def obstacle(*, images: bool = False) -> str | None:
+    """The reason why no node can run on this machine, with the remedy; None if a node can.
+
+    Args:
+        images: whether images are to be built as well.
+    """
+    programs = {**PROGRAMS, **(dict(zip(BUILDERS, BUILDERS, strict=True)) if images else {})}
+    if problem := machine_obstacle():
+        return problem
+    if packages := " ".join(missing_packages(programs)):
+        return f"missing: {packages}; remedy: apt-get install {packages}"
+    return None
+
+
+def machine_obstacle() -> str | None:
+    """Like `obstacle`, of the machine itself: what no package mends."""
     if os.geteuid() != 0:
         return "a kubelet needs root; remedy: run as root"
-    if packages := missing_packages():
-        return f"missing: {' '.join(packages)}; remedy: tools/node-packages, or apt-get install {' '.join(packages)}"
     tried = subprocess.run(["unshare", *NAMESPACES, "true"], check=False, capture_output=True, text=True)
     if tried.returncode != 0:
         return f"no namespaces of its own ({tried.stderr.strip()}); remedy: run outside of containers, or privileged"

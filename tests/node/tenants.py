@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.node.node import START_S, Node, program_pod
+from tests.node.node import START_S, Node, program_pod, says_ready
 from tests.node.telling import say
 from tests.servers.apiserver import Object
 from tests.servers.waiting import until
@@ -55,12 +55,7 @@ async def until_one_ready(node: Node, namespace: str, name: str, *, but: str = "
     async def look() -> Object | None:
         pods = await node.pods(namespace, f"app={name}")
         living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-        ready = [
-            pod
-            for pod in living
-            for one in pod["status"].get("conditions", [])
-            if one["type"] == "Ready" and one["status"] == "True" and pod["metadata"]["uid"] != but
-        ]
+        ready = [pod for pod in living if says_ready(pod) and pod["metadata"]["uid"] != but]
         return ready[0] if len(ready) == len(living) == 1 else None
 
     try:

@@ -13,7 +13,7 @@ from plimsoll.quantity import GIB
 from plimsoll.subjects import STREAM
 from tests.node.node import START_S, Node
 from tests.node.parts import Parts, running_parts
-from tests.node.places import NODE, ROOT
+from tests.node.places import NODE
 from tests.node.telling import say
 from tests.node.tenants import GPU_KEY, LINE_GIB, template
 from tests.placer.webhook.scene import scene
@@ -56,7 +56,6 @@ async def parts(node: Node) -> AsyncIterator[Parts]:
 async def tenants(node: Node, parts: Parts) -> AsyncIterator[str]:
     """A namespace without Pod Security, whose pods pass the webhook."""
     assert parts.broker.is_running
-    await node.api.kubectl("apply", "--filename", str(ROOT / "deploy" / "csi-driver.yaml"))
     name = f"hostile-{uuid.uuid4().hex[:8]}"
     await node.api.must("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     await node.until_account(name)

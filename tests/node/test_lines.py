@@ -16,7 +16,6 @@ from plimsoll.subjects import STREAM
 from tests.node.driver import UUIDS
 from tests.node.node import START_S, Node, is_ready
 from tests.node.parts import Parts, running_parts
-from tests.node.places import ROOT
 from tests.node.telling import say
 from tests.node.tenants import (
     GPU_KEY,
@@ -47,7 +46,6 @@ async def parts(node: Node) -> AsyncIterator[Parts]:
 async def tenants(node: Node, parts: Parts) -> AsyncIterator[str]:
     """A `restricted` namespace whose pods pass the webhook. The API server reaches the webhook by its URL."""
     assert parts.broker.is_running
-    await node.api.kubectl("apply", "--filename", str(ROOT / "deploy" / "csi-driver.yaml"))
     name = f"tenants-{uuid.uuid4().hex[:8]}"
     await node.api.must("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": RESTRICTED}})
     await node.until_account(name)

@@ -1,5 +1,7 @@
 """The stub of NVIDIA's runtime changes a container's specification as the original does. No container is started."""
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +80,24 @@ def test_only_creating_has_a_bundle() -> None:
     """Other commands of runc pass unchanged."""
     assert nvidia_runtime.bundle_of(["--root", "/r", "create", "--bundle", "/b", "id"]) == Path("/b")
     assert nvidia_runtime.bundle_of(["--root", "/r", "start", "id"]) is None
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments", "begun"),
+    [
+        ("NVIDIA_VISIBLE_DEVICES=GPU-a", ("--root", "/r", "create", "--bundle", "{}", "id"), "python"),
+        ("NVIDIA_VISIBLE_DEVICES=GPU-a", ("--root", "/r", "start", "id"), "runc"),
+        ("PATH=/bin", ("--root", "/r", "create", "--bundle", "{}", "id"), "runc"),
+    ],
+)
+def test_python_starts_only_where_a_container_names_gpus(
+    tmp_path: Path, env: str, arguments: tuple[str, ...], begun: str
+) -> None:
+    """All other commands of the runtime, and sandboxes, cost what runc costs."""
+    (tmp_path / "config.json").write_text(json.dumps({"process": {"env": [env]}}))
+    program = tmp_path / "program"
+    program.write_text(nvidia_runtime.PROGRAM.format(python="echo python", file="f.py", runc="echo runc"))
+    given = [one.format(tmp_path) for one in arguments]
+    output = subprocess.run(["sh", program, *given], check=True, capture_output=True, text=True).stdout
+    expected = ["python", "-I", "-S", "f.py"] if begun == "python" else ["runc"]
+    assert output.split() == [*expected, *given]

@@ -1,10 +1,12 @@
 """A machine that cannot run a node is told what it lacks."""
 
 import os
+import sys
 
 import pytest
 
 from tests.node import requirements
+from tests.node.__main__ import main
 
 
 def test_packages_of_missing_programs_are_named_once() -> None:
@@ -19,3 +21,19 @@ def test_a_user_without_rights_is_told_to_be_root(monkeypatch: pytest.MonkeyPatc
         os, "geteuid", lambda: 1000
     )  # the tests may run as root, and cannot become another user
     assert requirements.obstacle() == "a kubelet needs root; remedy: run as root"
+
+
+@pytest.mark.parametrize(("skip", "status"), [("", 1), ("1", 0)])
+def test_a_machine_without_a_node_says_so_in_a_line(
+    skip: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is installed or built first. CI, which sets the variable, goes on."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("SKIP_WITHOUT_NODE", skip)
+    monkeypatch.setattr(sys, "argv", ["tests.node"])
+    assert main() == status
+    assert capsys.readouterr().out.split("\n") == [
+        "",
+        "node: no node can run here: a kubelet needs root; remedy: run as root",
+        "",
+    ]

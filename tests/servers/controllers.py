@@ -1,4 +1,4 @@
-"""Starts kube-controller-manager with a few of its controllers, over the API server of the tests."""
+"""Starts kube-controller-manager, with a few of its controllers or all, over an API server of the tests."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -10,14 +10,15 @@ from tests.servers.control_plane import ControlPlane
 
 
 def controllers(
-    plane: ControlPlane, names: Sequence[str], directory: Path
+    plane: ControlPlane, names: Sequence[str], directory: Path, options: Sequence[str] = ()
 ) -> AbstractAsyncContextManager[EmbeddedServer]:
     """Run these controllers until the context ends.
 
     Args:
         plane: the API server that they work on, as its administrator.
-        names: the controllers, for instance `persistentvolume-binder-controller`.
+        names: the controllers, for instance `persistentvolume-binder-controller`; `*` is all of the default ones.
         directory: the folder for everything that they write.
+        options: further options of kube-controller-manager.
     """
 
     def arguments(_: int, __: Path) -> Sequence[str]:
@@ -29,6 +30,7 @@ def controllers(
             "--kube-api-qps=500",
             "--kube-api-burst=500",
             "--pvclaimbinder-sync-period=1s",
+            *options,
         )
 
     kind = ServerKind(

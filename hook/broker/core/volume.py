@@ -94,9 +94,15 @@ class Target:
     pod: PodUid
 
 
-def read_mounts(table: str) -> tuple[Mount, ...]:
-    """The mounts of `/proc/self/mountinfo`, in the order in which they were made."""
-    return tuple(mount for line in table.splitlines() if (mount := _mount(line)) is not None)
+def read_mounts(table: str, naming: str = "") -> tuple[Mount, ...]:
+    """The mounts of `/proc/self/mountinfo`, in the order in which they were made.
+
+    Args:
+        table: the file's text.
+        naming: lines without this text are left out.
+    """
+    lines = (line for line in table.splitlines() if naming in line)
+    return tuple(mount for line in lines if (mount := _mount(line)) is not None)
 
 
 def target_of(path: str, kubelet: PurePosixPath) -> Target:

@@ -144,7 +144,7 @@ class InlineVolumes:
 
     def is_published(self, target: Target) -> bool:
         """Whether a volume is mounted as a whole."""
-        return is_complete(PurePosixPath(_real(target)), mounts())
+        return is_complete(PurePosixPath(_real(target)), mounts(target.pod))
 
     def make_counts(self, containers: Iterable[ContainerKey]) -> None:
         """Mount a tmpfs for the `counts` of each container that has none; the layout of the pod then makes the file.
@@ -155,9 +155,8 @@ class InlineVolumes:
         Raises:
             OSError: this process may not mount, or the disk is full.
         """
-        table = mounts()
         for container in containers:
-            page = self._page(container)
+            page, table = self._page(container), mounts(container.pod)
             if not inside(PurePosixPath(page), table):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(page)  # the layout made it on the disk, before the volume was asked for
@@ -183,7 +182,7 @@ class InlineVolumes:
             pages={one.container: PurePosixPath(self._page(one)) for one in containers},
         )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
-        for missing in missing_binds(PurePosixPath(path), sources, mounts()):
+        for missing in missing_binds(PurePosixPath(path), sources, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
 
     def unpublish(self, target: Target) -> bool:
@@ -193,7 +192,7 @@ class InlineVolumes:
             OSError: this process may not unmount, or somebody put files beneath the volume.
         """
         path = _real(target)
-        was_mounted = self._unmount_at(path)
+        was_mounted = self._unmount_at(path, target.pod)
         with contextlib.suppress(FileNotFoundError):
             path.rmdir()
         self._remove_emptied(target.pod)
@@ -205,7 +204,7 @@ class InlineVolumes:
 
     def release(self, pod: PodUid) -> None:
         """Take each tmpfs of a removed pod from below the broker's root. A volume that still stands keeps it."""
-        self._unmount_at(self._counts(pod))
+        self._unmount_at(self._counts(pod), pod)
 
     def _remove_emptied(self, pod: PodUid) -> None:
         """Remove the directories on which the volume stood while the pod was removed; those in use are not empty."""
@@ -215,8 +214,8 @@ class InlineVolumes:
                 page.rmdir()
             counts.rmdir()
 
-    def _unmount_at(self, directory: Path) -> bool:
-        points = inside(PurePosixPath(directory), mounts())
+    def _unmount_at(self, directory: Path, naming: str = "") -> bool:
+        points = inside(PurePosixPath(directory), mounts(naming))
         for point in points:
             unmount(Path(point))
         return bool(points)

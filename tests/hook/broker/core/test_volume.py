@@ -44,6 +44,7 @@ def test_the_kernels_table_is_read() -> None:
         Mount("/", "/dev/vda", "ext4", is_shared=True),
         Mount("/mnt/with space\\", "plimsoll:u-1/main", "tmpfs"),
     )
+    assert read_mounts(table, "u-1") == (Mount("/mnt/with space\\", "plimsoll:u-1/main", "tmpfs"),)
 
 
 def test_each_cut_short_volume_is_completed() -> None:

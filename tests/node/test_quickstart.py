@@ -1,0 +1,125 @@
+"""The commands of the documents lead from a cluster with GPUs to a pod with a line, and away again.
+
+They are run as they stand, in order. The node brings what the documents ask for: images in its store under the names
+of the registry, a RuntimeClass, a label, and the chart values of `release.node_values`.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plimsoll.native import PROGRAMS
+from tests.node.containers import ctr, import_image
+from tests.node.helm import VALUES_VARIABLE
+from tests.node.images import program_files, write_archive
+from tests.node.node import START_S, Node
+from tests.node.places import ROOT
+from tests.node.quickstart import FailedError, Shell, commands, placer_forwarded, shell
+from tests.node.release import ARCHIVES, IMAGES, TAG, missing_images, node_values, servers_outside
+from tests.node.telling import say
+from tests.servers.waiting import until
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+
+INSTALL = (ROOT / "docs" / "install.md").read_text()
+README = (ROOT / "README.md").read_text()
+REGISTRY = "registry.example.com"
+"""The registry that `docs/install.md` names."""
+CUDA = "docker.io/nvidia/cuda:12.9.1-base-ubuntu22.04"
+TRAINER = "docker.io/my/trainer:latest"
+
+
+@pytest.fixture(scope="module")
+async def reader(node: Node) -> AsyncIterator[Shell]:
+    """A reader's shell, beside a registry that has all images."""
+    if missing := missing_images():
+        pytest.skip(f"no images: {', '.join(missing)}; remedy: `make e2e-kube` builds them")
+    await put_images(node)
+    async with servers_outside(node) as (nats, valkey):
+        values = node.directory / "quickstart-values.yaml"
+        values.write_text(yaml.safe_dump(node_values(node, nats, valkey)))
+        yield shell(node.directory / "reader", node.api.kubeconfig(), **{VALUES_VARIABLE: str(values)})
+
+
+async def put_images(node: Node) -> None:
+    """Put our images, and small ones in place of a user's, into the node's store under the documents' names."""
+    root = node.directory / "containerd"
+    for archive, name in zip(ARCHIVES, ("plimsoll", "plimsoll-node"), strict=True):
+        await import_image(root, IMAGES / archive)
+        await ctr(root, "images", "tag", "--force", f"localhost/{name}:{TAG}", f"{REGISTRY}/{name}:{TAG}")
+    # `nvidia-smi` is the driver's. Here, it is the tests' own program, which prints what CUDA and NVML tell.
+    for name, program, command in ((CUDA, "view", "nvidia-smi"), (TRAINER, "busy", "busy")):
+        path = node.directory / f"{command}.tar"
+        default = (command, "--memory", "1Gi", "--hold-seconds", "3000")
+        write_archive(path, name, program_files({command: PROGRAMS / program}), default)
+        await import_image(root, path)
+
+
+async def execute(reader: Shell, command: str, **more: str) -> str:
+    """Run a command, with more variables, and show it with its output."""
+    output = await reader.run(command, **more)
+    say(f"$ {command}\n{output}")
+    return output
+
+
+async def test_ten_minutes(node: Node, reader: Shell) -> None:
+    """From the namespace to a pod that sees its line; each command works the first time."""
+    *_, shows_memory, apply, _, describe = found = commands(INSTALL, "## In ten minutes")
+    assert len(found) == 8
+    for command in found[: found.index(shows_memory)]:
+        await execute(reader, command)
+
+    async def advertised() -> bool:
+        return "<none>" not in (await reader.run(shows_memory))
+
+    await until(advertised, timeout_s=START_S)  # "within a minute"
+    await execute(reader, shows_memory)
+    for command in found[found.index(apply) : -1]:
+        await execute(reader, command)
+    await node.until_phase("default", "first", "Succeeded")
+    assert "Successfully assigned default/first" in await execute(reader, describe)
+    [gpu] = (await node.seen("default", "first"))["nvml"]["gpus"]
+    say("what the first pod saw", **gpu)
+    assert gpu["total_bytes"] == 4 << 30
+
+
+async def test_the_readmes_pod(node: Node, reader: Shell) -> None:
+    """The pod of the README's two lines runs; `explain` and `resize` answer as the README has them.
+
+    The image of a person's own is in the node's store, so the pod must not pull it.
+    """
+    [text] = [one for one in README.split("```yaml\n")[1:] if "name: trainer" in one]
+    pod = yaml.safe_load(text.partition("```")[0])
+    pod["spec"]["containers"][0]["imagePullPolicy"] = "Never"
+    path = Path(reader.variables["HOME"]) / "trainer.yaml"
+    path.write_text(yaml.safe_dump(pod))
+    await reader.run(f"kubectl create namespace team-a; kubectl apply -n team-a -f {path}")
+    await node.until_ready("team-a", "trainer")
+    [explain] = commands(README, "## A pod that waits, or is slow")
+    async with placer_forwarded(reader) as url:
+        assert "trainer" in await execute(reader, explain, PLIMSOLL_PLACER_URL=url)
+    for command in commands(README, "## A line or a share that proved too small"):
+        await execute(reader, command)
+
+
+async def test_uninstalling(reader: Shell) -> None:
+    """Nothing of the release stays but what the document names, and its commands remove that."""
+    await reader.run("kubectl delete pod first; kubectl delete pod -n team-a --grace-period=1 trainer")
+    await reader.run("kubectl delete namespace team-a")
+    listed, uninstall = commands(INSTALL, "## Uninstalling")
+    assert "No resources found" in await execute(reader, listed)
+    await execute(reader, uninstall)
+    await reader.run("kubectl wait --for=delete pods --all -n plimsoll-system --timeout=180s")
+    left = await execute(reader, "kubectl -n plimsoll-system get secrets,leases -o name")
+    assert left.split() == [
+        "secret/plimsoll-webhook-certificates",
+        "lease.coordination.k8s.io/plimsoll-placer",
+    ]
+    await execute(reader, "kubectl delete namespace plimsoll-system")
+    patch, _ = commands(INSTALL, "## Draining a node")
+    name = (await reader.run("kubectl get nodes -o name")).strip().removeprefix("node/")
+    await execute(reader, patch.replace("NODE", name))
+    with pytest.raises(FailedError, match="NotFound"):
+        await reader.run("kubectl get csidriver plimsoll.dev")
