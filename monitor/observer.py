@@ -156,7 +156,7 @@ class Observer:
         now_s = time.monotonic()
         self._position = kept.position
         if kept.boot_id == self._boot_id:
-            self._tasks = table.restored(kept.lives, kept.left, now_s)
+            self._tasks = table.restored(kept.lives, kept.left, now_s, kept.dead)
         elif kept.boot_id:
             exits = tuple(lifecycle.finish(life, now_s) for life in kept.lives)
             self._reports.add_former_boot(kept.boot_id, exits)
@@ -176,7 +176,8 @@ class Observer:
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
         )
-        batch = self._reports.batch(findings, gpus, now_s, rfc3339(datetime.now(UTC)))
+        time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
+        batch = self._reports.batch(findings, gpus, now_s, time_text, state_waits=state_waits)
         try:
             await self._keep(batch, findings)
         except StoreError as error:
@@ -216,7 +217,13 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
-        await self._store.keep(batch.entries, findings.tasks, self._boot_id, findings.position)
+        await self._store.keep(
+            batch.entries,
+            findings.tasks,
+            self._boot_id,
+            findings.position,
+            replaces_state=batch.replaces_state,
+        )
         if batch.entries:
             self._listeners.events_stored()
 

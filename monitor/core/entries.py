@@ -1,7 +1,8 @@
 """Facts as events for the outbox: subject, id and body of each.
 
 What always holds: a fact has the same id, whenever and by whichever run of the monitor it is published. Each report
-has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the round's end.
+that is sent has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the
+round's end.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,7 @@ class Entry:
 
     Attributes:
         id: the message's `Nats-Msg-Id`.
-        carries_state: the event carries the node's whole state, and so replaces state events that wait.
+        carries_state: the event carries the node's whole state, and so may replace a state event that waits.
         is_state: the event carries nothing else, and so may be replaced.
         limit: the `<what>` of a `limit.<what>` event; empty for any other.
     """

@@ -1,7 +1,10 @@
 """The events that a round publishes, and the order numbers of its reports.
 
-What always holds: the numbers move on only after a round's events are stored (`stored`). A round that could not be
-stored is built again with the same numbers.
+What always holds:
+
+* The numbers move on only after a round's events are stored (`stored`). A round that could not be stored is built
+  again with the same numbers.
+* Numbers have no gap. A state event that was never sent and is replaced leaves its number to the next report.
 """
 
 from collections.abc import Mapping
@@ -29,17 +32,21 @@ class Batch:
 
     Attributes:
         entries: in the order in which they are published.
+        epoch: of its reports.
         seq: the number of the last report, this batch's included.
         gpus: the state that this batch's reports carry.
         now_s: when it was built, in seconds of the monotonic clock.
         unwatched: the tasks that this batch names as running without a broker.
+        replaces_state: the first report has the number of the state event that waits, and replaces it.
     """
 
     entries: tuple[Entry, ...]
+    epoch: int
     seq: int
     gpus: tuple[Gpu, ...]
     now_s: float
     unwatched: tuple[TaskKey, ...] = ()
+    replaces_state: bool = False
 
     @property
     def limit_events(self) -> tuple[str, ...]:
@@ -91,7 +98,15 @@ class Reports:
         """The broker is there again."""
         self._away_since, self._named_unwatched = None, frozenset()
 
-    def batch(self, findings: Findings, gpus: tuple[Gpu, ...], now_s: float, time: str) -> Batch:
+    def batch(
+        self,
+        findings: Findings,
+        gpus: tuple[Gpu, ...],
+        now_s: float,
+        time: str,
+        *,
+        state_waits: bool = False,
+    ) -> Batch:
         """The events of a round.
 
         Args:
@@ -99,29 +114,32 @@ class Reports:
             gpus: the node's GPUs at the end of the round.
             now_s: monotonic clock.
             time: the same moment, RFC 3339 in UTC.
+            state_waits: the last stored report is a state event that waits, and that nobody has begun to send.
         """
         identity = self._identity
         heartbeat_s = self._thresholds.heartbeat_s
         moment = Moment(self._node, identity.boot_id, identity.epoch, self._seq, time, gpus, heartbeat_s)
         boot_id, exits = self._former
-        first_seq = self._seq + 1
+        first_seq = max(self._seq, 1) if state_waits else self._seq + 1
         entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)
         entries += task_entries(moment, findings.facts, first_seq + len(exits))
         if not entries and is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds):
             entries = (state_entry(moment, first_seq),)
-        seq = self._seq + len(entries)
+        seq = first_seq + len(entries) - 1 if entries else self._seq
+        replaces_state = state_waits and bool(entries)
         entries += tuple(limit_entry(moment, announcement) for announcement in findings.limits)
         unwatched: tuple[TaskKey, ...] = ()
         if self._away_since is not None:
             unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
             lives = (findings.tasks.lives[key] for key in unwatched)
             entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
-        return Batch(entries, seq, gpus, now_s, unwatched)
+        return Batch(entries, identity.epoch, seq, gpus, now_s, unwatched, replaces_state)
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
         """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
-        if batch.seq > self._seq:
+        # A new epoch may have begun while the batch was being stored; its numbers begin at 1.
+        if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s
         if self._away_since is not None:  # the broker may have returned while the batch was being stored
             self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()

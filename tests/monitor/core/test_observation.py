@@ -33,7 +33,7 @@ def test_a_process_that_came_and_went_between_two_rounds_has_both_events() -> No
     """A process that came and went between two rounds has a start and an end, though no process list shows it."""
     findings = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
     assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
-    assert findings.tasks == Tasks()
+    assert findings.tasks == Tasks(dead={PROCESS: None})
 
 
 def test_a_replayed_journal_yields_no_facts() -> None:
@@ -70,7 +70,18 @@ def test_a_listed_process_that_died_in_the_same_round_ends_with_the_death() -> N
         RULES,
     )
     assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
-    assert findings.tasks == Tasks()
+    assert findings.tasks == Tasks(dead={PROCESS: None})
+
+
+def test_what_a_dead_process_is_said_to_begin_is_no_fact() -> None:
+    """Announcements and process lists that name a process after its death change nothing."""
+    listed = Observation(listing=Listing(frozenset({GPU}), (ListedProcess(TaskKey(PROCESS, GPU), 5),)))
+    begun = observe(Tasks(), JOURNAL_START, listed, 0, RULES)
+    ended = observe(begun.tasks, JOURNAL_START, Observation(deaths=(PROCESS,)), 0, RULES)
+    assert [fact.phase for fact in (*begun.facts, *ended.facts)] == [Phase.STARTED, Phase.EXITED]
+    late = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"), before=ended)
+    again = observe(late.tasks, late.position, listed, 0, RULES)
+    assert (late.facts, again.facts, again.tasks) == ((), (), ended.tasks)
 
 
 SPOKEN = st.sampled_from(["hello", "context", "denied", "unknown", "exited"])
