@@ -10,11 +10,19 @@ What always holds:
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from monitor.core.entries import Entry, Moment, limit_entry, state_entry, task_entries, unwatched_entry
+from monitor.core.entries import (
+    Entry,
+    Moment,
+    foreign_entry,
+    limit_entry,
+    state_entry,
+    task_entries,
+    unwatched_entry,
+)
 from monitor.core.lifecycle import Fact, Life, TaskKey
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
-from plimsoll.events import Gpu
+from plimsoll.events import Foreign, Gpu
 from plimsoll.ids import NodeName
 
 
@@ -38,6 +46,7 @@ class Batch:
         now_s: when it was built, in seconds of the monotonic clock.
         unwatched: the tasks that this batch names as running without a broker.
         replaces_state: the first report has the number of the state event that waits, and replaces it.
+        foreign: another monitor that this batch names.
     """
 
     entries: tuple[Entry, ...]
@@ -47,6 +56,7 @@ class Batch:
     now_s: float
     unwatched: tuple[TaskKey, ...] = ()
     replaces_state: bool = False
+    foreign: Foreign | None = None
 
     @property
     def limit_events(self) -> tuple[str, ...]:
@@ -68,6 +78,7 @@ class Reports:
         self._seq = 0
         self._last_gpus: tuple[Gpu, ...] | None = None
         self._last_s = 0.0
+        self._foreign: Foreign | None = None  # to be published with the next batch
         self._away_since: str | None = None  # None while the broker is there
         self._named_unwatched: frozenset[TaskKey] = frozenset()
 
@@ -89,6 +100,10 @@ class Reports:
         """Number reports from 1 in a new epoch; the next batch carries the state."""
         self._identity = replace(self._identity, epoch=epoch)
         self._seq, self._last_gpus = 0, None
+
+    def add_foreign(self, foreign: Foreign) -> None:
+        """Publish with the next batch that another monitor reports under this node's name."""
+        self._foreign = foreign
 
     def broker_left(self, time: str) -> None:
         """The broker went away; `time` (RFC 3339) distinguishes this outage from another."""
@@ -128,16 +143,20 @@ class Reports:
         seq = first_seq + len(entries) - 1 if entries else self._seq
         replaces_state = state_waits and bool(entries)
         entries += tuple(limit_entry(moment, announcement) for announcement in findings.limits)
+        if self._foreign is not None:
+            entries += (foreign_entry(moment, self._foreign),)
         unwatched: tuple[TaskKey, ...] = ()
         if self._away_since is not None:
             unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
             lives = (findings.tasks.lives[key] for key in unwatched)
             entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
-        return Batch(entries, identity.epoch, seq, gpus, now_s, unwatched, replaces_state)
+        return Batch(entries, identity.epoch, seq, gpus, now_s, unwatched, replaces_state, self._foreign)
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
         """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
+        if self._foreign is batch.foreign:
+            self._foreign = None
         # A new epoch may have begun while the batch was being stored; its numbers begin at 1.
         if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s

@@ -26,6 +26,7 @@ from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
+from monitor.foreign import Position
 from plimsoll.ids import ProcessKey
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import InputError
@@ -251,10 +252,20 @@ def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]
     return tuple(Waiting(*row) for row in rows)
 
 
-def remove(book: Book, numbers: tuple[int, ...]) -> None:
-    """Remove events by their numbers; an unknown number is ignored."""
+def position(book: Book) -> Position:
+    """The place in the stream up to which this node's reports are known."""
+    rows = book.database.execute("SELECT name, value FROM kept WHERE name IN ('stream', 'stream_seq')")
+    values: Mapping[str, str] = dict(rows.fetchall())
+    return Position(values.get("stream", ""), int(values.get("stream_seq", "0")))
+
+
+def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> None:
+    """Remove events by their numbers, and keep a position, if there is one; an unknown number is ignored."""
     with _transaction(book.database) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
+        if position is not None:
+            values = {"stream": position.stream, "stream_seq": str(position.seq)}
+            database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
     book.waiting_count = _count(book.database)
 
 

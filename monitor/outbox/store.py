@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from monitor.core.entries import Entry
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
+from monitor.foreign import Position
 from monitor.outbox import database
 from monitor.outbox.database import Book, Kept, Waiting
 from plimsoll.part.causes import is_disk_full
@@ -89,13 +90,21 @@ class Store:
         self.state_waits = False
         return await self._run(lambda: database.take_oldest(self._book.database, limit))
 
-    async def remove(self, numbers: Iterable[int]) -> None:
+    async def position(self) -> Position:
+        """The place in the stream that was last given to `remove`."""
+        return await self._run(lambda: database.position(self._book))
+
+    async def remove(self, numbers: Iterable[int], position: Position | None = None) -> None:
         """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
+
+        Args:
+            numbers: of the events.
+            position: up to here in the stream this node's reports are known; None where that is not so.
 
         Raises:
             StoreError: the events still wait. Publishing them again is harmless.
         """
-        await self._run(lambda: database.remove(self._book, tuple(numbers)))
+        await self._run(lambda: database.remove(self._book, tuple(numbers), position))
         self.waiting_count = self._book.waiting_count
 
     async def close(self) -> None:
