@@ -93,7 +93,7 @@ async def _run_parts(
 
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     hearers = Hearers(pass_epoch, foreign_reported)
-    publisher = Publisher(Target(settings.nats_url, node, stream), store, hearers)
+    publisher = Publisher(Target(settings.nats_url, node, stream, settings.nats_access), store, hearers)
     acknowledger = Acknowledger(root)
     listeners = Listeners(
         publisher.wake,

@@ -19,7 +19,7 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import nats.errors
@@ -34,6 +34,7 @@ from monitor.foreign import ForeignReport, Position, greatest_epoch, read_foreig
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
+from plimsoll.bus_access import BusAccess
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -66,11 +67,12 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server and node to publish for, and the stream to make if it is missing."""
+    """The server and node to publish for, the stream to make if it is missing, and the files to come in by."""
 
     url: str
     node: NodeName
     stream: Stream
+    access: BusAccess = field(default_factory=BusAccess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Publisher:
                     await client.close()
 
     async def _connect(self, client: Client) -> None:
+        options = await asyncio.to_thread(self._target.access.options)
         await client.connect(
             self._target.url.split(","),
             name=f"plimsoll-monitor-{self._target.node}",
@@ -146,6 +149,7 @@ class Publisher:
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
+            **options,
         )
         for subject in reports_of(self._target.node):
             await client.subscribe(subject, cb=self._heard)

@@ -250,7 +250,8 @@ async def _serve(parts: _Parts, api: Api) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
-        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}")
+        options = await asyncio.to_thread(settings.nats_access.options)
+        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}", options)
         heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
             _start(tasks, "intake", parts.intake.run())

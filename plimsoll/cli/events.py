@@ -19,6 +19,7 @@ from nats.js.errors import APIError
 
 from plimsoll.asyncapi import KINDS
 from plimsoll.bus import LOST_PINGS, NATS_SCHEMES, PING_S
+from plimsoll.bus_access import BusAccess
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -78,20 +79,21 @@ class Wanted:
         return is_of_pod and is_of_node
 
 
-async def events(url: str, wanted: Wanted, *, follow: bool) -> AsyncIterator[bytes]:
+async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -> AsyncIterator[bytes]:
     """The wanted events as they were published: those of the stream, or, to follow, those from now on.
 
     Args:
         url: the NATS server's URL; several with commas.
         wanted: the events.
+        access: the files to come in by.
         follow: wait for new events for ever.
 
     Raises:
         NoEventsError: NATS does not answer, or has no stream; while following only at the start.
-        InputError: the URL is none, or there is no such type.
+        InputError: the URL is none, a file cannot be used, or there is no such type.
     """
     subjects = wanted.subjects()
-    client = await _connected(url)
+    client = await _connected(url, access)
     try:
         jetstream = client.jetstream()
         try:
@@ -175,7 +177,7 @@ def _consumer(subjects: list[str], start: int) -> ConsumerConfig:
     )
 
 
-async def _connected(url: str) -> Client:
+async def _connected(url: str, access: BusAccess) -> Client:
     failures: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -183,6 +185,7 @@ async def _connected(url: str) -> Client:
         failures.append(error)
 
     check_urls(_VARIABLE, url, NATS_SCHEMES)
+    access.check()
     client = Client()
     try:
         await client.connect(
@@ -193,6 +196,7 @@ async def _connected(url: str) -> Client:
             max_reconnect_attempts=1,
             ping_interval=PING_S,
             max_outstanding_pings=LOST_PINGS,
+            **access.options(),
         )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
         cause = cause_of(failures[0] if failures else error, _VARIABLE)

@@ -243,10 +243,12 @@ def events(
     The exit code is 1 if NATS does not answer, and 2 for a type that is none.
     While following, the command outlives restarts of NATS.
     """
-    from plimsoll.cli import events as printing  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.bus_access import BusAccess  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli import events as printing  # noqa: PLC0415 - likewise
 
     async def print_all() -> None:
-        async for message in printing.events(nats_url, printing.Wanted(type, node, pod), follow=follow):
+        wanted, access = printing.Wanted(type, node, pod), BusAccess.of(os.environ)
+        async for message in printing.events(nats_url, wanted, access, follow=follow):
             sys.stdout.write((message.decode() if output == "json" else printing.line(message)) + "\n")
             sys.stdout.flush()
 
