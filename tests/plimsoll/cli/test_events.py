@@ -28,10 +28,10 @@ async def publish_all(url: str) -> None:
     try:
         jetstream = client.jetstream()
         await Stream().ensure(jetstream)
-        await jetstream.publish("plimsoll.v1.pod.placed", b"no event")
         for kind in KINDS:
             subject = kind.subject.replace("{node}", NODE.replace(".", "_"))
             await jetstream.publish(subject, message(kind))
+        await jetstream.publish("plimsoll.v1.pod.placed", b"no event")
     finally:
         await client.close()
 
