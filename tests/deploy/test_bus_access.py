@@ -22,7 +22,7 @@ from plimsoll.subjects import state_subject
 from tests.monitor.harness import MonitorProcess, until_true
 from tests.placer.kube.extender.test_tls import authority
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 NODES = ("node-1.test", "node-2.test")
 
 
@@ -32,12 +32,12 @@ def new_key(prefix: int) -> nkeys.KeyPair:
 
 
 def users_of(keys: dict[str, nkeys.KeyPair]) -> str:
-    """The user of each node, as docs/operations.md shows it."""
-    [block] = re.findall(r"```text\n# nats.conf.*?\n(.*?)```", OPERATIONS.read_text(), re.DOTALL)
+    """The user of each node, as docs/security.md shows it, by an nkey in the place of a password."""
+    [block] = re.findall(r"```text\n(\{\n  user: node-1,.*?)```", SECURITY.read_text(), re.DOTALL)
     users = ""
     for node, key in keys.items():
-        text = re.sub(r"nkey: \w+", f"nkey: {key.public_key.decode()}", block)
-        users += text.replace("gpu-7_example", node.replace(".", "_"))
+        text = re.sub(r"user: node-1, password: .*", f"nkey: {key.public_key.decode()}", block)
+        users += text.replace("node-1", node.replace(".", "_"))
     return users
 
 
