@@ -92,7 +92,7 @@ async def _run_parts(
         observer.foreign_reported(report)
 
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    hearers = Hearers(pass_epoch, foreign_reported)
+    hearers = Hearers(lambda: observer.epoch, pass_epoch, foreign_reported)
     publisher = Publisher(Target(settings.nats_url, node, stream, settings.nats_access), store, hearers)
     acknowledger = Acknowledger(root)
     listeners = Listeners(

@@ -73,10 +73,12 @@ class Position:
     Attributes:
         stream: when the stream was made, as text: a stream that is made anew counts from 1 again.
         seq: the number of the last message in question.
+        epoch: the greatest one up to there, ours included.
     """
 
     stream: str = ""
     seq: int = 0
+    epoch: int = 0
 
 
 def read_foreign(body: bytes) -> ForeignReport | None:

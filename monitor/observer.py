@@ -114,6 +114,11 @@ class Observer:
         self._troubles: set[str] = set()
         self._has_broker = True
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the reports that are built now."""
+        return self._reports.epoch
+
     def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
         """Note whether the broker takes measurements; called after each attempt."""
         if is_there == self._has_broker:

@@ -20,7 +20,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 import structlog
@@ -80,11 +80,13 @@ class Hearers:
     """The callbacks of the publisher.
 
     Attributes:
+        own_epoch: the epoch of this run's reports.
         known_epoch: called once, before the first event of this run is published, with the greatest epoch of this
-            node in the stream among those that no earlier run has seen.
+            node in the stream.
         foreign: called with each report that another monitor publishes under this node's name meanwhile.
     """
 
+    own_epoch: Callable[[], int]
     known_epoch: Callable[[int], Awaitable[None]]
     foreign: Callable[[ForeignReport], None]
 
@@ -97,6 +99,7 @@ class Publisher:
         self._target = target
         self._store = store
         self._hearers = hearers
+        self._options: dict[str, Any] = {}
         self._epoch_checked = False
         # None once reports of another monitor may have been missed: then the next start reads on from the last one.
         self._position: Position | None = None
@@ -112,6 +115,7 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish for ever. Cancelling keeps unacknowledged events for the next start."""
+        self._options = await asyncio.to_thread(self._target.access.options)
         # We make the client before it connects: `nats.connect`, cancelled meanwhile, would leave a connection open.
         client, pauses = Client(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
@@ -135,7 +139,6 @@ class Publisher:
                     await client.close()
 
     async def _connect(self, client: Client) -> None:
-        options = await asyncio.to_thread(self._target.access.options)
         await client.connect(
             self._target.url.split(","),
             name=f"plimsoll-monitor-{self._target.node}",
@@ -149,7 +152,7 @@ class Publisher:
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
-            **options,
+            **self._options,
         )
         for subject in reports_of(self._target.node):
             await client.subscribe(subject, cb=self._heard)
@@ -158,6 +161,8 @@ class Publisher:
         """Take in a message of this node that somebody else published."""
         report = read_foreign(message.data)
         if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
+            return
+        if report.epoch == self._hearers.own_epoch():  # ours, from the connection before
             return
         if self._position is not None:
             # An acknowledgement may have overtaken this report. So the next start reads from where this one began.
@@ -237,11 +242,13 @@ class Publisher:
             stream: when the stream was made; a position in another one means nothing.
         """
         known = await self._store.position()
-        after = known.seq if known.stream == stream else 0
+        if known.stream != stream:
+            known = Position(stream)
         position: Position | None = None
         try:
-            epoch, seq = await greatest_epoch(client, self._target.node, after)
-            position = Position(stream, seq)
+            epoch, seq = await greatest_epoch(client, self._target.node, known.seq)
+            epoch = max(epoch, known.epoch)
+            position = Position(stream, seq, epoch)
         except NotFoundError:
             log.warning("the stream gives no messages directly: only its last epoch is known", stream=STREAM)
             last = read_foreign(await self._last(jetstream))
@@ -278,7 +285,8 @@ class Publisher:
             if numbers:
                 if self._position is not None:
                     seqs = (ack.result().seq for ack in acks if _stored(ack))
-                    self._position = replace(self._position, seq=max(self._position.seq, *seqs))
+                    seq, epoch = max(self._position.seq, *seqs), self._hearers.own_epoch()
+                    self._position = replace(self._position, seq=seq, epoch=max(self._position.epoch, epoch))
                 await self._store.remove(numbers, self._position)
         if lost := [ack for ack in acks if not _stored(ack)]:
             raise _LostError("the connection was lost" if lost[0].cancelled() else str(lost[0].exception()))

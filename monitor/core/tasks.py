@@ -5,24 +5,25 @@ What always holds:
 * A table is never changed, only succeeded by a new one. A caller that cannot store the facts keeps the old table and
   loses nothing.
 * The same process list, announcement or death a second time yields no fact.
-* A process whose death was applied has no further fact, however late an announcement or a process list names it.
+* A task whose exit is a fact has no further fact, however late an announcement or a process list names it.
 * Facts come in a fixed order: first the tasks that ended, then those that began or loaded, each by process and GPU.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, finish
 from plimsoll.events import Phase
 from plimsoll.ids import GpuUuid, ProcessKey
 
-REMEMBERED_DEATHS: Final = 4096
-"""How many dead processes the table remembers, the latest ones.
+REMEMBERED_DEATHS: Final = 2048
+"""How many dead processes the table remembers at least: the latest ones, up to twice as many.
 
 An announcement may come after the death that it precedes: the kernel reports a death within 0.1 ms, and the broker
-may be busy, or away until its next start. 4096 deaths are 80 s at 50 a second.
+may be busy, or away until its next start. 2048 deaths are 40 s at 50 a second.
 """
 
 
@@ -62,13 +63,14 @@ class Tasks:
         left: the last lives of processes that left a GPU but still run. A process that returns to the GPU goes on
             counting from there.
         owners: pod and container of living processes, as the broker announced them.
-        dead: the last `REMEMBERED_DEATHS` processes that died, oldest first; the values mean nothing.
+        dead: the processes that died last, oldest first, see `REMEMBERED_DEATHS`; with the GPUs on which their tasks
+            are facts.
     """
 
     lives: Mapping[TaskKey, Life] = field(default_factory=dict)
     left: Mapping[TaskKey, Life] = field(default_factory=dict)
     owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
-    dead: Mapping[ProcessKey, None] = field(default_factory=dict)
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
 
     @property
     def hooked(self) -> frozenset[TaskKey]:
@@ -117,10 +119,15 @@ def own(tasks: Tasks, process: ProcessKey, owner: Owner) -> Tasks:
 def announce(tasks: Tasks, key: TaskKey, owner: Owner, now_s: float) -> Step:
     """Apply the announcement that a process made its first context on a GPU.
 
-    An announcement that arrives after the process's death changes nothing: the death has ended every task of it.
+    An announcement may arrive after the process's death. Then it is a fact only if the task is none yet, and the task
+    exits at once.
     """
-    if key.process in tasks.dead:
-        return tasks, ()
+    if (known := tasks.dead.get(key.process)) is not None:
+        if key.gpu in known:
+            return tasks, ()
+        begun = begin(key, owner, None, now_s, before=None)
+        late = replace(tasks, dead=_with_death(tasks.dead, key.process, known | {key.gpu}))
+        return late, (begun, finish(begun.life, now_s))
     tasks = own(tasks, key.process, owner)
     if key in tasks.lives or key in tasks.left:
         return tasks, ()
@@ -130,12 +137,15 @@ def announce(tasks: Tasks, key: TaskKey, owner: Owner, now_s: float) -> Step:
 
 def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
     """Apply a process's death: its tasks exit, and the table keeps only that the process is dead."""
+    if process in tasks.dead:
+        return tasks, ()
     facts = tuple(finish(tasks.lives[key], now_s) for key in sorted(tasks.of(process)))
+    gpus = frozenset(key.gpu for key in (*tasks.lives, *tasks.left) if key.process == process)
     ended = Tasks(
         lives={key: life for key, life in tasks.lives.items() if key.process != process},
         left={key: life for key, life in tasks.left.items() if key.process != process},
         owners={each: owner for each, owner in tasks.owners.items() if each != process},
-        dead=_with_death(tasks.dead, process),
+        dead=_with_death(tasks.dead, process, gpus),
     )
     return ended, facts
 
@@ -152,7 +162,10 @@ def pace_s(tasks: Tasks, now_s: float, fast_s: float, slow_s: float) -> float:
 
 
 def restored(
-    lives: Iterable[Life], left: Iterable[Life], now_s: float, dead: Iterable[ProcessKey] = ()
+    lives: Iterable[Life],
+    left: Iterable[Life],
+    now_s: float,
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = MappingProxyType({}),
 ) -> Tasks:
     """The table after a restart, from the lives on disk; settling begins anew.
 
@@ -160,17 +173,22 @@ def restored(
     """
     living = {life.key: replace(life, still_since_s=now_s, since_s=now_s) for life in lives}
     owners = {key.process: life.owner for key, life in living.items() if life.owner != NOBODY}
-    return Tasks(
-        lives=living, left={life.key: life for life in left}, owners=owners, dead=dict.fromkeys(dead)
-    )
+    return Tasks(lives=living, left={life.key: life for life in left}, owners=owners, dead=dict(dead))
 
 
-def _with_death(dead: Mapping[ProcessKey, None], process: ProcessKey) -> Mapping[ProcessKey, None]:
-    """The remembered deaths and this one; the oldest is forgotten once there are too many."""
-    if process in dead:
-        return dead
-    passed = islice(dead, 1, None) if len(dead) >= REMEMBERED_DEATHS else dead
-    return {**dict.fromkeys(passed), process: None}
+def _with_death(
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]], process: ProcessKey, gpus: frozenset[GpuUuid]
+) -> Mapping[ProcessKey, frozenset[GpuUuid]]:
+    """The remembered deaths and this one, as the last; the older half is forgotten once there are too many.
+
+    A copy of the whole costs 20 µs, as no key is hashed again. To forget one at each death would hash all.
+    """
+    if len(dead) >= 2 * REMEMBERED_DEATHS:
+        dead = dict(islice(dead.items(), REMEMBERED_DEATHS, None))
+    others = {**dead}
+    others.pop(process, None)
+    others[process] = gpus
+    return others
 
 
 def _unsettled(life: Life) -> bool:

@@ -27,7 +27,7 @@ from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
 from monitor.foreign import Position
-from plimsoll.ids import ProcessKey
+from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import InputError
 
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS entries (
     is_state INTEGER NOT NULL, stored_s REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS dead (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL
+    number INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, gpus TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS lives (task BLOB PRIMARY KEY, life BLOB NOT NULL, left INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -78,14 +78,14 @@ class Kept:
         position: the last announcement taken in.
         lives: tasks that had not exited.
         left: last lives of processes that had left a GPU but still ran.
-        dead: the processes of that boot that died last, oldest first.
+        dead: the processes of that boot that died last, oldest first, see `Tasks`.
     """
 
     boot_id: str = ""
     position: JournalPosition = JOURNAL_START
     lives: tuple[Life, ...] = ()
     left: tuple[Life, ...] = ()
-    dead: tuple[ProcessKey, ...] = ()
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Book:
 
     database: sqlite3.Connection
     lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
-    dead: Mapping[ProcessKey, None] = field(default_factory=dict)
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
     waiting_count: int = 0
 
 
@@ -141,8 +141,7 @@ def _connect(path: Path) -> Book:
         database.executescript(_SCHEMA)
         book = Book(database)
         book.lives = {life.key: (life, left) for life, left in _lives(database)}
-        rows = database.execute("SELECT pid, start_ticks FROM dead ORDER BY number").fetchall()
-        book.dead = dict.fromkeys(ProcessKey(*row) for row in rows)
+        book.dead = _dead(database)
         book.waiting_count = _count(database)
     except (sqlite3.Error, msgspec.MsgspecError) as error:
         database.close()
@@ -160,13 +159,22 @@ def kept(book: Book) -> Kept:
         position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
         lives=tuple(life for life, left in book.lives.values() if not left),
         left=tuple(life for life, left in book.lives.values() if left),
-        dead=tuple(book.dead),
+        dead=book.dead,
     )
 
 
 def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
     rows = database.execute("SELECT life, left FROM lives").fetchall()
     return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
+
+
+def _dead(database: sqlite3.Connection) -> dict[ProcessKey, frozenset[GpuUuid]]:
+    rows = database.execute("SELECT pid, start_ticks, gpus FROM dead ORDER BY number").fetchall()
+    # No UUID has a comma. Of a process that stands twice, the later line counts.
+    return {
+        ProcessKey(pid, start_ticks): frozenset(map(GpuUuid, gpus.split(",") if gpus else ()))
+        for pid, start_ticks, gpus in rows
+    }
 
 
 def keep(
@@ -227,7 +235,9 @@ def _keep_lives(
 
 
 def _keep_dead(
-    database: sqlite3.Connection, before: Mapping[ProcessKey, None], after: Mapping[ProcessKey, None]
+    database: sqlite3.Connection,
+    before: Mapping[ProcessKey, frozenset[GpuUuid]],
+    after: Mapping[ProcessKey, frozenset[GpuUuid]],
 ) -> None:
     if after is before:
         return
@@ -235,9 +245,9 @@ def _keep_dead(
         database.execute("DELETE FROM dead")
         return
     # New deaths are at the end, so that a round's work does not grow with the deaths that are remembered.
-    new = list(takewhile(lambda process: process not in before, reversed(list(after))))
-    rows = [(process.pid, process.start_ticks) for process in reversed(new)]
-    database.executemany("INSERT INTO dead (pid, start_ticks) VALUES (?, ?)", rows)
+    new = list(takewhile(lambda each: before.get(each[0]) != each[1], reversed(list(after.items()))))
+    rows = [(each.pid, each.start_ticks, ",".join(sorted(gpus))) for each, gpus in reversed(new)]
+    database.executemany("INSERT INTO dead (pid, start_ticks, gpus) VALUES (?, ?, ?)", rows)
     last = "(SELECT number FROM dead ORDER BY number DESC LIMIT 1)"
     database.execute(f"DELETE FROM dead WHERE number <= {last} - ?", (REMEMBERED_DEATHS,))  # noqa: S608 - a constant
 
@@ -254,9 +264,10 @@ def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]
 
 def position(book: Book) -> Position:
     """The place in the stream up to which this node's reports are known."""
-    rows = book.database.execute("SELECT name, value FROM kept WHERE name IN ('stream', 'stream_seq')")
+    rows = book.database.execute("SELECT name, value FROM kept WHERE name LIKE 'stream%'")
     values: Mapping[str, str] = dict(rows.fetchall())
-    return Position(values.get("stream", ""), int(values.get("stream_seq", "0")))
+    seq, epoch = (int(values.get(name, "0")) for name in ("stream_seq", "stream_epoch"))
+    return Position(values.get("stream", ""), seq, epoch)
 
 
 def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> None:
@@ -264,7 +275,8 @@ def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> N
     with _transaction(book.database) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
         if position is not None:
-            values = {"stream": position.stream, "stream_seq": str(position.seq)}
+            numbers_of = {"stream_seq": str(position.seq), "stream_epoch": str(position.epoch)}
+            values = {"stream": position.stream, **numbers_of}
             database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
     book.waiting_count = _count(book.database)
 

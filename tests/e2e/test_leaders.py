@@ -243,7 +243,7 @@ async def _reporter(stack: contextlib.AsyncExitStack, directory: Path, url: str,
     await asyncio.to_thread(directory.mkdir, parents=True)
     store = await open_store(directory)
     stack.push_async_callback(store.close)
-    hearers = Hearers(known, lambda _: None)
+    hearers = Hearers(lambda: 1, known, lambda _: None)
     return Reporter(node, store, Publisher(Target(url, node, Stream(replicas=3)), store, hearers))
 
 
