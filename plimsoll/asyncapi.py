@@ -11,7 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from plimsoll.events import LIMIT_EVENTS, CloudEvent, Data, Foreign, Limit, Placement, Report, event_type
+from plimsoll.events import (
+    LIMIT_EVENTS,
+    CloudEvent,
+    Data,
+    Foreign,
+    Limit,
+    Placement,
+    PoolChange,
+    Report,
+    event_type,
+)
 
 Object = dict[str, Any]
 """A part of a document, in JSON's own types."""
@@ -62,6 +72,9 @@ KINDS: Final = (
     EventKind("pod.unplaceable", Placement, "A pod fits no node now; the reason says why.", of_node=False),
     EventKind("pod.foreign", Placement, "Somebody else bound a pod with GPUs.", of_node=False),
     EventKind("pod.preempted", Placement, "A pod was deleted to make room for another.", of_node=False),
+    EventKind("pool.acquired", PoolChange, "A GPU joined the pool of shared GPUs.", of_node=False),
+    EventKind("pool.released", PoolChange, "A GPU went back to NVIDIA's device plugin.", of_node=False),
+    EventKind("pool.lost", PoolChange, "A GPU of the pool lost its reservation.", of_node=False),
 )
 """Every event that Plimsoll publishes."""
 

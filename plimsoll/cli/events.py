@@ -74,7 +74,8 @@ class Wanted:
     def matches(self, data: dict[str, Any]) -> bool:
         """Whether an event with such data, from one of the subjects, is wanted."""
         task = data.get("task") or {}
-        is_of_pod = not self.pod or self.pod in {data.get("pod"), data.get("name"), task.get("pod")}
+        pods = {data.get("pod"), data.get("name"), task.get("pod"), *data.get("pods", ())}
+        is_of_pod = not self.pod or self.pod in pods
         is_of_node = not self.node or self.node in {data.get("node"), data.get("state", {}).get("node")}
         return is_of_pod and is_of_node
 

@@ -8,7 +8,14 @@ import jsonschema
 from plimsoll import asyncapi
 from plimsoll.events import LIMIT_EVENTS, Phase
 from plimsoll.ids import NodeName
-from plimsoll.subjects import foreign_subject, limit_subject, pod_subject, state_subject, task_subject
+from plimsoll.subjects import (
+    foreign_subject,
+    limit_subject,
+    pod_subject,
+    pool_subject,
+    state_subject,
+    task_subject,
+)
 
 DOCUMENTS = Path(__file__).parents[2] / "docs" / "events"
 NODE = NodeName("{node}")
@@ -26,7 +33,8 @@ def test_every_subject_is_one_on_which_parts_publish() -> None:
     of_nodes = {task_subject(phase.value, NODE) for phase in phases} | {state_subject(NODE)}
     of_nodes |= {limit_subject(what, NODE) for what in LIMIT_EVENTS} | {foreign_subject(NODE)}
     of_pods = {pod_subject(what) for what in ("placed", "unplaceable", "foreign", "preempted")}
-    assert {kind.subject for kind in asyncapi.KINDS} == of_nodes | of_pods
+    of_pool = {pool_subject(what) for what in ("acquired", "released", "lost")}
+    assert {kind.subject for kind in asyncapi.KINDS} == of_nodes | of_pods | of_pool
 
 
 def test_every_schema_is_one() -> None:

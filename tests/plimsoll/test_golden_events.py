@@ -26,6 +26,7 @@ from plimsoll.events import (
     NodeState,
     Phase,
     Placement,
+    PoolChange,
     Report,
     Task,
     decode_event,
@@ -85,6 +86,8 @@ def data(kind: EventKind) -> Data:
         )
     if kind.data is Limit:
         return Limit(node=NODE, gpu=None if what == "unenforced" else UUID, pod=POD, container=MAIN)
+    if kind.data is PoolChange:
+        return PoolChange(node=NODE, gpu=UUID, reservation=POD, pods=(POD,))
     return Placement(
         namespace="team-a",
         name="trainer",
