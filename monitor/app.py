@@ -14,10 +14,11 @@ from monitor.broker import Acknowledger, Measurer
 from monitor.core.lifecycle import Fact
 from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
+from monitor.foreign import ForeignReport
 from monitor.metrics import NodeMetrics, routes
 from monitor.observer import Listeners, Observer
 from monitor.outbox.store import Store, open_store
-from monitor.publisher import Publisher, Target
+from monitor.publisher import Hearers, Publisher, Target
 from monitor.sampler import Sampler
 from monitor.settings import Settings
 from plimsoll.broker.subscription import announcements
@@ -87,14 +88,19 @@ async def _run_parts(
     async def pass_epoch(known: int) -> None:
         await observer.pass_epoch(known)
 
+    def foreign_reported(report: ForeignReport) -> None:
+        observer.foreign_reported(report)
+
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    publisher = Publisher(Target(settings.nats_url, node, stream), store, pass_epoch)
+    hearers = Hearers(lambda: observer.epoch, pass_epoch, foreign_reported)
+    publisher = Publisher(Target(settings.nats_url, node, stream, settings.nats_access), store, hearers)
     acknowledger = Acknowledger(root)
     listeners = Listeners(
         publisher.wake,
         acknowledger.acknowledge,
         round_stored,
         gpus_measured,
+        metrics.foreign_report,
         metrics.limit_event,
         metrics.driver_answered,
     )

@@ -30,6 +30,7 @@ class NodeMetrics(Collector):
         self._gpus: tuple[Gpu, ...] = ()
         self._facts: Counter[tuple[str, str]] = Counter()
         self._limits: Counter[str] = Counter()
+        self._foreign_reports = 0
         self._driver_answers: bool | None = None
 
     def driver_answered(self, answers: bool) -> None:  # noqa: FBT001 - the one thing that there is to say
@@ -40,6 +41,10 @@ class NodeMetrics(Collector):
         """Show these GPUs from now on, and count these facts."""
         self._gpus = gpus
         self._facts.update((fact.life.key.gpu, fact.phase.value) for fact in facts)
+
+    def foreign_report(self) -> None:
+        """Count a report that another monitor published under this node's name."""
+        self._foreign_reports += 1
 
     def limit_event(self, what: str) -> None:
         """Count an event `limit.<what>`."""
@@ -69,6 +74,12 @@ class NodeMetrics(Collector):
         )
         for what in sorted(LIMIT_EVENTS):
             limits.add_metric((self._node, what), self._limits[what])
+        foreign = CounterMetricFamily(
+            "plimsoll_foreign_reports",
+            "Reports that another monitor published under this node's name, since this monitor's start.",
+            labels=("node",),
+        )
+        foreign.add_metric((self._node,), self._foreign_reports)
         driver = GaugeMetricFamily(
             "plimsoll_driver_up", "1 if NVIDIA's driver answered in the last round, else 0.", labels=("node",)
         )
@@ -78,7 +89,7 @@ class NodeMetrics(Collector):
             "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
         )
         waiting.add_metric((self._node,), self._waiting_count())
-        return (usable, used, idle, tasks, events, limits, driver, waiting)
+        return (usable, used, idle, tasks, events, limits, foreign, driver, waiting)
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:

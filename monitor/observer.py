@@ -11,6 +11,7 @@ otherwise, for processes without the hook and for the idle average. What always 
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from monitor.core import lifecycle, node_state
@@ -28,12 +30,13 @@ from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, O
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
+from monitor.foreign import ForeignReport
 from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
-from plimsoll.events import Gpu
+from plimsoll.events import Foreign, Gpu
 from plimsoll.ids import NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.part.times import rfc3339
@@ -51,6 +54,12 @@ NO_DRIVER: Final = (
 )
 """The remedy where no driver answers."""
 
+FOREIGN_EVERY_S: Final = 600.0
+"""While another monitor reports under this node's name, the log and an event name it at this interval, in seconds.
+
+They also name it once its epoch passes ours, because from then on readers drop this monitor's reports.
+"""
+
 log = structlog.get_logger("monitor.observer")
 
 
@@ -64,6 +73,7 @@ class Listeners:
         round_stored: the GPUs as of the end of the round, and the round's facts.
         gpus_measured: the same GPUs, and CLOCK_MONOTONIC in nanoseconds just before NVML was read. Not called where
             NVML was away.
+        foreign_report: another monitor reported under this node's name.
         limit_event: the `<what>` of a stored `limit.<what>` event.
         driver_answered: whether NVML answered, after each reading.
     """
@@ -72,6 +82,7 @@ class Listeners:
     announcements_stored: Callable[[int], None]
     round_stored: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
     gpus_measured: Callable[[tuple[Gpu, ...], int], None]
+    foreign_report: Callable[[], None]
     limit_event: Callable[[str], None]
     driver_answered: Callable[[bool], None]
 
@@ -93,12 +104,20 @@ class Observer:
         self._deaths = Deaths(self._died)
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
+        self._gpus: tuple[Gpu, ...] = ()
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
         self._utilisation_due_s = 0.0
+        self._foreign_named_s = -math.inf
+        self._was_greater = False  # the epoch of the other monitor, when it was named
         self._troubles: set[str] = set()
         self._has_broker = True
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the reports that are built now."""
+        return self._reports.epoch
 
     def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
         """Note whether the broker takes measurements; called after each attempt."""
@@ -123,7 +142,7 @@ class Observer:
             self._wakened.set()
 
     async def pass_epoch(self, known: int) -> None:
-        """Make our epoch greater than `known`, the epoch of this node's last event in the stream.
+        """Make our epoch greater than `known`, the greatest epoch of this node in the stream.
 
         Raises:
             InputError: the new epoch could not be written to disk.
@@ -132,8 +151,29 @@ class Observer:
             return
         directory = Path(self._settings.state_dir)
         epoch = await asyncio.to_thread(raise_epoch, directory, known + 1)
-        log.warning("the epoch was lost, and begins after the stream's last", known=known, epoch=epoch)
+        log.warning("the epoch was lost, and begins after the stream's greatest", known=known, epoch=epoch)
         self._reports.begin_epoch(epoch)
+        self._wakened.set()
+
+    def foreign_reported(self, report: ForeignReport) -> None:
+        """Note a report that another monitor published under this node's name."""
+        self._listeners.foreign_report()
+        now_s, ours = time.monotonic(), self._reports.epoch
+        is_greater = report.epoch > ours
+        if now_s - self._foreign_named_s < FOREIGN_EVERY_S and is_greater <= self._was_greater:
+            return
+        self._foreign_named_s, self._was_greater = now_s, is_greater
+        effect = "this monitor's reports" if is_greater else "the other monitor's reports"
+        foreign = Foreign(
+            node=NodeName(self._settings.node),
+            epoch=ours,
+            gpus=tuple(gpu.uuid for gpu in self._gpus),
+            foreign_epoch=report.epoch,
+            foreign_gpus=report.gpus,
+            reason=f"two monitors report as this node; readers drop {effect}; stop one, or name its node rightly",
+        )
+        log.error("another monitor reports under this node's name", **msgspec.structs.asdict(foreign))
+        self._reports.add_foreign(foreign)
         self._wakened.set()
 
     async def run(self) -> None:
@@ -156,7 +196,7 @@ class Observer:
         now_s = time.monotonic()
         self._position = kept.position
         if kept.boot_id == self._boot_id:
-            self._tasks = table.restored(kept.lives, kept.left, now_s)
+            self._tasks = table.restored(kept.lives, kept.left, now_s, kept.dead)
         elif kept.boot_id:
             exits = tuple(lifecycle.finish(life, now_s) for life in kept.lives)
             self._reports.add_former_boot(kept.boot_id, exits)
@@ -176,7 +216,8 @@ class Observer:
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
         )
-        batch = self._reports.batch(findings, gpus, now_s, rfc3339(datetime.now(UTC)))
+        time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
+        batch = self._reports.batch(findings, gpus, now_s, time_text, state_waits=state_waits)
         try:
             await self._keep(batch, findings)
         except StoreError as error:
@@ -216,7 +257,13 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
-        await self._store.keep(batch.entries, findings.tasks, self._boot_id, findings.position)
+        await self._store.keep(
+            batch.entries,
+            findings.tasks,
+            self._boot_id,
+            findings.position,
+            replaces_state=batch.replaces_state,
+        )
         if batch.entries:
             self._listeners.events_stored()
 
@@ -230,6 +277,7 @@ class Observer:
             self._listeners.limit_event(what)
         self._reports.stored(batch, findings.tasks.lives)
         self._tasks, self._position = findings.tasks, findings.position
+        self._gpus = batch.gpus
         self._dead.difference_update(observation.deaths)
         if observation.announcements:
             del self._unstored[: len(observation.announcements)]

@@ -10,6 +10,8 @@ How that holds:
   one connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a
   later one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
 * The client library buffers nothing while disconnected: the outbox alone decides what is sent.
+* Before the first event of a run is sent, the epoch passes every epoch of this node in the stream. A start reads only
+  the messages that no earlier run has seen.
 """
 
 import asyncio
@@ -17,27 +19,30 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import nats.errors
 import structlog
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 from nats.js.errors import NotFoundError
 
+from monitor.foreign import ForeignReport, Position, greatest_epoch, read_foreign
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
-from plimsoll.events import decode_event, largest_epoch
+from plimsoll.bus_access import BusAccess
+from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX, shown_url
-from plimsoll.subjects import STREAM, node_token
+from plimsoll.subjects import STREAM, node_token, reports_of
 
 BATCH: Final = 64
 """Events in flight at once: enough to hide the round trip to the server, few enough to send again cheaply."""
@@ -53,9 +58,6 @@ all return at once."""
 MARGIN_S: Final = 60.0
 """The duplicate window counts as shorter by this, because server and node read different clocks."""
 
-EPOCH_DIGITS: Final = 16
-"""The most digits of an epoch that are read: any more only make an epoch that is refused in any case."""
-
 log = structlog.get_logger("monitor.publisher")
 
 
@@ -65,28 +67,43 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server and node to publish for, and the stream to make if it is missing."""
+    """The server and node to publish for, the stream to make if it is missing, and the files to come in by."""
 
     url: str
     node: NodeName
     stream: Stream
+    access: BusAccess = field(default_factory=BusAccess)
+
+
+@dataclass(frozen=True, slots=True)
+class Hearers:
+    """The callbacks of the publisher.
+
+    Attributes:
+        own_epoch: the epoch of this run's reports.
+        known_epoch: called once, before the first event of this run is published, with the greatest epoch of this
+            node in the stream.
+        foreign: called with each report that another monitor publishes under this node's name meanwhile.
+    """
+
+    own_epoch: Callable[[], int]
+    known_epoch: Callable[[int], Awaitable[None]]
+    foreign: Callable[[ForeignReport], None]
 
 
 class Publisher:
     """Empties the outbox into JetStream. `run` it as a task, and `wake` it when something was stored."""
 
-    def __init__(
-        self, target: Target, store: Store, on_known_epoch: Callable[[int], Awaitable[None]]
-    ) -> None:
-        """Publish `store`'s events to `target`.
-
-        `on_known_epoch` is called once, before the first event of this run is published, with the epoch of this
-        node's newest event in the stream.
-        """
+    def __init__(self, target: Target, store: Store, hearers: Hearers) -> None:
+        """Publish `store`'s events to `target`."""
         self._target = target
         self._store = store
-        self._on_known_epoch = on_known_epoch
+        self._hearers = hearers
+        self._options: dict[str, Any] = {}
         self._epoch_checked = False
+        # None once reports of another monitor may have been missed: then the next start reads on from the last one.
+        self._position: Position | None = None
+        self._scanned = Position()  # where this run began
         self._wakened = asyncio.Event()
         self._reachable: bool | None = None
         self._outage = Outage(log.warning)
@@ -98,6 +115,7 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish for ever. Cancelling keeps unacknowledged events for the next start."""
+        self._options = await asyncio.to_thread(self._target.access.options)
         # We make the client before it connects: `nats.connect`, cancelled meanwhile, would leave a connection open.
         client, pauses = Client(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
@@ -130,13 +148,31 @@ class Publisher:
             ping_interval=PING_S,
             max_outstanding_pings=LOST_PINGS,
             pending_size=0,
+            no_echo=True,
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
+            **self._options,
         )
+        for subject in reports_of(self._target.node):
+            await client.subscribe(subject, cb=self._heard)
+
+    async def _heard(self, message: Msg) -> None:
+        """Take in a message of this node that somebody else published."""
+        report = read_foreign(message.data)
+        if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
+            return
+        if report.epoch == self._hearers.own_epoch():  # ours, from the connection before
+            return
+        if self._position is not None:
+            # An acknowledgement may have overtaken this report. So the next start reads from where this one began.
+            self._position = None
+            await self._store.remove((), self._scanned)
+        self._hearers.foreign(report)
 
     async def _disconnected(self) -> None:
         """Give up the events in flight: they will not be acknowledged any more."""
+        self._position = None
         for ack in self._in_flight:
             ack.cancel()
 
@@ -145,6 +181,12 @@ class Publisher:
 
     async def _failed(self, error: Exception) -> None:
         """Log an error of the client's own: a failed attempt among many, or a permission that we lack."""
+        if "permissions violation for subscription" in str(error).lower():
+            self._position = None
+            remedy = "allow this user to subscribe to the node's reports, as the chart does"
+            effect = "another monitor under this node's name is not noticed"
+            log.warning("NATS lets us not listen", effect=effect, error=str(error), remedy=remedy)
+            return
         self._unreachable(error)
 
     async def _pause(self, seconds: float) -> None:
@@ -158,8 +200,11 @@ class Publisher:
         """Publish until something fails, over one JetStream context."""
         # A context of our own: futures of lost acknowledgements would pile up in a lasting one.
         jetstream = client.jetstream(timeout=ACK_S)
-        window_s = await self._target.stream.ensure(jetstream)
-        await self._resume(jetstream, window_s)
+        found = await self._target.stream.ensure(jetstream)
+        if not self._epoch_checked:
+            await self._pass_epochs(client, jetstream, str(found.created))
+            self._epoch_checked = True
+        await self._resume(jetstream, found.config.duplicate_window or 0.0)
         self._reached()
         while True:
             heed_cancellation()
@@ -174,36 +219,52 @@ class Publisher:
         """Find the events that the stream already holds, where they are older than its duplicate window."""
         batch = await self._store.oldest(BATCH)
         old = bool(batch) and time.time() - batch[0].stored_s > window_s - MARGIN_S
-        if self._epoch_checked and not old:
+        if not old:
             return
         last = await self._last(jetstream)
-        if last is not None:
-            last_id, epoch = last
-            if not self._epoch_checked and epoch:
-                await self._on_known_epoch(epoch)
-            arrived = [entry.number for entry in batch if entry.id == last_id]
-            if old and arrived:
-                await self._store.remove(entry.number for entry in batch if entry.number <= arrived[0])
-        self._epoch_checked = True
+        if not last:
+            return
+        try:
+            event = decode_event(last)
+        except InputError as error:
+            log.warning("the node's last event in the stream is not ours", error=str(error))
+            return
+        arrived = [entry.number for entry in batch if entry.id == event.id]
+        if arrived:
+            await self._store.remove(entry.number for entry in batch if entry.number <= arrived[0])
 
-    async def _last(self, jetstream: JetStreamContext) -> tuple[str, int] | None:
-        """Id and epoch of this node's newest event in the stream; the epoch is 0 if the event carries no state.
+    async def _pass_epochs(self, client: Client, jetstream: JetStreamContext, stream: str) -> None:
+        """Pass every epoch of this node in the stream, whoever published it.
 
-        An epoch that readers refuse was published by somebody else. It counts as the greatest one that they took
-        before now, so that our next epoch passes every epoch that a reader may know, and is not refused itself.
+        Args:
+            client: connected.
+            jetstream: over this client.
+            stream: when the stream was made; a position in another one means nothing.
         """
+        known = await self._store.position()
+        if known.stream != stream:
+            known = Position(stream)
+        position: Position | None = None
+        try:
+            epoch, seq = await greatest_epoch(client, self._target.node, known.seq)
+            epoch = max(epoch, known.epoch)
+            position = Position(stream, seq, epoch)
+        except NotFoundError:
+            log.warning("the stream gives no messages directly: only its last epoch is known", stream=STREAM)
+            last = read_foreign(await self._last(jetstream))
+            epoch = last.epoch if last is not None else 0
+        if epoch:
+            await self._hearers.known_epoch(epoch)
+        self._position = position
+        self._scanned = position or self._scanned
+
+    async def _last(self, jetstream: JetStreamContext) -> bytes:
+        """This node's newest event in the stream; empty if there is none."""
         try:
             message = await jetstream.get_last_msg(STREAM, f"plimsoll.v1.*.*.{node_token(self._target.node)}")
         except NotFoundError:
-            return None
-        try:
-            event = decode_event(message.data or b"")
-        except InputError as error:
-            log.warning("the node's last event in the stream is not ours", error=str(error))
-            return None
-        epoch = (event.sequence or "0").partition(".")[0]
-        known = int(epoch[:EPOCH_DIGITS]) if epoch.isascii() and epoch.isdecimal() else 0
-        return event.id, min(known, largest_epoch(time.time()) - 1)
+            return b""
+        return message.data or b""
 
     async def _send(self, jetstream: JetStreamContext, batch: tuple[Waiting, ...]) -> None:
         self._in_flight = acks = list[asyncio.Future[PubAck]]()
@@ -222,7 +283,11 @@ class Publisher:
         finally:
             numbers = [entry.number for entry, ack in zip(batch, acks, strict=False) if _stored(ack)]
             if numbers:
-                await self._store.remove(numbers)
+                if self._position is not None:
+                    seqs = (ack.result().seq for ack in acks if _stored(ack))
+                    seq, epoch = max(self._position.seq, *seqs), self._hearers.own_epoch()
+                    self._position = replace(self._position, seq=seq, epoch=max(self._position.epoch, epoch))
+                await self._store.remove(numbers, self._position)
         if lost := [ack for ack in acks if not _stored(ack)]:
             raise _LostError("the connection was lost" if lost[0].cancelled() else str(lost[0].exception()))
 

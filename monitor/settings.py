@@ -12,6 +12,7 @@ from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus_access import BusAccess
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
 from plimsoll.kube.kubeconfig import check_kubeconfig
@@ -34,6 +35,10 @@ class Settings:
         nats_url: the NATS server for events; several URLs with commas.
         nats_url_file: a file whose only line is used in the place of `nats_url`, so that each node may have a user
             and a password of its own; read at the start. Empty: none.
+        nats_ca: PEM file of the authorities of NATS's certificate; empty: those of the system.
+        nats_certificate, nats_key: PEM files of this client's certificate and its key; empty: none is shown.
+        nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
+        nats_nkey: file with the seed of a user's nkey; empty: none.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
         broker_away_s: a broker that takes no measurement for so long counts as away; `limit.unenforced` events then
             name its hooked tasks.
@@ -70,6 +75,11 @@ class Settings:
     node: NodeText
     nats_url: str = "nats://127.0.0.1:4222"
     nats_url_file: str = ""
+    nats_ca: str = ""
+    nats_certificate: str = ""
+    nats_key: str = ""
+    nats_credentials: str = ""
+    nats_nkey: str = ""
     broker_root: str = SYSTEM_ROOT
     broker_away_s: Positive = 10.0
     state_dir: str = "/var/lib/plimsoll-monitor"
@@ -97,6 +107,13 @@ class Settings:
     sharers_per_gpu: Annotated[int, Meta(ge=1, le=1000)] = 30
 
     @property
+    def nats_access(self) -> BusAccess:
+        """The files by which this part and NATS know each other."""
+        return BusAccess(
+            self.nats_ca, self.nats_certificate, self.nats_key, self.nats_credentials, self.nats_nkey
+        )
+
+    @property
     def rules(self) -> Rules:
         """When memory counts as moving."""
         return Rules(self.settle_s, self.tolerance_bytes, self.reload_bytes)
@@ -120,7 +137,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             "nats_url": lambda variable, urls: settings.check_urls(variable, urls, NATS_SCHEMES),
             "kubeconfig": check_kubeconfig,
         },
-        rules=[_check_reload],
+        rules=[_check_reload, lambda given: given.nats_access.check()],
     )
     return (
         dataclasses.replace(given, nats_url=_read_urls(given.nats_url_file)) if given.nats_url_file else given

@@ -247,10 +247,11 @@ async def _until(stop: asyncio.Event) -> None:
 
 async def _serve(parts: _Parts, api: Api) -> None:
     settings = parts.settings
+    options = await asyncio.to_thread(settings.nats_access.options)
     async with contextlib.AsyncExitStack() as stack:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
-        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}")
+        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}", options)
         heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
             _start(tasks, "intake", parts.intake.run())

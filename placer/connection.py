@@ -6,6 +6,8 @@ with its remedy, not each time it occurs.
 
 import asyncio
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
@@ -25,13 +27,16 @@ SILENT_S: Final = 2 * REQUEST_S
 log = structlog.get_logger(__name__)
 
 
-async def connect(client: Client, url: str, name: str) -> None:
+async def connect(
+    client: Client, url: str, name: str, options: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Connect; retries until a server answers. Cancelling is safe.
 
     Args:
         client: not connected yet; its JetStream context may exist already.
         url: one NATS URL, or several with commas.
         name: the client's name in the server's monitoring.
+        options: see `BusAccess.options`.
     """
     pauses, outage = Pauses(), Outage(log.warning)
 
@@ -70,6 +75,7 @@ async def connect(client: Client, url: str, name: str) -> None:
             connect_timeout=int(REQUEST_S),
             ping_interval=PING_S,
             max_outstanding_pings=LOST_PINGS,
+            **options,
         )
     finally:
         silence.cancel()

@@ -28,6 +28,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.connection import REQUEST_S
+from placer.core.lateness import LONG_S, Lateness
 from placer.core.silence import Silence
 from placer.metrics import Metrics
 from placer.reports import ReportView
@@ -110,6 +111,10 @@ class Intake:
         self._read_s = -math.inf  # when NATS last answered a request for reports
         self._current_s = -math.inf  # the last known time at which no report was unread
         self._silence = Silence()
+        self._lateness = Lateness()
+        self._loaded_seq = (
+            0  # a consumer that is new begins with each node's last messages, which were loaded
+        )
         self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
 
@@ -134,6 +139,8 @@ class Intake:
         """Drop a node that left from the view; a later report brings it back."""
         self._reports.forget(node)
         self._silence.forget(node)
+        self._lateness.forget(node)
+        self._metrics.forget_node(node)
         self._metrics.nodes.set(len(self._reports))
         self._reported_s.pop(node, None)
 
@@ -162,6 +169,7 @@ class Intake:
                 self._keep(_report(message), _age_s(message, now))
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
+            self._loaded_seq = max(self._loaded_seq, message.metadata.sequence.stream)
         self._current_s = began_s
 
     async def _follow(self) -> None:
@@ -218,11 +226,14 @@ class Intake:
         problems: list[InputError | None] = []
         for message in messages:
             try:
-                is_newer = self._keep(_report(message), _age_s(message, now) if now else 0.0)
+                state = _report(message)
+                is_newer = self._keep(state, _age_s(message, now) if now else 0.0)
             except InputError as error:
                 problems.append(error)
             else:
                 self._metrics.reports.labels("applied" if is_newer else "stale").inc()
+                if not is_newer and message.metadata.sequence.stream > self._loaded_seq:
+                    self._note_late(state)
                 problems.append(None)
         # Before anything is awaited, so that no decision sees a node that an old report seems to bring back.
         self._mark_silent()
@@ -242,6 +253,24 @@ class Intake:
         self._metrics.nodes.set(len(self._reports))
         self._metrics.silent_nodes.set(len(self._reports.silent))
         return is_newer
+
+    def _note_late(self, state: NodeState) -> None:
+        """Count a report that is older than the newest one, and name its node once that has gone on for long."""
+        newest = self._reports.get(state.node)
+        if newest is None or newest.order == state.order:  # the server delivered the newest report again
+            return
+        self._metrics.late_reports.labels(state.node).inc()
+        if self._lateness.was_late(state.node, asyncio.get_running_loop().time(), state.heartbeat_s):
+            log.error(
+                "a node's reports have been older than its newest one for long: two monitors report as one node",
+                node=state.node,
+                seconds=LONG_S,
+                epoch=state.epoch,
+                newest_epoch=newest.epoch,
+                gpus=[gpu.uuid for gpu in state.gpus],
+                newest_gpus=[gpu.uuid for gpu in newest.gpus],
+                remedy="stop one of the monitors, or give its node the right name",
+            )
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
         """Have the server never deliver this message again: it stays damaged."""

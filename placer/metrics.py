@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from placer.core.ledger import GpuKey, Ledger
+from plimsoll.ids import NodeName
 
 WRITE_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 WAIT_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
@@ -23,6 +24,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.reports = Counter(
             "plimsoll_placer_reports", "Reports taken in.", ["outcome"], registry=self.registry
+        )
+        self.late_reports = Counter(
+            "plimsoll_placer_late_reports",
+            "Reports of a node that were older than its newest one; many of them mean two monitors of one name.",
+            ["node"],
+            registry=self.registry,
         )
         self.refills = Counter(
             "plimsoll_placer_refills", "Times the list in Redis was filled.", registry=self.registry
@@ -156,6 +163,10 @@ class Metrics:
             "Pods that the ledger counted otherwise than the API server, when they were last compared.",
             registry=self.registry,
         )
+
+    def forget_node(self, node: NodeName) -> None:
+        """Drop the series of a node; an unknown one is no error."""
+        self.late_reports.remove_by_labels({"node": node})
 
 
 @dataclass(frozen=True, slots=True)

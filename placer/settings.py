@@ -12,6 +12,7 @@ from placer.intake import FORGET_NODE_S
 from placer.kube.extender.tls import TlsFiles
 from placer.redis_client import check_redis_url
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus_access import BusAccess
 from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part import settings
@@ -26,6 +27,10 @@ class Settings:
 
     Attributes:
         nats_url: the bus; several URLs with commas.
+        nats_ca: PEM file of the authorities of NATS's certificate; empty: those of the system.
+        nats_certificate, nats_key: PEM files of this client's certificate and its key; empty: none is shown.
+        nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
+        nats_nkey: file with the seed of a user's nkey; empty: none.
         redis_url: the sorted list; `redis://`, `rediss://` or `unix://`, or the sentinels that know the master:
             `redis+sentinel://host:26379,host:26379/master/0`.
         instance: the name of this placer among those that run at the same time: letters, digits, `-` and `_`.
@@ -69,6 +74,11 @@ class Settings:
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
+    nats_ca: str = ""
+    nats_certificate: str = ""
+    nats_key: str = ""
+    nats_credentials: str = ""
+    nats_nkey: str = ""
     redis_url: str = "redis://127.0.0.1:6379/0"
     instance: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")] = "placer"
     formula: Formula = Formula.PROSE
@@ -100,6 +110,13 @@ class Settings:
     log_level: LogLevel = "info"
 
     @property
+    def nats_access(self) -> BusAccess:
+        """The files by which this part and NATS know each other."""
+        return BusAccess(
+            self.nats_ca, self.nats_certificate, self.nats_key, self.nats_credentials, self.nats_nkey
+        )
+
+    @property
     def extender_tls(self) -> TlsFiles:
         """The files for TLS at the extender's port."""
         return TlsFiles(self.extender_certificate, self.extender_key, self.extender_client_ca)
@@ -120,7 +137,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             "redis_url": check_redis_url,
             "kubeconfig": check_kubeconfig,
         },
-        rules=[_check_extender],
+        rules=[_check_extender, lambda given: given.nats_access.check()],
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import structlog
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
 from plimsoll.quantity import GIB
@@ -82,8 +82,8 @@ class Stream:
             allow_direct=True,
         )
 
-    async def ensure(self, jetstream: JetStreamContext) -> float:
-        """Make the stream if it is missing, and return its duplicate window in seconds.
+    async def ensure(self, jetstream: JetStreamContext) -> StreamInfo:
+        """Make the stream if it is missing, and return what the server says about it.
 
         A stream that exists is an operator's or another part's choice and is left as it is. Several parts may call
         this at once.
@@ -106,4 +106,4 @@ class Stream:
             except BadRequestError:
                 # Another part made the stream meanwhile, with limits of its own. If not, this raises.
                 found = await jetstream.stream_info(STREAM)
-        return found.config.duplicate_window or 0.0
+        return found

@@ -2,7 +2,8 @@
 
 A task or state event carries the node's whole state at that moment. So a reader can rescore the node by one event,
 and can drop a late one. Order within a node is the pair (`epoch`, `seq`). `id` is also the message's `Nats-Msg-Id`:
-the same fact has the same id, so an event published twice is stored once.
+the same fact has the same id, so an event published twice is stored once. docs/events.md says what subscribers may
+rely on, and docs/events/ has the schemas.
 """
 
 import enum
@@ -12,7 +13,7 @@ import time
 from typing import Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from plimsoll.ids import (
     NODE_PATTERN,
@@ -168,6 +169,27 @@ class Limit(Struct, frozen=True, kw_only=True):
     used_pct: float = 0.0
 
 
+class Foreign(Struct, frozen=True, kw_only=True):
+    """Data of `node.foreign`: another monitor reports under this node's name.
+
+    Readers take the reports of the greater epoch, and drop the others as late.
+
+    Attributes:
+        epoch: of the monitor that publishes this event.
+        gpus: the GPUs of that monitor's node, by UUID.
+        foreign_epoch: of the other monitor's reports.
+        foreign_gpus: the GPUs in them, by UUID: the machine on which the other monitor runs has these.
+        reason: a text for people.
+    """
+
+    node: NodeName
+    epoch: int
+    gpus: tuple[GpuUuid, ...]
+    foreign_epoch: int
+    foreign_gpus: tuple[GpuUuid, ...]
+    reason: str = ""
+
+
 class Placement(Struct, frozen=True, kw_only=True):
     """Data of `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted`: the decision and its reason.
 
@@ -203,21 +225,29 @@ class PoolChange(Struct, frozen=True, kw_only=True):
     pods: tuple[PodUid, ...] = ()
 
 
-class CloudEvent(Struct, frozen=True, kw_only=True):
-    """The envelope, in CloudEvents 1.0's structured JSON mode."""
+class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The envelope, in CloudEvents 1.0's structured JSON mode.
 
+    An attribute that is absent is left out: CloudEvents knows no null. Earlier versions wrote null, which is read as
+    absent.
+
+    Attributes:
+        subject: the GPU of a task event, by UUID.
+        sequence: of an event that carries a node's state, see `sequence`.
+    """
+
+    specversion: str
     id: str
     source: str
     type: str
     time: str
     data: msgspec.Raw
     subject: str | None = None
-    specversion: str = "1.0"
-    datacontenttype: str = "application/json"
-    sequence: str | None = field(default=None)
+    datacontenttype: str | None = None
+    sequence: str | None = None
 
 
-Data = Report | Limit | Placement | PoolChange
+Data = Report | Limit | Placement | PoolChange | Foreign
 
 
 def event_type(what: str) -> str:
@@ -237,15 +267,26 @@ def encode(what: str, event_id: str, source: str, time: str, data: Data) -> byte
     """
     about = data.task.gpu if isinstance(data, Report) and data.task else None
     event = CloudEvent(
+        specversion="1.0",
         id=event_id,
         source=source,
         type=event_type(what),
         time=time,
         data=msgspec.Raw(msgspec.json.encode(data)),
         subject=about,
-        sequence=f"{data.state.epoch}.{data.state.seq:012d}" if isinstance(data, Report) else None,
+        datacontenttype="application/json",
+        sequence=sequence(data.state.epoch, data.state.seq) if isinstance(data, Report) else None,
     )
     return msgspec.json.encode(event)
+
+
+def sequence(epoch: int, seq: int) -> str:
+    """The `sequence` of a report, after CloudEvents' extension of this name.
+
+    Both numbers have as many digits as `LARGEST`, so that the texts of one source sort as the pairs do. Earlier
+    versions wrote `3.000000000007`: readers that want numbers split at the dot, which reads both forms.
+    """
+    return f"{epoch:016d}.{seq:016d}"
 
 
 def decode_event(message: bytes) -> CloudEvent:

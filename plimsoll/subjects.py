@@ -37,6 +37,16 @@ def state_subject(node: NodeName) -> str:
     return f"plimsoll.v1.node.state.{node_token(node)}"
 
 
+def foreign_subject(node: NodeName) -> str:
+    """Subject of the event that another monitor reports under this node's name."""
+    return f"plimsoll.v1.node.foreign.{node_token(node)}"
+
+
+def reports_of(node: NodeName) -> tuple[str, ...]:
+    """The subjects of one node's reports, as in `REPORTS`."""
+    return tuple(f"{each.rpartition('.')[0]}.{node_token(node)}" for each in REPORTS)
+
+
 def limit_subject(what: str, node: NodeName) -> str:
     """Subject of an enforcement event; `what` is violated, unenforced, denied, paused, resumed, resized or unmet."""
     return f"plimsoll.v1.limit.{what}.{node_token(node)}"

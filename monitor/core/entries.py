@@ -1,7 +1,8 @@
 """Facts as events for the outbox: subject, id and body of each.
 
 What always holds: a fact has the same id, whenever and by whichever run of the monitor it is published. Each report
-has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the round's end.
+that is sent has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the
+round's end.
 """
 
 from collections.abc import Iterable
@@ -13,9 +14,9 @@ import msgspec
 from monitor.core.lifecycle import Fact, Life
 from plimsoll import events
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
-from plimsoll.events import SLOWEST_HEARTBEAT_S, Gpu, Limit, NodeState, Report
+from plimsoll.events import SLOWEST_HEARTBEAT_S, Foreign, Gpu, Limit, NodeState, Report
 from plimsoll.ids import NodeName
-from plimsoll.subjects import limit_subject, state_subject, task_subject
+from plimsoll.subjects import foreign_subject, limit_subject, state_subject, task_subject
 
 _UNWATCHED: Final = (
     "the broker is away: the last memory limits hold, and are not compared with NVML;"
@@ -29,7 +30,7 @@ class Entry:
 
     Attributes:
         id: the message's `Nats-Msg-Id`.
-        carries_state: the event carries the node's whole state, and so replaces state events that wait.
+        carries_state: the event carries the node's whole state, and so may replace a state event that waits.
         is_state: the event carries nothing else, and so may be replaced.
         limit: the `<what>` of a `limit.<what>` event; empty for any other.
     """
@@ -89,6 +90,14 @@ def state_entry(moment: Moment, seq: int) -> Entry:
     event_id = events.fact_id(moment.boot_id, moment.node, "state", moment.epoch, seq)
     body = events.encode("node.state", event_id, moment.source, moment.time, Report(state=moment.state(seq)))
     return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
+
+
+def foreign_entry(moment: Moment, foreign: Foreign) -> Entry:
+    """A `node.foreign` event: another monitor reports under this node's name."""
+    parts = (foreign.node, "foreign", foreign.epoch, foreign.foreign_epoch, moment.time)
+    event_id = events.fact_id(moment.boot_id, *parts)
+    body = events.encode("node.foreign", event_id, moment.source, moment.time, foreign)
+    return Entry(event_id, foreign_subject(foreign.node), body)
 
 
 def limit_entry(moment: Moment, announcement: LimitAnnouncement) -> Entry:

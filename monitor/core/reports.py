@@ -1,17 +1,28 @@
 """The events that a round publishes, and the order numbers of its reports.
 
-What always holds: the numbers move on only after a round's events are stored (`stored`). A round that could not be
-stored is built again with the same numbers.
+What always holds:
+
+* The numbers move on only after a round's events are stored (`stored`). A round that could not be stored is built
+  again with the same numbers.
+* Numbers have no gap. A state event that was never sent and is replaced leaves its number to the next report.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from monitor.core.entries import Entry, Moment, limit_entry, state_entry, task_entries, unwatched_entry
+from monitor.core.entries import (
+    Entry,
+    Moment,
+    foreign_entry,
+    limit_entry,
+    state_entry,
+    task_entries,
+    unwatched_entry,
+)
 from monitor.core.lifecycle import Fact, Life, TaskKey
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
-from plimsoll.events import Gpu
+from plimsoll.events import Foreign, Gpu
 from plimsoll.ids import NodeName
 
 
@@ -29,17 +40,23 @@ class Batch:
 
     Attributes:
         entries: in the order in which they are published.
+        epoch: of its reports.
         seq: the number of the last report, this batch's included.
         gpus: the state that this batch's reports carry.
         now_s: when it was built, in seconds of the monotonic clock.
         unwatched: the tasks that this batch names as running without a broker.
+        replaces_state: the first report has the number of the state event that waits, and replaces it.
+        foreign: another monitor that this batch names.
     """
 
     entries: tuple[Entry, ...]
+    epoch: int
     seq: int
     gpus: tuple[Gpu, ...]
     now_s: float
     unwatched: tuple[TaskKey, ...] = ()
+    replaces_state: bool = False
+    foreign: Foreign | None = None
 
     @property
     def limit_events(self) -> tuple[str, ...]:
@@ -61,6 +78,7 @@ class Reports:
         self._seq = 0
         self._last_gpus: tuple[Gpu, ...] | None = None
         self._last_s = 0.0
+        self._foreign: Foreign | None = None  # to be published with the next batch
         self._away_since: str | None = None  # None while the broker is there
         self._named_unwatched: frozenset[TaskKey] = frozenset()
 
@@ -83,6 +101,10 @@ class Reports:
         self._identity = replace(self._identity, epoch=epoch)
         self._seq, self._last_gpus = 0, None
 
+    def add_foreign(self, foreign: Foreign) -> None:
+        """Publish with the next batch that another monitor reports under this node's name."""
+        self._foreign = foreign
+
     def broker_left(self, time: str) -> None:
         """The broker went away; `time` (RFC 3339) distinguishes this outage from another."""
         self._away_since, self._named_unwatched = time, frozenset()
@@ -91,7 +113,15 @@ class Reports:
         """The broker is there again."""
         self._away_since, self._named_unwatched = None, frozenset()
 
-    def batch(self, findings: Findings, gpus: tuple[Gpu, ...], now_s: float, time: str) -> Batch:
+    def batch(
+        self,
+        findings: Findings,
+        gpus: tuple[Gpu, ...],
+        now_s: float,
+        time: str,
+        *,
+        state_waits: bool = False,
+    ) -> Batch:
         """The events of a round.
 
         Args:
@@ -99,29 +129,36 @@ class Reports:
             gpus: the node's GPUs at the end of the round.
             now_s: monotonic clock.
             time: the same moment, RFC 3339 in UTC.
+            state_waits: the last stored report is a state event that waits, and that nobody has begun to send.
         """
         identity = self._identity
         heartbeat_s = self._thresholds.heartbeat_s
         moment = Moment(self._node, identity.boot_id, identity.epoch, self._seq, time, gpus, heartbeat_s)
         boot_id, exits = self._former
-        first_seq = self._seq + 1
+        first_seq = max(self._seq, 1) if state_waits else self._seq + 1
         entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)
         entries += task_entries(moment, findings.facts, first_seq + len(exits))
         if not entries and is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds):
             entries = (state_entry(moment, first_seq),)
-        seq = self._seq + len(entries)
+        seq = first_seq + len(entries) - 1 if entries else self._seq
+        replaces_state = state_waits and bool(entries)
         entries += tuple(limit_entry(moment, announcement) for announcement in findings.limits)
+        if self._foreign is not None:
+            entries += (foreign_entry(moment, self._foreign),)
         unwatched: tuple[TaskKey, ...] = ()
         if self._away_since is not None:
             unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
             lives = (findings.tasks.lives[key] for key in unwatched)
             entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
-        return Batch(entries, seq, gpus, now_s, unwatched)
+        return Batch(entries, identity.epoch, seq, gpus, now_s, unwatched, replaces_state, self._foreign)
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
         """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
-        if batch.seq > self._seq:
+        if self._foreign is batch.foreign:
+            self._foreign = None
+        # A new epoch may have begun while the batch was being stored; its numbers begin at 1.
+        if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s
         if self._away_since is not None:  # the broker may have returned while the batch was being stored
             self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()

@@ -5,15 +5,26 @@ What always holds:
 * A table is never changed, only succeeded by a new one. A caller that cannot store the facts keeps the old table and
   loses nothing.
 * The same process list, announcement or death a second time yields no fact.
+* A task whose exit is a fact has no further fact, however late an announcement or a process list names it.
 * Facts come in a fixed order: first the tasks that ended, then those that began or loaded, each by process and GPU.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
 
 from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, finish
 from plimsoll.events import Phase
 from plimsoll.ids import GpuUuid, ProcessKey
+
+REMEMBERED_DEATHS: Final = 2048
+"""How many dead processes the table remembers at least: the latest ones, up to twice as many.
+
+An announcement may come after the death that it precedes: the kernel reports a death within 0.1 ms, and the broker
+may be busy, or away until its next start. 2048 deaths are 40 s at 50 a second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +63,14 @@ class Tasks:
         left: the last lives of processes that left a GPU but still run. A process that returns to the GPU goes on
             counting from there.
         owners: pod and container of living processes, as the broker announced them.
+        dead: the processes that died last, oldest first, see `REMEMBERED_DEATHS`; with the GPUs on which their tasks
+            are facts.
     """
 
     lives: Mapping[TaskKey, Life] = field(default_factory=dict)
     left: Mapping[TaskKey, Life] = field(default_factory=dict)
     owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
 
     @property
     def hooked(self) -> frozenset[TaskKey]:
@@ -76,6 +90,8 @@ def take_listing(tasks: Tasks, listing: Listing, now_s: float, rules: Rules) -> 
     tasks, ended = _leave(tasks, listing, now_s)
     lives, left, facts = dict(tasks.lives), dict(tasks.left), list(ended)
     for each in sorted(listing.processes, key=lambda each: each.key):
+        if each.key.process in tasks.dead:
+            continue
         owner = tasks.owners.get(each.key.process, NOBODY).filled_from(each.owner)
         if each.key in lives:
             life = lives[each.key]
@@ -90,7 +106,9 @@ def take_listing(tasks: Tasks, listing: Listing, now_s: float, rules: Rules) -> 
 
 
 def own(tasks: Tasks, process: ProcessKey, owner: Owner) -> Tasks:
-    """Record a process's announced owner, which outranks the owner that the kernel shows."""
+    """Record a living process's announced owner, which outranks the owner that the kernel shows."""
+    if process in tasks.dead:
+        return tasks
     lives = {
         key: replace(life, owner=owner.filled_from(life.owner)) if key.process == process else life
         for key, life in tasks.lives.items()
@@ -99,7 +117,17 @@ def own(tasks: Tasks, process: ProcessKey, owner: Owner) -> Tasks:
 
 
 def announce(tasks: Tasks, key: TaskKey, owner: Owner, now_s: float) -> Step:
-    """Apply the announcement that a process made its first context on a GPU."""
+    """Apply the announcement that a process made its first context on a GPU.
+
+    An announcement may arrive after the process's death. Then it is a fact only if the task is none yet, and the task
+    exits at once.
+    """
+    if (known := tasks.dead.get(key.process)) is not None:
+        if key.gpu in known:
+            return tasks, ()
+        begun = begin(key, owner, None, now_s, before=None)
+        late = replace(tasks, dead=_with_death(tasks.dead, key.process, known | {key.gpu}))
+        return late, (begun, finish(begun.life, now_s))
     tasks = own(tasks, key.process, owner)
     if key in tasks.lives or key in tasks.left:
         return tasks, ()
@@ -108,12 +136,16 @@ def announce(tasks: Tasks, key: TaskKey, owner: Owner, now_s: float) -> Step:
 
 
 def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
-    """Apply a process's death: its tasks exit, and the table forgets the process."""
+    """Apply a process's death: its tasks exit, and the table keeps only that the process is dead."""
+    if process in tasks.dead:
+        return tasks, ()
     facts = tuple(finish(tasks.lives[key], now_s) for key in sorted(tasks.of(process)))
+    gpus = frozenset(key.gpu for key in (*tasks.lives, *tasks.left) if key.process == process)
     ended = Tasks(
         lives={key: life for key, life in tasks.lives.items() if key.process != process},
         left={key: life for key, life in tasks.left.items() if key.process != process},
         owners={each: owner for each, owner in tasks.owners.items() if each != process},
+        dead=_with_death(tasks.dead, process, gpus),
     )
     return ended, facts
 
@@ -129,14 +161,34 @@ def pace_s(tasks: Tasks, now_s: float, fast_s: float, slow_s: float) -> float:
     return min(max(fast_s, min(unsettled_s) / 100), slow_s) if unsettled_s else slow_s
 
 
-def restored(lives: Iterable[Life], left: Iterable[Life], now_s: float) -> Tasks:
+def restored(
+    lives: Iterable[Life],
+    left: Iterable[Life],
+    now_s: float,
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = MappingProxyType({}),
+) -> Tasks:
     """The table after a restart, from the lives on disk; settling begins anew.
 
     Announced owners need no record of their own: the lives hold them.
     """
     living = {life.key: replace(life, still_since_s=now_s, since_s=now_s) for life in lives}
     owners = {key.process: life.owner for key, life in living.items() if life.owner != NOBODY}
-    return Tasks(lives=living, left={life.key: life for life in left}, owners=owners)
+    return Tasks(lives=living, left={life.key: life for life in left}, owners=owners, dead=dict(dead))
+
+
+def _with_death(
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]], process: ProcessKey, gpus: frozenset[GpuUuid]
+) -> Mapping[ProcessKey, frozenset[GpuUuid]]:
+    """The remembered deaths and this one, as the last; the older half is forgotten once there are too many.
+
+    A copy of the whole costs 20 µs, as no key is hashed again. To forget one at each death would hash all.
+    """
+    if len(dead) >= 2 * REMEMBERED_DEATHS:
+        dead = dict(islice(dead.items(), REMEMBERED_DEATHS, None))
+    others = {**dead}
+    others.pop(process, None)
+    others[process] = gpus
+    return others
 
 
 def _unsettled(life: Life) -> bool:

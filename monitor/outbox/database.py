@@ -6,8 +6,8 @@ What always holds:
   from are. A `kill -9` at any instruction leaves the state before or after, never between. So a restart neither
   forgets an event nor publishes it twice.
 * Commits are synced to disk: they also outlive a power cut.
-* At most one state event waits to be sent. A state is whole, so a newer event that carries a state replaces an older,
-  unsent *state* event; task events are never replaced.
+* At most one state event waits to be sent. A state is whole, so a newer event that carries a state may replace an
+  older, unsent *state* event, whose number it takes over; task events are never replaced.
 * One monitor owns the file.
 """
 
@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,9 @@ import structlog
 from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.observation import JOURNAL_START, JournalPosition
-from monitor.core.tasks import Tasks
+from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
+from monitor.foreign import Position
+from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import InputError
 
@@ -37,6 +40,9 @@ PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, subject TEXT NOT NULL, body BLOB NOT NULL,
     is_state INTEGER NOT NULL, stored_s REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS dead (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, gpus TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS lives (task BLOB PRIMARY KEY, life BLOB NOT NULL, left INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -72,12 +78,14 @@ class Kept:
         position: the last announcement taken in.
         lives: tasks that had not exited.
         left: last lives of processes that had left a GPU but still ran.
+        dead: the processes of that boot that died last, oldest first, see `Tasks`.
     """
 
     boot_id: str = ""
     position: JournalPosition = JOURNAL_START
     lives: tuple[Life, ...] = ()
     left: tuple[Life, ...] = ()
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -86,6 +94,7 @@ class Book:
 
     database: sqlite3.Connection
     lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
+    dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
     waiting_count: int = 0
 
 
@@ -132,6 +141,7 @@ def _connect(path: Path) -> Book:
         database.executescript(_SCHEMA)
         book = Book(database)
         book.lives = {life.key: (life, left) for life, left in _lives(database)}
+        book.dead = _dead(database)
         book.waiting_count = _count(database)
     except (sqlite3.Error, msgspec.MsgspecError) as error:
         database.close()
@@ -149,6 +159,7 @@ def kept(book: Book) -> Kept:
         position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
         lives=tuple(life for life, left in book.lives.values() if not left),
         left=tuple(life for life, left in book.lives.values() if left),
+        dead=book.dead,
     )
 
 
@@ -157,24 +168,51 @@ def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
     return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
 
 
+def _dead(database: sqlite3.Connection) -> dict[ProcessKey, frozenset[GpuUuid]]:
+    rows = database.execute("SELECT pid, start_ticks, gpus FROM dead ORDER BY number").fetchall()
+    # No UUID has a comma. Of a process that stands twice, the later line counts.
+    return {
+        ProcessKey(pid, start_ticks): frozenset(map(GpuUuid, gpus.split(",") if gpus else ()))
+        for pid, start_ticks, gpus in rows
+    }
+
+
 def keep(
-    book: Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, position: JournalPosition
+    book: Book,
+    entries: tuple[Entry, ...],
+    tasks: Tasks,
+    boot_id: str,
+    position: JournalPosition,
+    *,
+    replaces_state: bool,
 ) -> None:
-    """Store events together with the table and the journal position that they follow from."""
+    """Store events together with the table and the journal position that they follow from.
+
+    Args:
+        book: the open file.
+        entries: the events, in order.
+        tasks: the table.
+        boot_id: of the machine's boot.
+        position: the last announcement taken in.
+        replaces_state: the events replace the state event that waits.
+    """
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
     with _transaction(book.database) as database:
+        if replaces_state:
+            database.execute("DELETE FROM entries WHERE is_state")
+        elif any(entry.carries_state for entry in entries):
+            database.execute("UPDATE entries SET is_state = 0 WHERE is_state")
         for entry in entries:
             _add(database, entry)
         _keep_lives(database, book.lives, lives)
+        _keep_dead(database, book.dead, tasks.dead)
         values = {"boot_id": boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.lives, book.waiting_count = lives, _count(book.database)
+    book.lives, book.dead, book.waiting_count = lives, tasks.dead, _count(book.database)
 
 
 def _add(database: sqlite3.Connection, entry: Entry) -> None:
-    if entry.carries_state:
-        database.execute("DELETE FROM entries WHERE is_state")
     row = (entry.id, entry.subject, entry.body, entry.is_state, time.time())
     database.execute(
         "INSERT INTO entries (id, subject, body, is_state, stored_s) VALUES (?, ?, ?, ?, ?)", row
@@ -196,20 +234,50 @@ def _keep_lives(
     database.executemany("DELETE FROM lives WHERE task = ?", gone)
 
 
+def _keep_dead(
+    database: sqlite3.Connection,
+    before: Mapping[ProcessKey, frozenset[GpuUuid]],
+    after: Mapping[ProcessKey, frozenset[GpuUuid]],
+) -> None:
+    if after is before:
+        return
+    if not after:
+        database.execute("DELETE FROM dead")
+        return
+    # New deaths are at the end, so that a round's work does not grow with the deaths that are remembered.
+    new = list(takewhile(lambda each: before.get(each[0]) != each[1], reversed(list(after.items()))))
+    rows = [(each.pid, each.start_ticks, ",".join(sorted(gpus))) for each, gpus in reversed(new)]
+    database.executemany("INSERT INTO dead (pid, start_ticks, gpus) VALUES (?, ?, ?)", rows)
+    last = "(SELECT number FROM dead ORDER BY number DESC LIMIT 1)"
+    database.execute(f"DELETE FROM dead WHERE number <= {last} - ?", (REMEMBERED_DEATHS,))  # noqa: S608 - a constant
+
+
 def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]:
-    """The oldest events; a state event among them is not replaced any more."""
-    columns = "number, id, subject, body, stored_s, is_state"
+    """The oldest events; no state event that waits now is replaced any more."""
+    columns = "number, id, subject, body, stored_s"
     rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
-    if states := [(row[0],) for row in rows if row[5]]:
+    if database.execute("SELECT 1 FROM entries WHERE is_state").fetchone():
         with _transaction(database):
-            database.executemany("UPDATE entries SET is_state = 0 WHERE number = ?", states)
-    return tuple(Waiting(*row[:5]) for row in rows)
+            database.execute("UPDATE entries SET is_state = 0 WHERE is_state")
+    return tuple(Waiting(*row) for row in rows)
 
 
-def remove(book: Book, numbers: tuple[int, ...]) -> None:
-    """Remove events by their numbers; an unknown number is ignored."""
+def position(book: Book) -> Position:
+    """The place in the stream up to which this node's reports are known."""
+    rows = book.database.execute("SELECT name, value FROM kept WHERE name LIKE 'stream%'")
+    values: Mapping[str, str] = dict(rows.fetchall())
+    seq, epoch = (int(values.get(name, "0")) for name in ("stream_seq", "stream_epoch"))
+    return Position(values.get("stream", ""), seq, epoch)
+
+
+def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> None:
+    """Remove events by their numbers, and keep a position, if there is one; an unknown number is ignored."""
     with _transaction(book.database) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
+        if position is not None:
+            numbers_of = {"stream_seq": str(position.seq), "stream_epoch": str(position.epoch)}
+            values = {"stream": position.stream, **numbers_of}
+            database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
     book.waiting_count = _count(book.database)
 
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from monitor.core.entries import Entry
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
+from monitor.foreign import Position
 from monitor.outbox import database
 from monitor.outbox.database import Book, Kept, Waiting
 from plimsoll.part.causes import is_disk_full
@@ -32,38 +33,78 @@ class Store:
         self._thread = thread
         self.waiting_count = book.waiting_count
         """How many events wait, as of the last change."""
+        self.state_waits = False
+        """The last report that this run stored is a state event that waits: nobody has begun to send it.
+
+        The one thread works in the order in which it is asked. So this is set when it is asked, and is true for the
+        next `keep` if nothing is awaited in between.
+        """
 
     async def kept(self) -> Kept:
         """The state of the last `keep`, of this run or an earlier one."""
         return await self._run(lambda: database.kept(self._book))
 
     async def keep(
-        self, entries: Iterable[Entry], tasks: Tasks, boot_id: str, position: JournalPosition
+        self,
+        entries: Iterable[Entry],
+        tasks: Tasks,
+        boot_id: str,
+        position: JournalPosition,
+        *,
+        replaces_state: bool = False,
     ) -> None:
         """Store events together with the table and the journal position that they follow from.
 
         Cancelling does not undo the transaction.
 
+        Args:
+            entries: the events, in order.
+            tasks: the table.
+            boot_id: of the machine's boot.
+            position: the last announcement taken in.
+            replaces_state: the events replace the state event that waits; only if `state_waits`.
+
         Raises:
             StoreError: nothing was stored.
         """
-        await self._run(lambda: database.keep(self._book, tuple(entries), tasks, boot_id, position))
+        stored = tuple(entries)
+        assert self.state_waits or not replaces_state
+        if reports := [entry for entry in stored if entry.carries_state]:
+            self.state_waits = reports[-1].is_state
+        try:
+            await self._run(
+                lambda: database.keep(
+                    self._book, stored, tasks, boot_id, position, replaces_state=replaces_state
+                )
+            )
+        except StoreError:
+            self.state_waits = False
+            raise
         self.waiting_count = self._book.waiting_count
 
     async def oldest(self, limit: int) -> tuple[Waiting, ...]:
         """The oldest waiting events, in the order in which they happened, to be sent now.
 
-        A state event among them is not replaced any more: it may soon be in the stream, which knows it by its id.
+        No state event that waits now is replaced any more: it may soon be in the stream, which knows it by its id.
         """
+        self.state_waits = False
         return await self._run(lambda: database.take_oldest(self._book.database, limit))
 
-    async def remove(self, numbers: Iterable[int]) -> None:
+    async def position(self) -> Position:
+        """The place in the stream that was last given to `remove`."""
+        return await self._run(lambda: database.position(self._book))
+
+    async def remove(self, numbers: Iterable[int], position: Position | None = None) -> None:
         """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
+
+        Args:
+            numbers: of the events.
+            position: up to here in the stream this node's reports are known; None where that is not so.
 
         Raises:
             StoreError: the events still wait. Publishing them again is harmless.
         """
-        await self._run(lambda: database.remove(self._book, tuple(numbers)))
+        await self._run(lambda: database.remove(self._book, tuple(numbers), position))
         self.waiting_count = self._book.waiting_count
 
     async def close(self) -> None:

@@ -220,6 +220,49 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
 
 
 @app.command()
+def events(
+    type: Annotated[str, typer.Option(help="A type, task.loaded, or a group of types, task.")] = "",  # noqa: A002 - the option's name
+    node: Annotated[str, typer.Option(help="Only events of this node, and placements on it.")] = "",
+    pod: Annotated[
+        str, typer.Option(help="Only events of the pod with this uid; or its name, for placement events.")
+    ] = "",
+    output: Annotated[
+        Literal["table", "json"],
+        typer.Option("--output", "-o", help="Or the events as published, one a line."),
+    ] = "table",
+    nats_url: Annotated[
+        str, typer.Option(envvar="PLIMSOLL_NATS_URL", help="The bus.")
+    ] = "nats://127.0.0.1:4222",
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for new events, in place of those so far.")
+    ] = False,
+) -> None:
+    """Print the events of the bus: those that it keeps, or, with --follow, those from now on.
+
+    The exit code is 1 if NATS does not answer, and 2 for a type that is none.
+    While following, the command outlives restarts of NATS.
+    """
+    from plimsoll.bus_access import BusAccess  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli import events as printing  # noqa: PLC0415 - likewise
+
+    async def print_all() -> None:
+        wanted, access = printing.Wanted(type, node, pod), BusAccess.of(os.environ)
+        async for message in printing.events(nats_url, wanted, access, follow=follow):
+            sys.stdout.write((message.decode() if output == "json" else printing.line(message)) + "\n")
+            sys.stdout.flush()
+
+    try:
+        asyncio.run(print_all())
+    except PlimsollError as error:
+        _fail(str(error), REFUSED if isinstance(error, InputError) else 1)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except BrokenPipeError:  # `plimsoll events | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@app.command()
 def convert(
     file: Annotated[str, typer.Argument(help="The manifest; - reads standard input.")],
     gpushare_unit: Annotated[

@@ -6,6 +6,7 @@ stream. In any other case its message says how far the change came, and the reme
 """
 
 import asyncio
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
 from plimsoll.bus import NATS_SCHEMES
+from plimsoll.bus_access import BusAccess
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
 from plimsoll.part.causes import cause_of
@@ -109,10 +111,16 @@ async def _connected(url: str) -> Client:
         failures.append(error)
 
     check_urls("--nats-url or PLIMSOLL_NATS_URL", url, NATS_SCHEMES)
+    access = BusAccess.of(os.environ)
+    access.check()
     try:
         async with asyncio.timeout(CONNECT_S):
             return await nats.connect(
-                url.split(","), allow_reconnect=False, error_cb=note, name="plimsoll-resize"
+                url.split(","),
+                allow_reconnect=False,
+                error_cb=note,
+                name="plimsoll-resize",
+                **access.options(),
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
         cause = cause_of(failures[0] if failures else error, "--nats-url or PLIMSOLL_NATS_URL")

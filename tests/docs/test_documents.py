@@ -78,7 +78,9 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
-    assert {words[0] for words in shown} == {"run", "resize", "status", "convert", "explain", "demo"}
+    assert {words[0] for words in shown} == {
+        *("run", "resize", "status", "convert", "explain", "demo", "events"),
+    }
     for name, *words in shown:
         if name == "run":
             assert options_of(words).command

@@ -27,7 +27,7 @@ from monitor.core.entries import Moment, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
 from monitor.outbox.store import Store, open_store
-from monitor.publisher import Publisher, Target
+from monitor.publisher import Hearers, Publisher, Target
 from placer.scores import ScoreList, ScoresAwayError
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
@@ -243,7 +243,8 @@ async def _reporter(stack: contextlib.AsyncExitStack, directory: Path, url: str,
     await asyncio.to_thread(directory.mkdir, parents=True)
     store = await open_store(directory)
     stack.push_async_callback(store.close)
-    return Reporter(node, store, Publisher(Target(url, node, Stream(replicas=3)), store, known))
+    hearers = Hearers(lambda: 1, known, lambda _: None)
+    return Reporter(node, store, Publisher(Target(url, node, Stream(replicas=3)), store, hearers))
 
 
 def _placer_kind(settings: dict[str, str]) -> ServerKind:

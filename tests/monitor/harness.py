@@ -18,6 +18,7 @@ from monitor.processes import read_process
 from plimsoll.events import CloudEvent, Report, decode_event, decode_report
 from plimsoll.ids import ProcessKey
 from plimsoll.subjects import STREAM
+from tests import cloudevents
 from tests.servers.stores import ignore
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,7 @@ class Message:
     def __init__(self, subject: str, body: bytes) -> None:
         self.subject = subject
         self.event: CloudEvent = decode_event(body)
+        assert cloudevents.read(body).get_id() == self.event.id  # a stranger reads every message of ours
         self.body = body
 
     @property

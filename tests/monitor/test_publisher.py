@@ -6,22 +6,25 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import Header, StorageType
 
+from monitor import foreign
 from monitor.core.entries import Entry, Moment, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
+from monitor.foreign import ForeignReport
 from monitor.outbox.store import Store, open_store
-from monitor.publisher import BATCH, Publisher, Target
+from monitor.publisher import BATCH, Hearers, Publisher, Target
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import largest_epoch
 from plimsoll.ids import NodeName
-from plimsoll.subjects import EVENTS, STREAM
+from plimsoll.subjects import EVENTS, STREAM, limit_subject, state_subject
 from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
 
 NODE = NodeName("node-1")
@@ -54,7 +57,7 @@ async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, l
         epochs.append(epoch)
 
     target = Target(url, NODE, Stream(10_000_000, 3600))
-    publisher = Publisher(target, store, known)
+    publisher = Publisher(target, store, Hearers(lambda: MOMENT.epoch, known, ignore))
     task = asyncio.create_task(publisher.run())
     try:
         yield publisher, epochs
@@ -62,6 +65,10 @@ async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, l
         task.cancel()
         async with asyncio.timeout(WAIT_S):
             await asyncio.wait([task])
+
+
+def ignore(_: ForeignReport) -> None:
+    """Hear nothing of other monitors."""
 
 
 async def sequences(context: JetStreamContext) -> list[int]:
@@ -128,6 +135,44 @@ async def test_an_epoch_that_readers_refuse_does_not_become_ours(
             await until_true(lambda: store.waiting_count == 0)
         (known,) = epochs
         assert largest_epoch(began_s) - 1 <= known < largest_epoch(time.time())
+
+
+@pytest.mark.parametrize("later", [limit_subject("denied", NODE), state_subject(NODE)])
+async def test_the_greatest_epoch_counts_and_not_the_last(
+    tmp_path: Path, nats: EmbeddedServer, later: str
+) -> None:
+    """Whatever came later than the report with the greatest epoch, and however much, our epoch passes that one."""
+    async with jetstream(nats.url) as context:
+        await Stream().ensure(context)
+        greatest = state_entry(replace(MOMENT, epoch=900), 1)
+        await context.publish(greatest.subject, greatest.body)
+        lower = state_entry(replace(MOMENT, epoch=3), 1).body if later == state_subject(NODE) else b"{}"
+        for _ in range(foreign.BATCH + 10):
+            await context.publish(later, lower)
+        async with filled(tmp_path, entries(1)) as store:
+            async with publishing(store, nats.url) as (_, epochs):
+                await until_true(lambda: store.waiting_count == 0)
+            assert epochs == [900]
+            position = await store.position()
+            assert position.seq == (await context.stream_info(STREAM)).state.last_seq
+            async with publishing(store, nats.url) as (publisher, epochs):
+                await store.keep(entries(2)[1:], Tasks(), "boot", JOURNAL_START)
+                publisher.wake()
+                await until_true(lambda: store.waiting_count == 0)
+            # Also where the file of the epoch was lost, and the rest of the state was not.
+            assert epochs == [900]
+
+
+async def test_a_stream_without_direct_reading_has_a_last_epoch(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """Where an operator's stream gives no messages directly, the last report's epoch is passed."""
+    async with jetstream(nats.url) as context:
+        await context.add_stream(name=STREAM, subjects=[EVENTS], allow_direct=False)
+        (entry,) = entries(1)
+        await context.publish(entry.subject, entry.body)
+        async with filled(tmp_path, entries(2)[1:]) as store:
+            async with publishing(store, nats.url) as (_, epochs):
+                await until_true(lambda: store.waiting_count == 0)
+            assert (epochs, (await store.position()).seq) == ([5], 0)
 
 
 async def until_forgotten(context: JetStreamContext, event_id: str) -> None:

@@ -171,6 +171,24 @@ async def test_hostile_report_of_a_node_changes_nothing(
         assert await outcomes(running) == {"applied": 2, "stale": 0, "damaged": 1}
 
 
+async def test_reports_of_a_lower_epoch_are_counted_for_their_node(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A second monitor's reports are counted, and the messages that a placer reads at its start are not."""
+    async with bus(nats) as jetstream:
+        await publish(jetstream, report("b", 1), what="started")
+        await publish(jetstream, report("b", 2))
+        async with taking_in(nats, valkey) as running:
+            await publish(jetstream, report("a", 1, epoch=5), report("a", 7, epoch=3), report("b", 3))
+            await eventually(running.listed, orders(report("a", 1, epoch=5), report("b", 3)))
+            late = [
+                (sample.labels["node"], sample.value)
+                for family in running.metrics.late_reports.collect()
+                for sample in family.samples
+            ]
+            assert late == [("a", 1.0)]
+
+
 async def test_damaged_last_event_does_not_hold_up_the_start(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:

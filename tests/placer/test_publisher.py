@@ -15,6 +15,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Placement, decode_event
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.subjects import STREAM
+from tests import cloudevents
 from tests.placer.arrivals import bus, eventually
 
 
@@ -47,6 +48,7 @@ async def stored(jetstream: JetStreamContext) -> list[tuple[str, Placement]]:
     state = (await jetstream.stream_info(STREAM)).state
     bodies = [(await jetstream.get_msg(STREAM, seq)).data or b"" for seq in range(1, state.messages + 1)]
     events = [decode_event(body) for body in bodies]
+    assert [cloudevents.read(body).get_id() for body in bodies] == [event.id for event in events]
     return [(event.type, msgspec.json.decode(event.data, type=Placement)) for event in events]
 
 

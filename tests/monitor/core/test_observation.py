@@ -33,7 +33,7 @@ def test_a_process_that_came_and_went_between_two_rounds_has_both_events() -> No
     """A process that came and went between two rounds has a start and an end, though no process list shows it."""
     findings = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
     assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
-    assert findings.tasks == Tasks()
+    assert findings.tasks == Tasks(dead={PROCESS: frozenset({GPU})})
 
 
 def test_a_replayed_journal_yields_no_facts() -> None:
@@ -70,7 +70,33 @@ def test_a_listed_process_that_died_in_the_same_round_ends_with_the_death() -> N
         RULES,
     )
     assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
-    assert findings.tasks == Tasks()
+    assert findings.tasks == Tasks(dead={PROCESS: frozenset({GPU})})
+
+
+def test_what_a_dead_process_is_said_to_begin_is_no_fact() -> None:
+    """Announcements and process lists that name a process after its death change nothing."""
+    listed = Observation(listing=Listing(frozenset({GPU}), (ListedProcess(TaskKey(PROCESS, GPU), 5),)))
+    begun = observe(Tasks(), JOURNAL_START, listed, 0, RULES)
+    ended = observe(begun.tasks, JOURNAL_START, Observation(deaths=(PROCESS,)), 0, RULES)
+    assert [fact.phase for fact in (*begun.facts, *ended.facts)] == [Phase.STARTED, Phase.EXITED]
+    late = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"), before=ended)
+    again = observe(late.tasks, late.position, listed, 0, RULES)
+    assert (late.facts, again.facts, again.tasks) == ((), (), ended.tasks)
+
+
+def test_a_task_that_is_announced_after_its_end_is_a_fact_once() -> None:
+    """A second GPU of a process that died meanwhile has a start and an end, and a repetition has none."""
+    listed = Observation(listing=Listing(frozenset({GPU}), (ListedProcess(TaskKey(PROCESS, GPU), 5),)))
+    begun = observe(Tasks(), JOURNAL_START, listed, 0, RULES)
+    ended = observe(begun.tasks, JOURNAL_START, Observation(deaths=(PROCESS,)), 0, RULES)
+    late = announcement("context", seq=1, pid=PROCESS.pid, start_ticks=PROCESS.start_ticks, gpu="GPU-b")
+    found = taken(late, before=ended)
+    assert [(fact.phase, fact.life.key.gpu) for fact in found.facts] == [
+        (Phase.STARTED, "GPU-b"),
+        (Phase.EXITED, "GPU-b"),
+    ]
+    again = observe(found.tasks, JOURNAL_START, Observation((late,)), 0, RULES)
+    assert (again.facts, found.tasks.lives) == ((), {})
 
 
 SPOKEN = st.sampled_from(["hello", "context", "denied", "unknown", "exited"])

@@ -47,6 +47,30 @@ def test_a_round_that_was_not_stored_is_numbered_again_the_same() -> None:
     assert orders(batch(ours, IDLE, now_s=160.0).entries) == [(3, 2)]
 
 
+def test_a_report_that_replaces_an_unsent_state_takes_its_number() -> None:
+    """A state event that nobody will see leaves no gap, whatever replaces it; a sent one keeps its number."""
+    ours = reports()
+    ours.stored(batch(ours, IDLE), {})
+    due_s, exited = 160.0, Findings(Tasks(), JOURNAL_START, facts=(finish(LIFE, 1.0),))
+    again = ours.batch(IDLE, (), due_s, "2026-01-01T00:01:00Z", state_waits=True)
+    assert (again.replaces_state, orders(again.entries)) == (True, [(3, 1)])
+    again = ours.batch(exited, (), due_s, "2026-01-01T00:01:00Z", state_waits=True)
+    assert (again.replaces_state, orders(again.entries)) == (True, [(3, 1)])
+    assert orders(batch(ours, IDLE, due_s).entries) == [(3, 2)]
+    ours.stored(again, {})
+    assert orders(batch(ours, exited, due_s).entries) == [(3, 2)]
+    assert not ours.batch(IDLE, (), due_s, "2026-01-01T00:01:00Z", state_waits=True).replaces_state
+
+
+def test_a_round_that_a_new_epoch_overtakes_leaves_its_numbers_alone() -> None:
+    """The first report of a new epoch has the number 1, also where a round was being stored when it began."""
+    ours = reports()
+    first = batch(ours, IDLE)
+    ours.begin_epoch(8)
+    ours.stored(first, {})
+    assert orders(batch(ours, IDLE).entries) == [(8, 1)]
+
+
 def test_a_new_epoch_begins_with_a_state() -> None:
     """The first round of an epoch publishes the unchanged state, as readers do not know the new epoch yet."""
     ours = reports()

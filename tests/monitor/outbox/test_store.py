@@ -8,9 +8,9 @@ import pytest
 from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, Owner, TaskKey, begin
 from monitor.core.observation import JournalPosition
-from monitor.core.tasks import Tasks
+from monitor.core.tasks import REMEMBERED_DEATHS, Tasks, end
 from monitor.outbox.database import FILE_NAME
-from monitor.outbox.store import open_store
+from monitor.outbox.store import Store, open_store
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
@@ -26,11 +26,18 @@ def entry(name: str, *, is_state: bool = False) -> Entry:
     return Entry(name, "subject", name.encode(), carries_state=True, is_state=is_state)
 
 
+async def kept(store: Store, name: str, *, is_state: bool) -> None:
+    """Keep an event, which replaces the state event that waits, if one does."""
+    written = (entry(name, is_state=is_state),)
+    await store.keep(written, Tasks(), "boot", JournalPosition(), replaces_state=store.state_waits)
+
+
 async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
-    """Events, living and former tasks, boot and journal position come back after reopening."""
+    """Events, living and former tasks, deaths, boot and journal position come back after reopening."""
     one, two = life(1), life(2)
+    dead = {ProcessKey(pid, 1): frozenset(map(GpuUuid, gpus)) for pid, gpus in ((9, ""), (3, "a"), (7, "ab"))}
     store = await open_store(tmp_path)
-    tasks = Tasks(lives={one.key: one}, left={two.key: two})
+    tasks = Tasks(lives={one.key: one}, left={two.key: two}, dead=dead)
     await store.keep((entry("a"), entry("b")), tasks, "boot", JournalPosition(7, "now"))
     await store.close()
 
@@ -42,6 +49,7 @@ async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
         (one,),
         (two,),
     )
+    assert list(kept.dead.items()) == list(dead.items())
     assert [each.id for each in await store.oldest(10)] == ["a", "b"]
     assert store.waiting_count == 2
     await store.close()
@@ -59,11 +67,30 @@ async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_only_the_last_deaths_are_kept(tmp_path: Path) -> None:
+    """File and table remember the last deaths, neither grows for ever, and those of another boot are forgotten."""
+    store = await open_store(tmp_path)
+    tasks = Tasks()
+    for start in range(0, 2 * REMEMBERED_DEATHS + 20, 100):
+        for pid in range(start, start + 100):
+            tasks, _ = end(tasks, ProcessKey(pid, 1), 0.0)
+        await store.keep((), tasks, "boot", JournalPosition())
+    await store.close()
+    store = await open_store(tmp_path)
+    kept = await store.kept()
+    assert list(kept.dead) == list(tasks.dead)[-REMEMBERED_DEATHS:]
+    assert REMEMBERED_DEATHS <= len(tasks.dead) <= 2 * REMEMBERED_DEATHS
+    assert (len(kept.dead), list(kept.dead)[-1]) == (REMEMBERED_DEATHS, ProcessKey(start + 99, 1))
+    await store.keep((), Tasks(), "another boot", JournalPosition())
+    assert (await store.kept()).dead == {}
+    await store.close()
+
+
 async def test_a_newer_state_replaces_a_waiting_state_and_no_task_event(tmp_path: Path) -> None:
     """During an outage the disk keeps only the newest state event, and every task event."""
     store = await open_store(tmp_path)
     for name, is_state in (("t1", False), ("s1", True), ("s2", True), ("t2", False), ("s3", True)):
-        await store.keep((entry(name, is_state=is_state),), Tasks(), "boot", JournalPosition())
+        await kept(store, name, is_state=is_state)
     assert [each.id for each in await store.oldest(10)] == ["t1", "t2", "s3"]
     await store.close()
 
@@ -71,9 +98,9 @@ async def test_a_newer_state_replaces_a_waiting_state_and_no_task_event(tmp_path
 async def test_a_state_that_is_being_sent_is_not_replaced(tmp_path: Path) -> None:
     """A state event that may be in the stream already keeps its id until it is acknowledged."""
     store = await open_store(tmp_path)
-    await store.keep((entry("s1", is_state=True),), Tasks(), "boot", JournalPosition())
+    await kept(store, "s1", is_state=True)
     (taken,) = await store.oldest(10)
-    await store.keep((entry("s2", is_state=True),), Tasks(), "boot", JournalPosition())
+    await kept(store, "s2", is_state=True)
     assert [each.id for each in await store.oldest(10)] == ["s1", "s2"]
     await store.remove([taken.number])
     assert [each.id for each in await store.oldest(10)] == ["s2"]

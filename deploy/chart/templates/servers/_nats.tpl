@@ -17,13 +17,14 @@ authorization {
     {
       user: monitor, password: $MONITOR_PASSWORD
       permissions: {
-        # Events of its node, and the stream that keeps them. One password serves all nodes.
+        # Events of its node, and the stream that keeps them. One password serves all nodes. A monitor listens to its
+        # own node's reports, to notice another monitor under its name.
         publish: [
           "plimsoll.v1.task.*.*", "plimsoll.v1.node.*.*", "plimsoll.v1.gpu.*.*", "plimsoll.v1.limit.*.*"
           "$JS.API.INFO", "$JS.API.STREAM.INFO.PLIMSOLL", "$JS.API.STREAM.CREATE.PLIMSOLL"
           "$JS.API.STREAM.MSG.GET.PLIMSOLL", "$JS.API.DIRECT.GET.PLIMSOLL", "$JS.API.DIRECT.GET.PLIMSOLL.>"
         ]
-        subscribe: ["_INBOX.>"]
+        subscribe: ["_INBOX.>", "plimsoll.v1.task.*.*", "plimsoll.v1.node.*.*"]
       }
     }
     {

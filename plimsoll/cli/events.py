@@ -1,0 +1,206 @@
+"""`plimsoll events`: the events of the stream, as lines for people or as they were published.
+
+What always holds: each stored event that matches is printed once, in the stream's order, also over a restart of NATS.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import APIError
+
+from plimsoll.asyncapi import KINDS
+from plimsoll.bus import LOST_PINGS, NATS_SCHEMES, PING_S
+from plimsoll.bus_access import BusAccess
+from plimsoll.events import decode_event
+from plimsoll.ids import NodeName
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.causes import cause_of
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.settings import check_urls, shown_url
+from plimsoll.quantity import format_bytes
+from plimsoll.subjects import STREAM, node_token
+
+CONNECT_S: Final = 5.0
+BATCH: Final = 100
+IDLE_S: Final = 5.0
+"""Seconds that a request for events waits; after one without an event, the consumer is looked for."""
+
+UNUSED_S: Final = 60.0
+"""Seconds after which the server deletes the consumer of a command that has ended."""
+
+_WHATS: Final = tuple(kind.what for kind in KINDS)
+_VARIABLE: Final = "--nats-url or PLIMSOLL_NATS_URL"
+
+
+class NoEventsError(PlimsollError):
+    """NATS does not answer, or has no stream of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The events to print; an empty text wants any.
+
+    Attributes:
+        type: `task.started`, or a group: `task`.
+        node: its name.
+        pod: its uid, or, for placement events, its name.
+    """
+
+    type: str = ""
+    node: str = ""
+    pod: str = ""
+
+    def subjects(self) -> list[str]:
+        """The subjects of such events; each event is on one of them at most.
+
+        Raises:
+            InputError: there is no such type.
+        """
+        kinds = [kind for kind in KINDS if self.type in {"", kind.what, kind.what.partition(".")[0]}]
+        if not kinds:
+            raise InputError("--type", self.type, "is no type of event", f"give one of {', '.join(_WHATS)}")
+        token = node_token(NodeName(self.node)) if self.node else "*"
+        return [kind.subject.replace("{node}", token) for kind in kinds]
+
+    def matches(self, data: dict[str, Any]) -> bool:
+        """Whether an event with such data, from one of the subjects, is wanted."""
+        task = data.get("task") or {}
+        pods = {data.get("pod"), data.get("name"), task.get("pod"), *data.get("pods", ())}
+        is_of_pod = not self.pod or self.pod in pods
+        is_of_node = not self.node or self.node in {data.get("node"), data.get("state", {}).get("node")}
+        return is_of_pod and is_of_node
+
+
+async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -> AsyncIterator[bytes]:
+    """The wanted events as they were published: those of the stream, or, to follow, those from now on.
+
+    Args:
+        url: the NATS server's URL; several with commas.
+        wanted: the events.
+        access: the files to come in by.
+        follow: wait for new events for ever.
+
+    Raises:
+        NoEventsError: NATS does not answer, or has no stream; while following only at the start.
+        InputError: the URL is none, a file cannot be used, or there is no such type.
+    """
+    subjects = wanted.subjects()
+    client = await _connected(url, access)
+    try:
+        jetstream = client.jetstream()
+        try:
+            newest = (await jetstream.stream_info(STREAM)).state.last_seq
+        except (nats.errors.Error, TimeoutError) as error:
+            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM} ({error})") from error
+        async for message in _messages(jetstream, subjects, newest, follow=follow):
+            with suppress(InputError):  # a stranger's message
+                if wanted.matches(json.loads(bytes(decode_event(message.data).data))):
+                    yield message.data
+    finally:
+        with suppress(nats.errors.Error, OSError, TimeoutError):
+            await client.close()
+
+
+def line(message: bytes) -> str:
+    """An event as one line for people: time, type, node or pod, and the rest in a few words."""
+    event = decode_event(message)
+    data = json.loads(bytes(event.data))
+    what = event.type.removeprefix("dev.plimsoll.").removesuffix(".v1")
+    if "namespace" in data:
+        about, text = f"{data['namespace']}/{data['name']}", data.get("node") or ""
+    else:
+        about = data.get("node") or data["state"]["node"]
+        text = _task(data["task"]) if data.get("task") else _owner(data)
+    words = [text, data.get("reason") or data.get("call") or ""]
+    return f"{event.time:<27}  {what:<17}  {about:<24}  {', '.join(word for word in words if word)}".rstrip()
+
+
+def _task(task: dict[str, Any]) -> str:
+    used = format_bytes(task["used_bytes"])
+    return f"{task['gpu']} pid {task['pid']} {used}{_owner(task)}"
+
+
+def _owner(data: dict[str, Any]) -> str:
+    pod, container = data.get("pod"), data.get("container")
+    return f" pod {pod} {container or ''}".rstrip() if pod else ""
+
+
+async def _messages(
+    jetstream: JetStreamContext, subjects: list[str], newest: int, *, follow: bool
+) -> AsyncIterator[Msg]:
+    """Messages on these subjects: up to `newest`, or, to follow, after it."""
+    after, pauses = newest if follow else 0, Pauses()
+    while follow or after < newest:
+        try:
+            info = await jetstream.add_consumer(STREAM, _consumer(subjects, after + 1))
+            if not follow and not info.num_pending:
+                return
+            subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
+            while follow or after < newest:
+                try:
+                    messages = await subscription.fetch(BATCH, timeout=IDLE_S)
+                except TimeoutError:
+                    await jetstream.consumer_info(STREAM, info.name)  # raises where the server has lost it
+                    continue
+                pauses.reset()
+                for message in messages:
+                    seq = message.metadata.sequence.stream
+                    if not follow and seq > newest:
+                        return
+                    after = seq
+                    yield message
+                if not follow and messages and messages[-1].metadata.num_pending == 0:
+                    return
+        except (nats.errors.Error, APIError, OSError, TimeoutError) as error:
+            if not follow:
+                raise NoEventsError(f"the stream cannot be read ({error})") from error
+            await asyncio.sleep(pauses.next_s())
+
+
+def _consumer(subjects: list[str], start: int) -> ConsumerConfig:
+    return ConsumerConfig(
+        filter_subjects=subjects,
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=start,
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=UNUSED_S,
+        mem_storage=True,
+        num_replicas=1,
+    )
+
+
+async def _connected(url: str, access: BusAccess) -> Client:
+    failures: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        """Keep the error: the client raises a vaguer one in the end."""
+        failures.append(error)
+
+    check_urls(_VARIABLE, url, NATS_SCHEMES)
+    access.check()
+    client = Client()
+    try:
+        await client.connect(
+            url.split(","),
+            error_cb=note,
+            name="plimsoll-events",
+            connect_timeout=int(CONNECT_S),
+            max_reconnect_attempts=1,
+            ping_interval=PING_S,
+            max_outstanding_pings=LOST_PINGS,
+            **access.options(),
+        )
+    except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+        cause = cause_of(failures[0] if failures else error, _VARIABLE)
+        raise NoEventsError(f"NATS at {shown_url(url)} does not answer: {cause}") from error
+    client.options["max_reconnect_attempts"] = -1  # from now on the command outlives the server
+    return client
