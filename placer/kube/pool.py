@@ -68,6 +68,7 @@ class PoolWatch:
     _reservations: defaultdict[NodeName, dict[PodUid, Reservation]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    _nodes: dict[PodUid, NodeName] = field(default_factory=dict)  # where `_reservations` has each
     _asked: dict[PodUid, Reservation] = field(default_factory=dict)  # whose release is to be granted
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -80,22 +81,29 @@ class PoolWatch:
         self.ledger.on_change(lambda *_: self._work.set() if self._asked else None)
 
     def note(self, pod: Pod) -> None:
-        """Take a pod that the watch shows; any pod."""
-        if self._concerns(pod):
-            self._take(reservation_of(pod))
+        """Take a pod that the watch shows; any pod. One that lost its label is no reservation any more."""
+        if self.namespace == OFF:
+            return
+        if not is_reservation(pod, self.namespace):
+            self.drop(pod)
+            return
+        found = reservation_of(pod)
+        if self._nodes.get(found.uid, found.node) != found.node:
+            self.drop(pod)
+        self._take(found)
 
     def drop(self, pod: Pod) -> None:
-        """Take a pod that is gone, in its last form; any pod."""
-        if not self._concerns(pod):
+        """Take a pod that is gone; any pod."""
+        uid = PodUid(pod.metadata.uid)
+        node = self._nodes.pop(uid, None)
+        if node is None:
             return
-        gone = reservation_of(pod)
-        known = self._reservations[gone.node].pop(gone.uid, None)
-        self._asked.pop(gone.uid, None)
-        if not self._reservations[gone.node]:
-            del self._reservations[gone.node]
-        self._refresh(gone.node)
-        if known is not None:
-            self._tell_end(known)
+        known = self._reservations[node].pop(uid)
+        self._asked.pop(uid, None)
+        if not self._reservations[node]:
+            del self._reservations[node]
+        self._refresh(node)
+        self._tell_end(known)
 
     async def run(self) -> NoReturn:
         """Grant releases until cancelled."""
@@ -114,12 +122,10 @@ class PoolWatch:
                 pauses.reset()
                 await self._work.wait()
 
-    def _concerns(self, pod: Pod) -> bool:
-        return self.namespace != OFF and is_reservation(pod, self.namespace)
-
     def _take(self, found: Reservation) -> None:
         known = self._reservations[found.node].get(found.uid)
         self._reservations[found.node][found.uid] = found
+        self._nodes[found.uid] = found.node
         self._refresh(found.node)
         self._asked.pop(found.uid, None)
         if found.release is Release.ASKED and found.holds:

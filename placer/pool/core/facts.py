@@ -84,6 +84,7 @@ class Facts:
         users: by node and GPU, the pods that use it.
         waiting: by the nodes that the placer named, the demands of the pods that wait for a GPU on one of them.
         reservations: by node.
+        strangers: the names of other pods in the namespace of reservations, which no reservation can have.
     """
 
     namespace: str
@@ -98,6 +99,7 @@ class Facts:
     reservations: defaultdict[NodeName, dict[PodUid, Reservation]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    strangers: dict[PodUid, str] = field(default_factory=dict)
     _entries: dict[PodUid, _Entry] = field(default_factory=dict)
 
     def put_node(self, node: Node) -> bool:
@@ -115,10 +117,14 @@ class Facts:
     def put_pod(self, pod: Pod) -> bool:
         """Take a pod that is new or changed; returns whether that changed anything here."""
         uid = PodUid(pod.metadata.uid)
+        if pod.metadata.namespace == self.namespace and not is_reservation(pod, self.namespace):
+            self.strangers[uid] = pod.metadata.name
+        else:
+            self.strangers.pop(uid, None)
         entry, known = self._entry(pod), self._entries.get(uid)
         if entry == known:
             return False
-        self.remove_pod(uid)
+        self._forget(uid)
         if entry is None:
             return True
         self._entries[uid] = entry
@@ -133,6 +139,10 @@ class Facts:
 
     def remove_pod(self, uid: PodUid) -> bool:
         """Forget a pod that is gone; returns whether it counted."""
+        self.strangers.pop(uid, None)
+        return self._forget(uid)
+
+    def _forget(self, uid: PodUid) -> bool:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return False

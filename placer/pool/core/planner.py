@@ -57,6 +57,7 @@ class _Node:
     """One node in a round.
 
     Attributes:
+        strangers: the names that reservations cannot have.
         held: the GPUs of reservations.
         idle: reservations whose GPUs no pod uses, by name.
         young: the number of these that have joined, or become idle, so lately that pods may just be placed there.
@@ -72,6 +73,7 @@ class _Node:
     name: NodeName
     facts: NodeFacts
     there: tuple[Reservation, ...]
+    strangers: frozenset[str]
     held: set[GpuUuid] = field(default_factory=set)
     idle: list[Reservation] = field(default_factory=list)
     young: int = 0
@@ -131,11 +133,12 @@ class Planner:
         lost: dict[Card, frozenset[User]] = {}
         nodes: list[_Node] = []
         self._forget(facts)
+        strangers = frozenset(facts.strangers.values())
         for name in facts.concerned():
             node = facts.nodes.get(name)
             there = tuple(sorted(facts.reservations.get(name, {}).values(), key=lambda one: one.name))
             if node is not None and (there or not node.dedicated):
-                nodes.append(self._node(_Node(name, node, there), facts, now_s, steps, lost))
+                nodes.append(self._node(_Node(name, node, there, strangers), facts, now_s, steps, lost))
         self._share_out(facts, {one.name: one for one in nodes}, now_s)
         for known in nodes:
             self._want(known, now_s)
@@ -258,7 +261,7 @@ class Planner:
             return
         known = {one.name: one for one in nodes}
         for name in sorted(facts.nodes.keys() - known.keys()):
-            one = _Node(name, facts.nodes[name], ())
+            one = _Node(name, facts.nodes[name], (), frozenset(facts.strangers.values()))
             one.free = max(0, one.facts.devices - facts.devices[name])
             known[name] = one
         takers = [
@@ -278,9 +281,8 @@ class Planner:
 
     def _reserve(self, node: _Node, count: int, steps: list[Step]) -> None:
         """Reserve GPUs under the lowest free numbers, so that two controllers make one reservation and not two."""
-        taken = {one.name for one in node.there} | {
-            step.name for step in steps if isinstance(step, Reserve) and step.node == node.name
-        }
+        made = {step.name for step in steps if isinstance(step, Reserve) and step.node == node.name}
+        taken = {one.name for one in node.there} | made | node.strangers
         number = 0
         for _ in range(max(0, count)):
             while (name := reservation_name(node.name, number)) in taken:

@@ -179,6 +179,24 @@ async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Sce
     assert told[1][1].pods == ("a",)
 
 
+@pytest.mark.parametrize("change", [{"labels": {}}, {"annotations": {NODE: "n2", GPU: "GPU-n2-0"}}])
+async def test_a_pod_that_is_no_reservation_of_a_gpu_any_more_holds_it_no_more(
+    here: Scene, change: dict[str, Any]
+) -> None:
+    """Also if the pod was changed by hand, lives on, and is deleted later."""
+    here.front_end.leads.set()
+    held = reservation("r", "n1", "GPU-n1-0")
+    here.show(held)
+    here.show(msgspec.structs.replace(held, metadata=msgspec.structs.replace(held.metadata, **change)))
+    here.show(here.pod("a", SMALL))
+    await here.settle()
+    here.delete("r")
+    here.show(here.pod("b", SMALL))
+    await here.settle_after_backoff()
+    assert not here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))
+    assert [what for what, _ in cast("Told", here.front_end.bus).pool][:2] == ["acquired", "lost"]
+
+
 async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
     """By the UUID, whatever else is in the pool."""
     here.show(reservation("r", "n1", "GPU-n1-0"))

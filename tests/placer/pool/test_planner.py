@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.pool import Release, acquiring_on, wanted_nodes
+from tests.placer.kube.scene import pod_of
 from tests.placer.pool.model import ACQUIRE_S, NODE, Model, best_effort, sharing, whole
 
 
@@ -266,6 +268,19 @@ def test_two_controllers_use_the_same_names() -> None:
     model.wait("a")
     others = [Model(facts=model.facts).planner.plan(model.facts, now_s) for now_s in (100.0, 101.0)]
     assert [one.steps for one in others] == [(Reserve(NODE, "gpu-0.n1"),)] * 2
+
+
+def test_a_name_that_another_pod_has_is_passed_over() -> None:
+    """A pod that lost its label keeps its name, and so does a stranger; cards are acquired all the same."""
+    model = Model()
+    for name in ("gpu-0.n1", "gpu-1.n1"):
+        pod = pod_of(name, {})
+        metadata = msgspec.structs.replace(pod.metadata, namespace="pool")
+        model.facts.put_pod(msgspec.structs.replace(pod, metadata=metadata))
+    model.wait("a")
+    assert model.planner.plan(model.facts, 100.0).steps == (Reserve(NODE, "gpu-2.n1"),)
+    model.facts.remove_pod(PodUid("gpu-0.n1"))
+    assert Model(facts=model.facts).planner.plan(model.facts, 100.0).steps == (Reserve(NODE, "gpu-0.n1"),)
 
 
 def test_names_of_reservations_are_names_of_pods() -> None:
