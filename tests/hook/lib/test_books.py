@@ -11,6 +11,9 @@ import pytest
 from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.program import ROOT
 
+pytestmark = pytest.mark.timeout(600)
+"""On its first use zig builds ThreadSanitizer's runtime, minutes of work for a core."""
+
 PARTS: Final = ("memory/ledger", "memory/holdings")
 SOURCES: Final = (
     PROGRAMS / "books.c",
@@ -46,7 +49,7 @@ def _books(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     target = tmp_path_factory.mktemp("books") / build
     includes = [f"-I{ROOT / 'build/hook'}", f"-I{ROOT / 'hook/lib'}"]
     options = ["-std=c11", "-O1", "-g", "-D_GNU_SOURCE", *BUILDS[build], *includes, "-lpthread"]
-    subprocess.run([*_compiler(build), *SOURCES, *options, "-o", target], check=True, timeout=300)
+    subprocess.run([*_compiler(build), *SOURCES, *options, "-o", target], check=True, timeout=590)
     return target
 
 
