@@ -74,7 +74,8 @@ def _check_options(variable: str, url: str) -> None:
     for name, value in parse_qsl(parts.query):
         alone = parts._replace(query=urlencode({name: value}), fragment="").geturl()
         try:
-            redis.BlockingConnectionPool.from_url(alone).make_connection()  # opens nothing
+            pool = redis.BlockingConnectionPool.from_url(alone)
+            pool.make_connection()  # type: ignore[no-untyped-call]  # opens nothing
         except (TypeError, AttributeError) as error:
             # The value is not shown: a password stands there if its option is misspelt.
             problem = f"has {name!r}, which is no option of such a URL"
