@@ -82,7 +82,7 @@ def test_sentinel_url_that_cannot_work_is_refused(url: str, problem: str) -> Non
         ),
         ("rediss://h/0?ssl_cert_reqs=zzz", "the option 'ssl_cert_reqs' with the value 'zzz'"),
         ("unix:///redis.sock?protocol=99", "the option 'protocol' with the value '99'"),
-        ("redis://:secret@h/0?pasword=secret", "'pasword', which is no option of such a URL"),
+        ("redis://:secret@h/0?passphrase=secret", "'passphrase', which is no option of such a URL"),
         ("redis://h/0?ssl_ca_certs=/ca.pem", "'ssl_ca_certs', which is no option of such a URL"),
     ],
 )
