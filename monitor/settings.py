@@ -155,7 +155,9 @@ def _read_urls(path: str) -> str:
         urls = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         remedy = "name a file with the URL of this node's user, such as nats://n1:password@host:4222"
-        raise InputError(variable, path, f"cannot be read ({error})", remedy) from error
+        # A URL in the place of its file holds a password, which the text of an OSError repeats.
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise InputError(variable, settings.shown_url(path), f"cannot be read ({cause})", remedy) from error
     settings.check_urls(variable, urls, NATS_SCHEMES)
     return urls
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
@@ -65,6 +65,28 @@ def check_redis_url(variable: str, url: str) -> None:
         parse_sentinel_url(variable, url)
     else:
         check_url(variable, url, ("redis", "rediss", "unix"))
+        _check_options(variable, url)
+
+
+def _check_options(variable: str, url: str) -> None:
+    """Refuse options behind the `?` that redis-py does not know for this scheme, and values that it cannot use."""
+    parts = urlsplit(url)
+    for name, value in parse_qsl(parts.query):
+        alone = parts._replace(query=urlencode({name: value}), fragment="").geturl()
+        try:
+            pool = redis.BlockingConnectionPool.from_url(alone)
+            pool.make_connection()  # type: ignore[no-untyped-call]  # opens nothing
+        except (TypeError, AttributeError) as error:
+            # The value is not shown: a password stands there if its option is misspelt.
+            problem = f"has {name!r}, which is no option of such a URL"
+            raise InputError(
+                variable, shown_url(url), problem, "correct its name, or leave it out"
+            ) from error
+        except (ValueError, redis.RedisError) as error:
+            problem = f"has the option {name!r} with the value {value!r}, which cannot work"
+            raise InputError(
+                variable, shown_url(url), problem, "correct the value, or leave it out"
+            ) from error
 
 
 def parse_sentinel_url(variable: str, url: str) -> SentinelUrl:

@@ -74,7 +74,7 @@ def pod_of(options: RunOptions) -> Pod:
         InputError: the pod could never run; the message names the option.
     """
     metadata = ObjectMeta(
-        name=options.name or Path(options.command[0]).name,
+        name=_name(options),
         namespace=RUN_NAMESPACE,
         uid=str(uuid.uuid4()),
         annotations=_annotations(options),
@@ -84,6 +84,17 @@ def pod_of(options: RunOptions) -> Pod:
     pod = Pod(metadata=metadata, spec=PodSpec(containers=[container]))
     _check(pod)
     return pod
+
+
+def _name(options: RunOptions) -> str:
+    """The name as text. A program's may have bytes that are not UTF-8, which are shown as `?`."""
+    if not options.name:
+        return Path(options.command[0]).name.encode(errors="replace").decode()
+    try:
+        options.name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("--name", options.name, "is not UTF-8", "give a name in UTF-8") from error
+    return options.name
 
 
 def memory_asked(options: RunOptions) -> str | None:

@@ -282,7 +282,20 @@ def convert(
         _fail(str(error), REFUSED)
     for change in changes or ["nothing is to be converted"]:
         Console(stderr=True).print(change, soft_wrap=True, markup=False, highlight=False)
-    sys.stdout.write(text)
+    _write(text)
+
+
+def _write(text: str) -> None:
+    """Write a whole document to standard output, or end with 1 and say why not."""
+    if sys.stdout is None:  # as after `>&-`
+        _fail("standard output is closed; open it, for instance by `> FILE`")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left in the buffer would fail once more at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fail(f"standard output cannot be written ({error.strerror}); give it a place that has room")
 
 
 def _fail(message: str, code: int = 1) -> NoReturn:

@@ -454,9 +454,14 @@ async def _configured(
             loading = config.load_kube_config(
                 str(kubeconfig), context=context, client_configuration=configuration
             )
-            credentials = await _credentials(configuration, await asyncio.to_thread(asyncio.run, loading))
+            loader = await asyncio.to_thread(asyncio.run, loading)
+            # Of several files, the one that has the cluster; nothing public names it.
+            kubeconfig_check.check_server(loader._cluster.path, configuration.host)  # noqa: SLF001
+            credentials = await _credentials(configuration, loader)
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)
+    except InputError:
+        raise
     except Exception as error:  # the library raises errors of any type here, TypeError included
         raise _unusable(kubeconfig, error) from error
     return configuration, api.rest_client.ssl_context, credentials

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import check_url
 
 IN_CLUSTER: Final = "in-cluster"
 """The value, in a setting that names a kubeconfig, for the pod's own service account."""
@@ -26,6 +27,19 @@ def check_kubeconfig(field: str, where: str) -> None:
         return
     for path in where.split(os.pathsep):
         _check_file(field, path)
+
+
+def check_server(kubeconfig: str, server: str) -> None:
+    """Refuse the address of a server that no request could ever reach.
+
+    Args:
+        kubeconfig: the file that names it.
+        server: its `clusters[].cluster.server`.
+
+    Raises:
+        InputError: the address is no URL; the message names file and field.
+    """
+    check_url(f"{kubeconfig}: clusters[].cluster.server", server, ("https", "http"))
 
 
 def _check_file(field: str, where: str) -> None:

@@ -73,7 +73,10 @@ async def serving_tcp(
     async with serving(routes, middlewares=middlewares) as runner:
         try:
             await web.TCPSite(runner, host, port).start()
-        except OSError as error:
+        except (
+            OSError,
+            UnicodeError,
+        ) as error:  # the latter for a name that is none, such as of bytes beyond UTF-8
             problem = f"cannot be served at {host} ({error})"
             raise InputError(variable, port, problem, "choose a free port, or 0 for any") from error
         yield int(runner.addresses[0][1])

@@ -6,6 +6,7 @@ What always holds: no line names a password.
 import asyncio
 import contextlib
 import gc
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -205,6 +206,22 @@ async def test_a_kubeconfig_names_the_cause(
             pass
     assert str(path) in str(refused.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("server", ["http://[::1", "127.0.0.1:6443", "https://127.0.0.1:99999", "5"])
+async def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server: str) -> None:
+    """Of several files, the error names the one that has the address, the field and the remedy."""
+    first, path = tmp_path / "first", tmp_path / "second"
+    cluster = {"name": "c", "cluster": {"server": server}}
+    users = [{"name": "u", "user": {"token": "t"}}]
+    chosen = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    await asyncio.to_thread(first.write_text, json.dumps({"current-context": "c", "contexts": [chosen]}))
+    await asyncio.to_thread(path.write_text, json.dumps({"clusters": [cluster], "users": users}))
+    with pytest.raises(InputError) as refused:
+        async with kube.connect(Path(f"{first}:{path}")):
+            pass
+    said = f"{path}: clusters[].cluster.server: {server!r} is no URL of such a server; begin it with https://"
+    assert said in str(refused.value)
 
 
 def test_a_command_without_a_cluster_names_the_ways_to_one(

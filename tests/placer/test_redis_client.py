@@ -73,6 +73,40 @@ def test_sentinel_url_that_cannot_work_is_refused(url: str, problem: str) -> Non
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        (
+            "redis://h:6379/0?socket_timeout=3&max_connections=x",
+            "the option 'max_connections' with the value 'x'",
+        ),
+        ("rediss://h/0?ssl_cert_reqs=zzz", "the option 'ssl_cert_reqs' with the value 'zzz'"),
+        ("unix:///redis.sock?protocol=99", "the option 'protocol' with the value '99'"),
+        ("redis://:secret@h/0?passphrase=secret", "'passphrase', which is no option of such a URL"),
+        ("redis://h/0?ssl_ca_certs=/ca.pem", "'ssl_ca_certs', which is no option of such a URL"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(url: str, problem: str) -> None:
+    """The error names variable, option, value and remedy; a misspelt password is not shown."""
+    with pytest.raises(InputError, match=rf"^{VARIABLE}: .* or leave it out$") as raised:
+        check_redis_url(VARIABLE, url)
+    assert problem in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:p%2Fw@h:6379/0?socket_timeout=3&client_name=plimsoll&max_connections=9",
+        "rediss://h/0?ssl_cert_reqs=none&ssl_ca_certs=/ca.pem",
+        "unix:///run/redis.sock?db=2&password=p%25",
+    ],
+)
+def test_options_of_the_client_are_taken(url: str) -> None:
+    """What redis-py reads from a URL stays free."""
+    check_redis_url(VARIABLE, url)
+
+
 @contextlib.contextmanager
 def silent_port() -> Iterator[int]:
     """A port that takes connections and never answers, as a sentinel does that hangs."""

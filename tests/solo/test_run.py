@@ -1,6 +1,7 @@
 """`plimsoll run` as a process, on an emulated machine, with a private broker."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from plimsoll.broker.environment import processes_of
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-from solo.options import RunOptions, memory_asked
+from solo.options import RunOptions, memory_asked, pod_of
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUILD, BUSY
 from tests.solo.machine import Machine
@@ -146,6 +147,13 @@ async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> N
 def options(environment: dict[str, str] | None = None, **given: object) -> RunOptions:
     """The parsed options of a command line."""
     return RunOptions(("true",), Path("lib"), Path("root"), environment or {}, **given)  # type: ignore[arg-type]
+
+
+def test_a_name_beyond_utf_8_is_refused_and_a_programs_is_shown_all_the_same() -> None:
+    """Python reads such bytes as surrogates, which no message to the broker can hold."""
+    with pytest.raises(InputError, match=r"--name: '\\udcff' is not UTF-8; give a name in UTF-8"):
+        pod_of(options(name="\udcff"))
+    assert pod_of(dataclasses.replace(options(), command=("/bin/a\udcff",))).metadata.name == "a?"
 
 
 def test_the_size_is_the_option_then_the_environment_then_the_default() -> None:

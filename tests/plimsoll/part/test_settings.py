@@ -24,7 +24,7 @@ def test_values_come_from_the_environment_and_defaults() -> None:
     assert load(Example, {"PLIMSOLL_NODE": "n", "PLIMSOLL_RATIO": "1.5"}) == Example("n", 100, 1.5)
 
 
-@pytest.mark.parametrize("value", ["0", "soon", "1.5"])
+@pytest.mark.parametrize("value", ["0", "soon", "1.5", "\udcff"])
 def test_an_unreadable_value_names_its_variable(value: str) -> None:
     """The message names the variable and shows its value."""
     with pytest.raises(InputError, match="PLIMSOLL_SAMPLE_MS") as refused:

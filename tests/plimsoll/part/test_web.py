@@ -6,6 +6,7 @@ import logging
 import pytest
 from aiohttp import web
 
+from plimsoll.part.errors import InputError
 from plimsoll.part.web import read_body, serving_tcp
 from tests.servers.waiting import until_true
 
@@ -41,3 +42,10 @@ async def test_a_body_that_never_arrives_is_a_bad_request(
         await until_true(lambda: "ended" in outcomes)
     assert outcomes == ["bad", "ended"]
     assert [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG] == []
+
+
+async def test_a_host_that_is_no_name_is_refused() -> None:
+    """Bytes that are not UTF-8, as Python reads them from the environment."""
+    with pytest.raises(InputError, match="cannot be served at"):
+        async with serving_tcp([], "\udcff", 0, "PORT"):
+            pass

@@ -1,0 +1,14 @@
+"""The monitor's settings."""
+
+import pytest
+
+from monitor.settings import load
+from plimsoll.part.errors import InputError
+
+
+def test_a_url_in_the_place_of_its_file_keeps_its_password() -> None:
+    """The error names the variable and the server, and shows no password."""
+    given = {"PLIMSOLL_NODE": "n", "PLIMSOLL_NATS_URL_FILE": "nats://u:s3cr3t@host:4222"}
+    with pytest.raises(InputError, match=r"PLIMSOLL_NATS_URL_FILE: 'nats://…@host:4222' cannot") as refused:
+        load(given)
+    assert "s3cr3t" not in str(refused.value)
