@@ -85,4 +85,4 @@ async def _round(
             times.by_stage[stage].append(1000 * (timeline.reached_s[name][stage] - asked_s[name]))
     await node.api.must("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=1")
     await timeline.until_gone(names)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SETTLE_S)  # no part tells when its work for the gone pods is over

@@ -121,7 +121,7 @@ class DriverLines:
         self._report()
         while True:
             await self.settle_all()
-            await asyncio.sleep(again_s)
+            await asyncio.sleep(again_s)  # no event tells of a group that came late, or of a use that fell
             if self._problem:
                 before = self._problem
                 await self._ask_what_it_can()
@@ -169,7 +169,7 @@ class DriverLines:
             due = self._enforcement in BY_DRIVER and any(why == "" for why in self._obstacles.values())
             if lines or not due or time.monotonic() > deadline_s:
                 break
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(LOOK_AGAIN_S)  # the kubelet announces no control group
         if due and not lines:
             problem = (
                 f"no control group of the pod is below {self._root}: the kubelet needs cgroupsPerQOS (its default), "
@@ -191,7 +191,7 @@ class DriverLines:
         return held[0].hard_bytes if held else None
 
     def state(self) -> tuple[GpuEnforcement, ...]:
-        """What holds lines of memory on each GPU that the driver or a registered pod names; empty until known."""
+        """The enforcement on each GPU that the driver or a registered pod names; empty until known."""
         if not self._asked.is_set():
             return ()
         registered = {gpu for key in self._node.containers() for gpu in self._node.gpus(key)}
@@ -327,7 +327,7 @@ def _obstacles(root: Path, nvml: "Nvml") -> dict[GpuUuid, str]:
 
 
 def _set_all(wanted: tuple[DriverLine, ...], nvml: "Nvml", *, only_raise: bool) -> tuple[DriverLine, ...]:
-    """What the driver shows after that, without groups that ended meanwhile."""
+    """Set all lines; returns the driver's state after that, without groups that ended meanwhile."""
     lines = (_set(nvml, line, only_raise=only_raise) for line in wanted)
     return tuple(line for line in lines if not line.problem or line.cgroup.is_dir())
 

@@ -117,7 +117,7 @@ class PoolWatch:
                     await self._grant(reservation)
             except ApiError as error:
                 log.warning("a release waits for the API server", error=str(error))
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(pauses.next_s())  # the API server is away
             else:
                 pauses.reset()
                 await self._work.wait()

@@ -148,7 +148,7 @@ class Controller:
             self._pauses.reset()
         if self.lease.is_held():
             self.metrics.losses.inc(await self.news.losses(planned.lost))
-        await asyncio.sleep(GATHER_S)
+        await asyncio.sleep(GATHER_S)  # changes of many pods come together
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(None if due_s == math.inf else due_s):
                 await self._work.wait()

@@ -1,4 +1,4 @@
-"""What people read of the pool: events of `kubectl describe`, on reservations and on the pods that use a GPU.
+"""The pool's news for people: events of `kubectl describe`, on reservations and on the pods that use a GPU.
 
 What always holds: news delays no step. An event that cannot be written is logged and dropped, because the metrics and
 the next round say the same.

@@ -27,7 +27,7 @@ GRACE_S: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What all reservations of a pool have in common.
+    """The form of all reservations of a pool.
 
     Attributes:
         namespace: of the pods.

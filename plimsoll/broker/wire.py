@@ -201,7 +201,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
 
 
 class GpuEnforcement(Struct, frozen=True, kw_only=True):
-    """What holds containers to their lines of memory on a GPU.
+    """The means that hold containers to their lines of memory on a GPU.
 
     Attributes:
         enforcement: `both`, `preload`, `driver` or `none`: what the node does, which may be less than the setting.

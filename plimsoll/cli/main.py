@@ -293,7 +293,7 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer would fail once more at the end of the process.
+        # The rest of the buffer would fail once more at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _fail(f"standard output cannot be written ({error.strerror}); give it a place that has room")
 

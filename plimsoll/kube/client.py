@@ -455,7 +455,7 @@ async def _configured(
                 str(kubeconfig), context=context, client_configuration=configuration
             )
             loader = await asyncio.to_thread(asyncio.run, loading)
-            # Of several files, the one that has the cluster; nothing public names it.
+            # The file that has the cluster may be one of several, and no public name tells it.
             kubeconfig_check.check_server(loader._cluster.path, configuration.host)  # noqa: SLF001
             credentials = await _credentials(configuration, loader)
         # Nothing but its reading of certificates is used, so it has no connection to close.

@@ -1,4 +1,4 @@
-"""What holds a container to its line of memory: the preload library, the driver, both, or nothing. Pure.
+"""The means that hold a container to its line of memory: the preload library, the driver, both, or none. Pure.
 
 The driver counts all memory of a control group. The library learns of some of it by measurement only: the cost of a
 first context, code, the driver's own tables. So the driver's line lies above the declared line by the room of a

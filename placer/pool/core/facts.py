@@ -1,4 +1,4 @@
-"""What pods and nodes say about the pool, indexed by node as the watches show them.
+"""The state of pods and nodes, as far as it concerns the pool, indexed by node as the watches show them.
 
 What always holds: each pod counts once, in its last form. A pod that has ended holds nothing. The index depends on
 the objects alone, not on their order.
@@ -53,7 +53,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What one pod counts for.
+    """The part of one pod in the index.
 
     Attributes:
         node: the node that it has; for a reservation, that of its GPU.

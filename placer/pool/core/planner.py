@@ -37,7 +37,7 @@ Card = tuple[NodeName, GpuUuid]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is to be done now.
+    """The result of one planning.
 
     Attributes:
         steps: in this order.
