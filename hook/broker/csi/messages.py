@@ -1,8 +1,7 @@
 """The messages between kubelet and volume service: the parts of two protocols that this service reads and writes.
 
 `pluginregistration` is `k8s.io/kubelet/pkg/apis/pluginregistration/v1`, and `csi.v1` is the Container Storage
-Interface 1.x. The messages are described here and built when the module is imported, so the repository has no
-generated code and the build needs no `protoc`. protobuf reads and writes them, and skips fields that are not named
+Interface 1.x. `protobuf` builds the messages when the module is imported, and skips fields that are not named
 here.
 """
 
@@ -10,21 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
+from hook.broker.csi.protobuf import BOOLEAN, MAP, STRING, STRINGS, Fields, build_messages
 
-STRING: Final = "string"
-BOOLEAN: Final = "boolean"
-STRINGS: Final = "strings"
-MAP: Final = "map of strings to strings"
-
-_Fields = Mapping[str, tuple[int, str]]
-"""The fields of a message: the name, its number, and its type, which may be the name of another message."""
-
-_PLAIN: Final = {STRING: FieldDescriptorProto.TYPE_STRING, BOOLEAN: FieldDescriptorProto.TYPE_BOOL}
-
-_REGISTRATION: Final[Mapping[str, _Fields]] = {
+_REGISTRATION: Final[Mapping[str, Fields]] = {
     "InfoRequest": {},
     "PluginInfo": {
         "type": (1, STRING),
@@ -35,7 +22,7 @@ _REGISTRATION: Final[Mapping[str, _Fields]] = {
     "RegistrationStatus": {"plugin_registered": (1, BOOLEAN), "error": (2, STRING)},
     "RegistrationStatusResponse": {},
 }
-_CSI: Final[Mapping[str, _Fields]] = {
+_CSI: Final[Mapping[str, Fields]] = {
     "GetPluginInfoRequest": {},
     "GetPluginInfoResponse": {"name": (1, STRING), "vendor_version": (2, STRING)},
     "GetPluginCapabilitiesRequest": {},
@@ -74,41 +61,12 @@ class Call:
     response: Any
 
 
-def _build(package: str, messages: Mapping[str, _Fields]) -> dict[str, Any]:
-    file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
-    for name, fields in messages.items():
-        message = file.message_type.add(name=name)
-        for field_name, (number, kind) in fields.items():
-            _add_field(message, field_name, number, kind, package)
-    pool = DescriptorPool()
-    pool.Add(file)
-    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
-
-
-def _add_field(message: DescriptorProto, name: str, number: int, kind: str, package: str) -> None:
-    is_repeated = kind in {STRINGS, MAP}
-    label = FieldDescriptorProto.LABEL_REPEATED if is_repeated else FieldDescriptorProto.LABEL_OPTIONAL
-    field = message.field.add(name=name, number=number, label=label)
-    if kind == MAP:  # on the wire a map is a list of pairs
-        pair = message.nested_type.add(name="".join(word.title() for word in name.split("_")) + "Entry")
-        pair.options.map_entry = True
-        _add_field(pair, "key", 1, STRING, package)
-        _add_field(pair, "value", 2, STRING, package)
-        field.type = FieldDescriptorProto.TYPE_MESSAGE
-        field.type_name = f".{package}.{message.name}.{pair.name}"
-    elif kind in {STRING, BOOLEAN, STRINGS}:
-        field.type = _PLAIN[STRING if kind == STRINGS else kind]
-    else:
-        field.type = FieldDescriptorProto.TYPE_MESSAGE
-        field.type_name = f".{package}.{kind}"
-
-
 def _calls(messages: Mapping[str, Any], *names: str) -> dict[str, Call]:
     return {name: Call(messages[f"{name}Request"], messages[f"{name}Response"]) for name in names}
 
 
-_registration: Final = _build("pluginregistration", _REGISTRATION)
-_csi: Final = _build("csi.v1", _CSI)
+_registration: Final = build_messages("pluginregistration", _REGISTRATION)
+_csi: Final = build_messages("csi.v1", _CSI)
 
 SERVICES: Final[Mapping[str, Mapping[str, Call]]] = {
     "pluginregistration.Registration": {
