@@ -66,8 +66,9 @@ void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
         return; /* a later record of the event, on a faster stream, was committed first */
     event->gpu = gpu;
     event->mark = mark;
-    event->recorded_ns = book_now_ns();
-    event->reached_ns = timeline_reached(&driver.book, gpu, mark, &due_ns) ? event->recorded_ns : 0;
+    bool reached = timeline_reached(&driver.book, gpu, mark, &due_ns);
+    event->recorded_ns = book_now_ns(); /* read after the look: a pause between them dates nothing too early */
+    event->reached_ns = reached ? event->recorded_ns : 0;
     event->committed = ticket;
 }
 
