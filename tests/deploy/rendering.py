@@ -29,7 +29,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     },
     "broker": {"settings": {"wait_policy": "best-fit", "journal_max": 1_000_000}},
     "certificateAuthority": {"secret": "authority"},
-    "nats": {"replicas": 3, "tlsSecret": "nats-tls"},
+    "nats": {"replicas": 3, "tlsSecret": "nats-tls", "storage": {"size": "500G"}},
     "redis": {"tlsSecret": "redis-tls"},
     "networkPolicy": {"readers": [{"namespaceSelector": {}}], "operators": [{"namespaceSelector": {}}]},
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},

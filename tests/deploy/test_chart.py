@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.deploy.rendering import (
     CASES,
     EVERYTHING,
     OUTSIDE,
-    Object,
     environment,
     named,
     objects,
@@ -80,39 +78,6 @@ def test_an_unknown_field_would_be_seen() -> None:
     one["spec"]["template"]["spec"]["containers"][0]["volumemounts"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(one, VERSIONS[0], strict=True)
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"placer": {"settings": {"policies": "binpack"}}}, "additional properties 'policies' not allowed"),
-        ({"placer": {"settings": {"nats_url": "nats://x"}}}, "additional properties 'nats_url' not allowed"),
-        ({"placr": {}}, "additional properties 'placr' not allowed"),
-        ({"image": {"digest": "latest"}}, "/image/digest"),
-        ({"kubelet": {"directory": "/var/lib/kubelet/"}}, "/kubelet/directory"),
-        ({"stream": {"replicas": 2}}, "/stream/replicas"),
-        ({"gpuAccess": "cdi"}, "/gpuAccess"),
-        ({"enforcement": "library"}, "/enforcement"),
-        ({"enforcementPools": ["nvml"]}, "/enforcementPools/0"),
-        ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
-        ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),
-        ({"redis": {"enabled": False}}, "redis.external: is needed with redis.enabled=false"),
-        (
-            {"extender": {"enabled": True, "tlsSecret": "tls"}},
-            "placer.replicas: must be 1 with extender.enabled",
-        ),
-        ({"extender": {"enabled": True}, "placer": {"replicas": 1}}, "extender.tlsSecret: is needed"),
-        ({"webhook": {"url": "http://192.0.2.1/review"}}, "/webhook/url"),
-        ({"priorityClass": {"name": ""}}, "priorityClass.name: is needed"),
-        ({"pool": {"enabled": True, "namespace": "plimsoll-system"}}, "pool.namespace: must differ"),
-        ({"pool": {"policy": "reservation"}}, "/pool/policy"),
-        ({"nats": {"hostNetwork": True, "replicas": 3}}, "nats.hostNetwork: works with one server alone"),
-    ],
-)
-def test_values_that_cannot_work_are_refused(values: Object, text: str) -> None:
-    """A value that cannot work is refused before anything is installed, with its name."""
-    with pytest.raises(helm.HelmError, match=re.escape(text)):
-        texts(values)
 
 
 def test_kubernetes_before_1_32_is_refused() -> None:

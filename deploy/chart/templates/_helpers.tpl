@@ -60,16 +60,16 @@ app: plimsoll-{{ . }}
 {{- if $nats.enabled }}
 - name: NATS_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ $root.Values.credentials.secret }}, key: nats-{{ .user }}-password}
+    secretKeyRef: {name: {{ toYaml $root.Values.credentials.secret }}, key: nats-{{ .user }}-password}
 - name: PLIMSOLL_NATS_URL
   value: {{ ternary "tls" "nats" (not (empty $nats.tlsSecret)) }}://{{ .user }}:$(NATS_PASSWORD)@plimsoll-nats.{{ $root.Release.Namespace }}.svc:{{ $nats.port }}
 {{- else if $nats.external.secret }}
 - name: PLIMSOLL_NATS_URL
   valueFrom:
-    secretKeyRef: {name: {{ $nats.external.secret }}, key: {{ get $nats.external (printf "%sKey" .user) }}}
+    secretKeyRef: {name: {{ toYaml $nats.external.secret }}, key: {{ toYaml (get $nats.external (printf "%sKey" .user)) }}}
 {{- else }}
 - name: PLIMSOLL_NATS_URL
-  value: {{ required "nats.external: is needed with nats.enabled=false; give url or secret" $nats.external.url | quote }}
+  value: {{ $nats.external.url | quote }}
 {{- end }}
 {{- end -}}
 
@@ -78,16 +78,16 @@ app: plimsoll-{{ . }}
 {{- if $redis.enabled }}
 - name: REDIS_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ .Values.credentials.secret }}, key: redis-password}
+    secretKeyRef: {name: {{ toYaml .Values.credentials.secret }}, key: redis-password}
 - name: PLIMSOLL_REDIS_URL
   value: {{ ternary "rediss" "redis" (not (empty $redis.tlsSecret)) }}://:$(REDIS_PASSWORD)@plimsoll-redis.{{ .Release.Namespace }}.svc:{{ $redis.port }}/0
 {{- else if $redis.external.secret }}
 - name: PLIMSOLL_REDIS_URL
   valueFrom:
-    secretKeyRef: {name: {{ $redis.external.secret }}, key: {{ $redis.external.key }}}
+    secretKeyRef: {name: {{ toYaml $redis.external.secret }}, key: {{ toYaml $redis.external.key }}}
 {{- else }}
 - name: PLIMSOLL_REDIS_URL
-  value: {{ required "redis.external: is needed with redis.enabled=false; give url or secret" $redis.external.url | quote }}
+  value: {{ $redis.external.url | quote }}
 {{- end }}
 {{- end -}}
 
@@ -111,8 +111,8 @@ app: plimsoll-{{ . }}
 {{- if .secret }}
 - name: authority
   secret:
-    secretName: {{ .secret }}
-    items: [{key: {{ .key }}, path: {{ .key }}}]
+    secretName: {{ toYaml .secret }}
+    items: [{key: {{ toYaml .key }}, path: {{ toYaml .key }}}]
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -139,7 +139,7 @@ securityContext:
 # Kubernetes would give each pod variables such as PLIMSOLL_WEBHOOK_PORT for the Services of this namespace.
 enableServiceLinks: false
 {{- with .root.Values.priorityClass.name }}
-priorityClassName: {{ . }}
+priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
@@ -166,17 +166,17 @@ affinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions:
-            - {key: {{ .root.Values.nodes.optOutLabel }}, operator: NotIn, values: ["off"]}
+            - {key: {{ toYaml .root.Values.nodes.optOutLabel }}, operator: NotIn, values: ["off"]}
             {{- if .pool }}
-            - {key: {{ .root.Values.nodes.enforcementLabel }}, operator: In, values: [{{ .pool }}]}
+            - {key: {{ toYaml .root.Values.nodes.enforcementLabel }}, operator: In, values: [{{ .pool }}]}
             {{- else if .pools }}
-            - {key: {{ .root.Values.nodes.enforcementLabel }}, operator: NotIn, values: {{ toJson .pools }}}
+            - {key: {{ toYaml .root.Values.nodes.enforcementLabel }}, operator: NotIn, values: {{ toJson .pools }}}
             {{- end }}
 {{- with .root.Values.nodes.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- if eq .root.Values.gpuAccess "runtime-class" }}
-runtimeClassName: {{ .root.Values.runtimeClass }}
+runtimeClassName: {{ toYaml .root.Values.runtimeClass }}
 {{- end }}
 {{- end -}}
 
