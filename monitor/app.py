@@ -25,15 +25,12 @@ from plimsoll.broker.subscription import announcements
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
+from plimsoll.part.ending import tasks_until
 from plimsoll.part.processes import boot_id
 from plimsoll.part.settings import PREFIX, shown_url
 from plimsoll.part.web import serving_tcp
 
 log = structlog.get_logger("monitor.app")
-
-
-class _StopError(Exception):
-    """Ends the task group in good order."""
 
 
 class _EndedError(Exception):
@@ -108,7 +105,7 @@ async def _run_parts(
     measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
     journal = announcements(root)
     try:
-        async with _metrics_server(settings, metrics), asyncio.TaskGroup() as group:
+        async with _metrics_server(settings, metrics), tasks_until(stop) as group:
             _start(group, "observer", observer.run)
             _start(group, "announcements", lambda: observer.listen(journal))
             _start(group, "acknowledger", acknowledger.run)
@@ -117,10 +114,6 @@ async def _run_parts(
             if settings.kubeconfig:
                 _start(group, "advertiser", advertiser.run)
             log.info("monitoring", **_shown(settings, identity))
-            await stop.wait()
-            raise _StopError
-    except* _StopError:
-        pass
     finally:
         await journal.aclose()
 

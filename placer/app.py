@@ -44,7 +44,7 @@ from plimsoll.bus import Stream
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
-from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.ending import heed_cancellation, tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
 
@@ -70,10 +70,6 @@ PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL"
 """Variables that processes of local pods inherit. The others are the placer's own; its URLs may hold credentials."""
 
 log = structlog.get_logger(__name__)
-
-
-class _StopError(Exception):
-    """Ends the task group in good order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +138,8 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
     try:
         parts, api = await _assemble(settings, environment, decider, scores)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_until(stop), name="stop")
+        async with tasks_until(stop) as tasks:
             tasks.create_task(_serve(parts, api), name="serve")
-    except* _StopError:
         log.info("placer stopped")
     finally:
         await scores.close()
@@ -238,11 +232,6 @@ async def _local(
         output=Path(settings.local_output) if settings.local_output else None,
     )
     return LocalFrontEnd(nodes, decider, processes, policy=settings.policy, publisher=publisher)
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
-    raise _StopError
 
 
 async def _serve(parts: _Parts, api: Api) -> None:

@@ -44,16 +44,13 @@ from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.causes import is_disk_full
+from plimsoll.part.ending import tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
 
 _log: Final = structlog.get_logger()
-
-
-class _StopError(Exception):
-    """Raised to end the task group in good order."""
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -96,39 +93,34 @@ async def _serve(
     node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
     volumes = await loop.run_in_executor(files_thread, _open_volumes, settings, node)
     layouts = Layouts()
-    try:
-        async with _driver_thread() as driver, asyncio.TaskGroup() as group:
-            start_task = partial(_start_task, group)
-            disk = Disk(
-                SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root)
-            )
-            bounds = Bounds(settings.connections_max, settings.shares())
-            lines = DriverLines(node, driver, Path(settings.cgroup_root), settings.enforcement)
-            if settings.enforcement == "driver":
-                await lines.require()
-            engine = Engine(node, disk, files_thread, start_task, bounds, lines)
-            with contextlib.closing(engine):
-                await _start(engine)
-                async with _metrics(engine, settings, files_thread):
-                    listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
-                    start_task(serve_control(engine, listener, start_task), "control socket")
-                    start_task(_audit(engine, settings.audit_s), "audit")
-                    start_task(lines.run(settings.audit_s), "lines in the driver")
-                    start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
-                    if settings.measure:
-                        start_task(Measurements(engine, driver).run(), "measurements")
-                    if settings.kubeconfig:
-                        start_task(_follow_pods(engine, settings, layouts), "pods")
-                    if volumes is not None:
-                        start_task(_serve_volumes(engine, volumes, layouts, settings), "volumes")
-                    _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
-                    await stop.wait()
-                raise _StopError
-    except* _StopError:
-        await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
-        if volumes is not None:
-            await loop.run_in_executor(files_thread, volumes.close)
-        _log.info("broker_stopped", journal_entries=node.journal_length)
+    async with _driver_thread() as driver, tasks_until(stop) as group:
+        start_task = partial(_start_task, group)
+        disk = Disk(SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root))
+        bounds = Bounds(settings.connections_max, settings.shares())
+        lines = DriverLines(node, driver, Path(settings.cgroup_root), settings.enforcement)
+        if settings.enforcement == "driver":
+            await lines.require()
+        engine = Engine(node, disk, files_thread, start_task, bounds, lines)
+        with contextlib.closing(engine):
+            await _start(engine)
+            async with _metrics(engine, settings, files_thread):
+                listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
+                start_task(serve_control(engine, listener, start_task), "control socket")
+                start_task(_audit(engine, settings.audit_s), "audit")
+                start_task(lines.run(settings.audit_s), "lines in the driver")
+                start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
+                if settings.measure:
+                    start_task(Measurements(engine, driver).run(), "measurements")
+                if settings.kubeconfig:
+                    start_task(_follow_pods(engine, settings, layouts), "pods")
+                if volumes is not None:
+                    start_task(_serve_volumes(engine, volumes, layouts, settings), "volumes")
+                _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
+                await stop.wait()
+    await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
+    if volumes is not None:
+        await loop.run_in_executor(files_thread, volumes.close)
+    _log.info("broker_stopped", journal_entries=node.journal_length)
 
 
 @contextlib.asynccontextmanager

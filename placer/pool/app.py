@@ -19,16 +19,13 @@ from placer.pool.settings import PREFIX, Settings
 from plimsoll.kube.client import Transport, connect, kubeconfig_path
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.part.ending import tasks_until
 from plimsoll.part.web import serving_tcp
 
 GRACE_S: Final = 5.0
 """Seconds without a live watch, or without an answer about the Lease, after which the controller is not ready."""
 
 log = structlog.get_logger(__name__)
-
-
-class _StopError(Exception):
-    """Ends the task group in good order."""
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -42,17 +39,9 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         InputError: a setting cannot work; in an exception group where a task found that out.
         LeaseLostError: another controller has the Lease; likewise.
     """
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_until(stop), name="stop")
-            tasks.create_task(_serve(settings), name="serve")
-    except* _StopError:
-        log.info("pool stopped")
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
-    raise _StopError
+    async with tasks_until(stop) as tasks:
+        tasks.create_task(_serve(settings), name="serve")
+    log.info("pool stopped")
 
 
 async def _serve(settings: Settings) -> None:

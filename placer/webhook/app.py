@@ -21,16 +21,13 @@ from placer.webhook.metrics import Metrics
 from placer.webhook.server import Certificates, serving_reviews
 from placer.webhook.settings import PREFIX, SETTLE_CHECKS, Settings, rules_of, words
 from plimsoll.kube.client import connect, kubeconfig_path
+from plimsoll.part.ending import tasks_until
 from plimsoll.part.web import serving_tcp
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The pod's own namespace, inside a cluster."""
 
 log = structlog.get_logger(__name__)
-
-
-class _StopError(Exception):
-    """Ends the task group in good order."""
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -43,17 +40,9 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     Raises:
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_until(stop), name="stop")
-            tasks.create_task(_serve(settings), name="serve")
-    except* _StopError:
-        log.info("webhook stopped")
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
-    raise _StopError
+    async with tasks_until(stop) as tasks:
+        tasks.create_task(_serve(settings), name="serve")
+    log.info("webhook stopped")
 
 
 async def _serve(settings: Settings) -> None:

@@ -9,7 +9,8 @@ What always holds: a task that was cancelled and lives on is cancelled again, un
 """
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -24,6 +25,29 @@ AGAIN_S: Final = 12.0
 end gives the processes of pods 10 s. Shorter than half of the 30 s that the kubelet waits for a pod's end."""
 
 T = TypeVar("T")
+
+
+class _StopError(Exception):
+    """Ends a group of tasks in good order."""
+
+
+@contextlib.asynccontextmanager
+async def tasks_until(stop: asyncio.Event) -> AsyncIterator[asyncio.TaskGroup]:
+    """A group for the tasks of a part. The context starts them; its end waits for `stop`, and then ends them.
+
+    Args:
+        stop: set by a signal. If the context's own code waits for the event too, it ends before the tasks do.
+
+    Raises:
+        ExceptionGroup: a task failed, and so ended all others, as in an `asyncio.TaskGroup`.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+            await stop.wait()
+            raise _StopError
+    except* _StopError:
+        pass
 
 
 def heed_cancellation() -> None:

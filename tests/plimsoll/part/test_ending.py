@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-from plimsoll.part.ending import heed_cancellation, run_to_end
+from plimsoll.part.ending import heed_cancellation, run_to_end, tasks_until
 
 SOON_S = 0.01
 """Long enough for every other task to begin, as each of them waits at once."""
@@ -96,6 +96,76 @@ async def test_a_swallowed_cancellation_is_heeded() -> None:
 
     task = asyncio.create_task(work())
     await begun.wait()
+    task.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_tasks_end_once_a_part_is_stopped() -> None:
+    """The context waits for the signal, lets its tasks clean up, and ends without an error."""
+    stop, steps = asyncio.Event(), list[str]()
+
+    async def live() -> None:
+        try:
+            stop.set()
+            await asyncio.Event().wait()
+        finally:
+            steps.append("tidied")
+
+    async with asyncio.timeout(30):
+        async with tasks_until(stop) as tasks:
+            tasks.create_task(live())
+        steps.append("stopped")
+    assert steps == ["tidied", "stopped"]
+
+
+async def test_the_contexts_own_code_ends_before_the_tasks() -> None:
+    """Code that waits for the signal itself still has the tasks while it ends."""
+    stop, lives = asyncio.Event(), list[bool]()
+    async with asyncio.timeout(30):
+        async with tasks_until(stop) as tasks:
+            task = tasks.create_task(asyncio.Event().wait())
+            asyncio.get_running_loop().call_soon(stop.set)
+            await stop.wait()
+            await asyncio.sleep(SOON_S)
+            lives.append(not task.done())
+    assert (lives, task.cancelled()) == ([True], True)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_task_that_fails_ends_all_with_its_error(stopped: bool) -> None:  # noqa: FBT001 - by the parameter
+    """The error comes in a group, also where the signal comes with it."""
+    stop = asyncio.Event()
+
+    async def fail_at_the_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("ended")
+
+    async def part() -> None:
+        async with asyncio.timeout(30), tasks_until(stop) as tasks:
+            tasks.create_task(fail_at_the_end() if stopped else fail())
+            await asyncio.sleep(0)
+            if stopped:
+                stop.set()
+
+    with pytest.raises(ExceptionGroup) as failed:
+        await part()
+    [error] = failed.value.exceptions
+    assert str(error) == "ended"
+
+
+async def test_a_part_that_is_cancelled_is_cancelled() -> None:
+    """The context hides no cancellation from outside."""
+
+    async def part() -> None:
+        async with tasks_until(asyncio.Event()) as tasks:
+            tasks.create_task(asyncio.Event().wait())
+
+    task = asyncio.create_task(part())
+    await asyncio.sleep(SOON_S)
     task.cancel()
     async with asyncio.timeout(30):
         await asyncio.wait([task])
