@@ -1,4 +1,4 @@
-"""Whether the loader preloads the library into programs. Without it, a program would run without its line.
+"""Whether a file is the library, and the loader preloads it. Without it, a program would run without its line.
 
 ld.so leaves out a library that it cannot preload, writes a line to standard error, and starts the program all the
 same. So each part that hands the library to programs asks here first.
@@ -27,7 +27,6 @@ except OSError:
 
 _SEPARATORS: Final = " :"
 """ld.so divides LD_PRELOAD at these, and no character escapes them."""
-_DIVIDED: Final = "has a space or a colon in its path, and the loader divides LD_PRELOAD there"
 
 _ELF_64_LITTLE: Final = b"\x7fELF\x02\x01"
 _SONAME: Final = b"\0libplimsoll.so\0"
@@ -50,31 +49,45 @@ async def preloadable(field: str, library: Path, environment: Mapping[str, str])
         InputError: the file is missing, unreadable, for another machine, not our library, or cannot be loaded.
     """
     path = await asyncio.to_thread(library.absolute)
-    problem = await asyncio.to_thread(_problem_of_file, path) or await _problem_of_loader(path, environment)
-    if problem is None:
-        return path
-    if problem == _DIVIDED:
+    await asyncio.to_thread(read_library, field, path)
+    if any(separator in str(path) for separator in _SEPARATORS):
+        problem = "has a space or a colon in its path, and the loader divides LD_PRELOAD there"
         remedy = "copy the file to a path without them, and name the copy"
-    elif path == HOOK_LIBRARY:
-        remedy = REMEDY
-    else:
-        remedy = "name the libplimsoll.so of this installation, or leave the name out"
-    raise InputError(field, str(path), problem, remedy)
+        raise InputError(field, str(path), problem, remedy)
+    if (reason := await _problem_of_loader(path, environment)) is not None:
+        raise InputError(field, str(path), reason, _remedy(path))
+    return path
 
 
-def _problem_of_file(path: Path) -> str | None:
+def read_library(field: str, path: Path) -> bytes:
+    """The content of a file that is Plimsoll's library for this machine. Blocks on the disk.
+
+    Args:
+        field: the option or variable that names the library, for the error.
+        path: the file.
+
+    Raises:
+        InputError: the file is missing, unreadable, not our library, or for another machine.
+    """
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
-        return "does not exist"
+    except FileNotFoundError as error:
+        raise InputError(field, str(path), "does not exist", _remedy(path)) from error
     except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    machine = MACHINES.get(int.from_bytes(content[18:20], "little"), "another machine")
+        raise InputError(field, str(path), f"cannot be read ({error.strerror})", _remedy(path)) from error
     if not content.startswith(_ELF_64_LITTLE) or _SONAME not in content:
-        return "is not Plimsoll's library"
+        raise InputError(field, str(path), "is not Plimsoll's library", _remedy(path))
+    machine = MACHINES.get(int.from_bytes(content[18:20], "little"), "another machine")
     if machine != platform.machine():
-        return f"is for {machine}, and this machine is {platform.machine()}"
-    return _DIVIDED if any(separator in str(path) for separator in _SEPARATORS) else None
+        problem = f"is for {machine}, and this machine is {platform.machine()}"
+        raise InputError(field, str(path), problem, _remedy(path))
+    return content
+
+
+def _remedy(path: Path) -> str:
+    if path == HOOK_LIBRARY:
+        return REMEDY
+    return "name the libplimsoll.so of this installation, or leave the name out"
 
 
 async def _problem_of_loader(path: Path, environment: Mapping[str, str]) -> str | None:

@@ -9,12 +9,10 @@ import contextlib
 import hashlib
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Final
 
-from plimsoll.native import HOOK_LIBRARY, REMEDY
-from plimsoll.part.errors import InputError
+from plimsoll.native.preload import read_library
 
 LIBRARY_NAME: Final = "libplimsoll.so"
 VERSIONS_NAME: Final = "library"
@@ -22,9 +20,6 @@ DIGITS: Final = 16
 """Hexadecimal digits of a version's directory: enough that two builds never share one by chance."""
 
 _FIELD: Final = "PLIMSOLL_BROKER_HOOK_LIBRARY"
-_ELF: Final = b"\x7fELF"
-_ELF_BYTES: Final = 20
-"""The head of an ELF file up to its machine."""
 DIRECTORY_MODE: Final = 0o755
 LIBRARY_MODE: Final = 0o755
 
@@ -37,10 +32,10 @@ def install(library: Path, root: Path) -> Path:
         root: the broker's root directory.
 
     Raises:
-        InputError: the file cannot be read, or is no library for this machine.
+        InputError: the file cannot be read, or is not our library for this machine.
         OSError: the disk is full or read-only.
     """
-    content = _checked(library)
+    content = read_library(_FIELD, library)
     versions = root / VERSIONS_NAME
     home = versions / hashlib.sha256(content).hexdigest()[:DIGITS]
     if _has(home, content):
@@ -58,21 +53,6 @@ def install(library: Path, root: Path) -> Path:
     draft.rename(home)
     _sync(versions)
     return home
-
-
-def _checked(library: Path) -> bytes:
-    remedy = REMEDY if library == HOOK_LIBRARY else "name the libplimsoll.so that came with this broker"
-    try:
-        content = library.read_bytes()
-    except OSError as error:
-        raise InputError(_FIELD, str(library), f"cannot be read ({error.strerror})", remedy) from error
-    if not content.startswith(_ELF):
-        raise InputError(_FIELD, str(library), "is no library", remedy)
-    with Path(sys.executable).open("rb") as program:
-        own = program.read(_ELF_BYTES)
-    if own.startswith(_ELF) and own[4:6] + own[18:20] != content[4:6] + content[18:20]:
-        raise InputError(_FIELD, str(library), f"is not for this machine ({os.uname().machine})", remedy)
-    return content
 
 
 def _has(home: Path, content: bytes) -> bool:

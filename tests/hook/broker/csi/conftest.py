@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 
 from hook.broker.core.volume import Mount, read_mounts
 from plimsoll.ids import PodUid
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.quantity import GIB
 from tests.hook.broker.conftest import DEADLINE_S, Broker, Process, until
 from tests.hook.broker.csi.kubelet import Kubelet
@@ -79,9 +79,8 @@ class NodeMachine:
         self.broker.root.mkdir(exist_ok=True)
 
     def put_library(self, content: bytes) -> None:
-        """Put another version of the library beside the broker."""
-        with Path(sys.executable).open("rb") as program:
-            self.library.write_bytes(program.read(64) + content)
+        """Put another version of the library beside the broker: the loader reads nothing behind its end."""
+        self.library.write_bytes(HOOK_LIBRARY.read_bytes() + content)
 
     async def start(self, where: str = ON_THE_NODE, **settings: str) -> None:
         """Start the broker, and let the kubelet find it."""
