@@ -1,29 +1,29 @@
 """The broker of `plimsoll run`: the machine's own, or a private one for as long as commands use it.
 
-What always holds: a private broker is started and ended under the lock of its directory. The last command ends the
-broker, once nothing is registered with it any more.
+What always holds: a private broker is started under the lock of its directory. It ends by itself once nobody holds
+the lock on the file of its users any more: neither a `plimsoll run`, nor a command whose `plimsoll run` was killed.
+The kernel releases that lock, however a process ends, and on a full disk too.
 """
 
 import asyncio
 import contextlib
 import fcntl
 import os
-import signal
 from collections.abc import AsyncIterator, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.ids import PodUid
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.entry import BAD_INPUT
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.program import program_of
 
 LOCK_NAME: Final = "run.lock"
-PID_NAME: Final = "private-broker.pid"
+USERS_NAME: Final = "run.users"
 LOG_NAME: Final = "private-broker.log"
 MODULE: Final = "hook.broker"
 
@@ -32,13 +32,6 @@ CONNECT_S: Final = 1.0
 
 START_S: Final = 20.0
 """Seconds that a private broker may take to start on a loaded machine."""
-
-SETTLE_S: Final = 2.0
-"""Seconds that the broker may take to notice the end of the command's last process."""
-
-POLL_S: Final = 0.02
-"""Seconds between two questions to the broker whether it has noticed that end."""
-
 
 IN_USE: Final = "belongs to a running broker"
 """The words by which a broker refuses a directory that another one holds."""
@@ -85,8 +78,7 @@ def _unusable(root: Path, error: OSError) -> InputError:
 async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
     """Start a private broker if none answers at this root.
 
-    Call this under the lock, and hold the lock until something is registered. Else the last command may end the
-    broker.
+    Call this as a user of the broker, and under the lock of the directory.
 
     Args:
         root: the broker's directory.
@@ -100,31 +92,45 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
         await _start(root, environment)
 
 
-async def end_if_unused(client: BrokerClient, root: Path, ours: PodUid) -> None:
-    """End a private broker that no other command uses. Our pod has ended. Call this under the lock."""
-    try:
-        async with asyncio.timeout(SETTLE_S):
-            # The broker announces a death, but not that it removed the pod after the death.
-            while any(use.pod == ours for use in (await client.describe()).containers):  # noqa: ASYNC110
-                await asyncio.sleep(POLL_S)
-            used = bool((await client.describe()).containers)
-    except (BrokerAwayError, TimeoutError):
-        return
-    if not used:
-        await asyncio.to_thread(_end_private, root)
+@contextlib.asynccontextmanager
+async def using(root: Path) -> AsyncIterator[int]:
+    """Keep a private broker of this directory alive, as one of its users. A broker that is ending has ended by then.
+
+    Yields:
+        The descriptor of the lock. A process that inherits it is a user too, until the context ends.
+
+    Raises:
+        InputError: the directory cannot be used.
+    """
+    async with _lock(root, USERS_NAME, fcntl.LOCK_SH) as handle:
+        try:
+            yield handle
+        finally:
+            # A server that the command left behind has inherited the descriptor, and is no user of ours.
+            fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 @contextlib.asynccontextmanager
 async def locked(root: Path) -> AsyncIterator[None]:
-    """Hold the directory's lock. The kernel releases it when the process ends, however that ends."""
+    """Hold the directory's lock. The kernel releases it when the process ends, however that ends.
+
+    Raises:
+        InputError: the directory cannot be used.
+    """
+    async with _lock(root, LOCK_NAME, fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _lock(root: Path, name: str, kind: int) -> AsyncIterator[int]:
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        handle = await asyncio.to_thread(os.open, root / LOCK_NAME, flags, 0o600)
+        handle = await asyncio.to_thread(os.open, root / name, flags, 0o600)
     except OSError as error:
         raise _unusable(root, error) from error
     try:
-        await asyncio.to_thread(fcntl.flock, handle, fcntl.LOCK_EX)
-        yield
+        await asyncio.to_thread(fcntl.flock, handle, kind)
+        yield handle
     finally:
         os.close(handle)
 
@@ -148,28 +154,32 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
         process = await asyncio.create_subprocess_exec(
             *program_of(MODULE),
             # No monitor measures for this broker, so it does. The environment may switch that off.
-            env={"PLIMSOLL_BROKER_MEASURE": "true", **environment, "PLIMSOLL_BROKER_ROOT": str(root)},
+            env={
+                "PLIMSOLL_BROKER_MEASURE": "true",
+                **environment,
+                "PLIMSOLL_BROKER_ROOT": str(root),
+                "PLIMSOLL_BROKER_USERS_LOCK": str(root / USERS_NAME),
+            },
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    try:
-        await asyncio.to_thread((root / PID_NAME).write_text, str(process.pid))
-    except OSError as error:
-        process.kill()  # without the file, no command could end it
-        await process.wait()
-        raise _unusable(root, error) from error
     await _until_it_answers_or_ends(root, process, began)
 
 
-def _open_log(root: Path) -> BinaryIO:
-    path = root / LOG_NAME
+def _open_log(root: Path) -> FileIO:
+    """The log with a first line of ours, which shows a full disk before a broker is started on it."""
+    first = msgspec.json.encode({"event": "private broker starts", "for_pid": os.getpid()}) + b"\n"
     try:
-        log = path.open("ab")
+        log = (root / LOG_NAME).open("ab", buffering=0)
+        try:
+            log.write(first)
+        except OSError:
+            log.close()
+            raise
     except OSError as error:
         raise _unusable(root, error) from error
-    log.seek(0, os.SEEK_END)
     return log
 
 
@@ -206,21 +216,3 @@ def _problem_in(line: str) -> str:
         return msgspec.json.decode(line, type=_Refusal).problem
     except msgspec.MsgspecError:
         return ""
-
-
-def _end_private(root: Path) -> None:
-    """Send SIGTERM to the process in the pid file, if it is a broker. Only a private broker has such a file."""
-    try:
-        pid = int((root / PID_NAME).read_text())
-        handle = os.pidfd_open(pid)
-    except (FileNotFoundError, ProcessLookupError, ValueError):
-        return
-    try:
-        # If the pid names another process by now, the handle's process has ended, and the signal reaches none.
-        if MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-            signal.pidfd_send_signal(handle, signal.SIGTERM)
-            (root / PID_NAME).unlink(missing_ok=True)
-    except (FileNotFoundError, ProcessLookupError):
-        return  # the broker ended by itself
-    finally:
-        os.close(handle)

@@ -16,9 +16,9 @@ from typing import Final, Self
 from placer.core.plan import Plan, Refusal, Request, plan
 from placer.core.policies import policy_named
 from placer.core.registration import registration
-from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
-from plimsoll.broker.wire import RUN_NAMESPACE
+from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered
 from plimsoll.contract import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -26,7 +26,7 @@ from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
 from solo.machine import read_machine
 from solo.options import MAIN, RunOptions, pod_of
-from solo.private_broker import START_S, end_if_unused, ensure_broker, locked, make_root
+from solo.private_broker import START_S, ensure_broker, locked, make_root, using
 
 LEAVE_S: Final = 5.0
 """Seconds that a broker may take to forget an ended command. A broker that is restarted answers within them."""
@@ -57,45 +57,42 @@ async def run_command(options: RunOptions) -> int:
     broker = BrokerClient(root, timeout_s=START_S)
     try:
         with _Signals() as signals:
-            async with locked(root):
-                await ensure_broker(root, options.environment)
+            async with using(root) as user:
+                async with locked(root):
+                    await ensure_broker(root, options.environment)
+                    process = await _placed_and_started(broker, pod, options, user)
                 try:
-                    process = await _placed_and_started(broker, pod, options)
-                except BaseException:
-                    await end_if_unused(broker, root, uid)
-                    raise
-            try:
-                return await signals.follow(process)
-            finally:
-                await _leave(broker, root, uid)
+                    return await signals.follow(process)
+                finally:
+                    await _leave(broker, root, uid)
     finally:
         await broker.close()
 
 
 async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
     """Unregister the command. The caller gets the exit code even if the broker is gone."""
-    async with locked(root):
-        try:
-            async with asyncio.timeout(LEAVE_S):
-                await broker.unregister(pod)
-        except (TimeoutError, BrokerAwayError):
-            effect = "the next command that is run there removes the registration"
-            sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
-        else:
-            await end_if_unused(broker, root, pod)
+    try:
+        async with asyncio.timeout(LEAVE_S):
+            await broker.unregister(pod)
+    except (TimeoutError, BrokerAwayError):
+        effect = "the next command that is run there removes the registration"
+        sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
 
 
 async def _placed_and_started(
-    broker: BrokerClient, pod: Pod, options: RunOptions
+    broker: BrokerClient, pod: Pod, options: RunOptions, user: int
 ) -> asyncio.subprocess.Process:
     await _unregister_ended(broker)
     placed = await _choose(broker, pod)
-    registered = await broker.register(registration(pod, placed))
-    enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
     try:
-        return await _start(options, placed.booking.pod, enforcement)
+        registered = await _registered(broker, registration(pod, placed), options.broker_root)
+        enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
+        return await _start(options, placed.booking.pod, enforcement, user)
     except BaseException:
-        await broker.unregister(placed.booking.pod)
+        # A broker that refuses a registration for its full disk has taken it in, and would try it again.
+        with contextlib.suppress(TimeoutError, PlimsollError):
+            async with asyncio.timeout(LEAVE_S):
+                await broker.unregister(placed.booking.pod)
         raise
 
 
@@ -119,10 +116,20 @@ async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
     return decided
 
 
-async def _start(options: RunOptions, pod: PodUid, enforcement: Enforcement) -> asyncio.subprocess.Process:
+async def _registered(broker: BrokerClient, request: Register, root: Path) -> Registered:
+    try:
+        return await broker.register(request)
+    except RefusedError as error:
+        raise RefusedError(f"the broker at {root} cannot hold the command to its line: {error}") from error
+
+
+async def _start(
+    options: RunOptions, pod: PodUid, enforcement: Enforcement, user: int
+) -> asyncio.subprocess.Process:
+    """Start the command as a user of the broker, for the case that this process is killed before it."""
     environment = {**options.environment, **pod_variables(pod, options.environment, enforcement)}
     try:
-        return await asyncio.create_subprocess_exec(*options.command, env=environment)
+        return await asyncio.create_subprocess_exec(*options.command, env=environment, pass_fds=(user,))
     except (OSError, ValueError) as error:
         remedy = "give a program that exists on this machine"
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error

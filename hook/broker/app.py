@@ -39,6 +39,7 @@ from hook.broker.settings import Settings, check_node
 from hook.broker.shares.gates import check_machine
 from hook.broker.shares.utilisation import Utilisation
 from hook.broker.sockets.control import bind_control_socket, serve_control
+from hook.broker.users import stop_once_unused, users_file
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY
@@ -71,22 +72,26 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     check_machine()
     loop = asyncio.get_running_loop()
     files_thread = ThreadPoolExecutor(1, "files")
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.callback(files_thread.shutdown, wait=False)
+        users = ends.enter_context(users_file(settings.users_lock))
         open_root = partial(_open_root, Path(settings.root))
         lock = await loop.run_in_executor(files_thread, open_root)
         journal_file = JournalFile(Path(settings.root))
         try:
-            await _serve(settings, journal_file, files_thread, stop)
+            await _serve(settings, journal_file, files_thread, users, stop)
         finally:
             # The close is last in the thread's queue, so that nothing is written after the lock is given up.
             files_thread.submit(journal_file.close)
             await asyncio.shield(loop.run_in_executor(files_thread, os.close, lock))
-    finally:
-        files_thread.shutdown(wait=False)
 
 
 async def _serve(
-    settings: Settings, journal_file: JournalFile, files_thread: Executor, stop: asyncio.Event
+    settings: Settings,
+    journal_file: JournalFile,
+    files_thread: Executor,
+    users: int | None,
+    stop: asyncio.Event,
 ) -> None:
     root = Path(settings.root)
     loop = asyncio.get_running_loop()
@@ -115,6 +120,8 @@ async def _serve(
                     start_task(_follow_pods(engine, settings, layouts), "pods")
                 if volumes is not None:
                     start_task(_serve_volumes(engine, volumes, layouts, settings), "volumes")
+                if users is not None:
+                    start_task(stop_once_unused(users, stop), "users")
                 _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
                 await stop.wait()
     await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))

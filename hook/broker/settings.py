@@ -62,6 +62,8 @@ class Settings:
             the same path as on the node.
         plugins_registry: the directory in which the kubelet looks for drivers; empty for the one in `kubelet_root`.
         hook_library: the `libplimsoll.so` that pods get; empty for the one that came with this broker.
+        users_lock: a file on which the users of this broker hold a shared lock; the broker ends once none does.
+            `plimsoll run` names it to a broker of its own. Empty: the broker lives until a signal.
         volume_wait_s: seconds that the kubelet's request for a volume waits for the pod's lines. The kubelet gives
             up after two minutes.
         log_level: the lowest level that is logged: debug, info, warning or error.
@@ -92,6 +94,7 @@ class Settings:
     kubelet_root: str = ""
     plugins_registry: str = ""
     hook_library: str = ""
+    users_lock: str = ""
     volume_wait_s: Annotated[float, Meta(ge=0, le=100)] = 45.0
     log_level: LogLevel = "info"
 

@@ -131,7 +131,7 @@ def test_every_setting_can_be_given(part: str) -> None:
         | {"local_nodes", "local_output", "hook_library"},
         "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
         "monitor": set(),
-        "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root"},
+        "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root", "users_lock"},
         "pool": {"kubeconfig", "lease_name", "card_command"},
     }[part]
     assert offered == fields(part) - given - needless

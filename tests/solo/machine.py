@@ -1,6 +1,7 @@
 """An emulated machine on which `plimsoll run` and other commands run as processes."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -104,6 +105,18 @@ class Machine:
             return set()
         async with BrokerClient(self.root) as client:
             return {use.pod for use in (await client.describe()).containers}
+
+    async def broker_pids(self) -> list[int]:
+        """The processes that are this machine's private brokers, by their environment."""
+        return await asyncio.to_thread(self._broker_pids)
+
+    def _broker_pids(self) -> list[int]:
+        ours, found = f"PLIMSOLL_BROKER_ROOT={self.root}\0".encode(), []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if ours in (process / "environ").read_bytes():
+                    found.append(int(process.name))
+        return found
 
     async def has_no_broker(self) -> bool:
         """Whether the private broker has ended and removed its socket."""

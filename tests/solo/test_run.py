@@ -137,7 +137,8 @@ async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> N
     process = await machine.start("--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; read _; exit 7")
     assert process.stdout is not None
     await process.stdout.readline()
-    os.kill(int(await asyncio.to_thread((machine.root / "private-broker.pid").read_text)), signal.SIGKILL)
+    [broker] = await machine.broker_pids()
+    os.kill(broker, signal.SIGKILL)
     async with asyncio.timeout(PATIENCE_S):
         _, errors = await process.communicate(b"\n")
     assert (process.returncode, "could be told of the end" in errors.decode()) == (7, True), errors

@@ -1,0 +1,91 @@
+"""The private broker of `plimsoll run` ends with its command, however that ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from plimsoll.broker.environment import processes_of
+from tests.placer.arrivals import eventually
+from tests.solo.machine import Machine
+
+DISK_BYTES = 512 * 1024
+LEFT_BYTES = 64 * 1024
+"""Room for a log and a journal, and not for a container's pages."""
+
+
+@contextlib.asynccontextmanager
+async def small_disk(directory: Path) -> AsyncIterator[None]:
+    """A file system of `DISK_BYTES`."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    await asyncio.to_thread(directory.mkdir)
+    options = ("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(directory))
+    mount = await asyncio.create_subprocess_exec("mount", *options)
+    if await mount.wait() != 0:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        yield
+    finally:
+        await (await asyncio.create_subprocess_exec("umount", "--lazy", str(directory))).wait()
+
+
+async def has_ended(machine: Machine) -> bool:
+    """Whether no broker of this machine lives."""
+    return not await machine.broker_pids()
+
+
+async def running(machine: Machine, script: str) -> asyncio.subprocess.Process:
+    """A command that has written its first line."""
+    process = await machine.start("--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    return process
+
+
+async def test_it_ends_where_its_disk_has_no_room_for_the_command(machine: Machine) -> None:
+    """The refusal names the directory and the remedy, and no broker is left."""
+    async with small_disk(machine.root):
+        filler = machine.root / "filler"
+        await asyncio.to_thread(filler.write_bytes, bytes(DISK_BYTES - LEFT_BYTES))
+        code, _, errors = await machine.run("--gpu-memory", "1Gi", "--", "true")
+        assert (code, len(errors.splitlines())) == (1, 1), errors
+        assert f"the broker at {machine.root} cannot hold the command to its line" in errors
+        assert "free some room on the broker's disk" in errors
+        await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_it_ends_with_a_command_whose_run_was_killed(machine: Machine) -> None:
+    """It serves the command for as long as that lives, and needs no other `plimsoll run` to end."""
+    process = await running(machine, "echo ready; exec >&- 2>&-; sleep 1000")
+    process.kill()
+    await process.wait()
+    [pod] = await machine.registered()
+    assert await machine.broker_pids()
+    for pid in await asyncio.to_thread(processes_of, pod):
+        os.kill(pid, signal.SIGKILL)
+    await process.communicate()
+    await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_it_ends_although_the_command_left_a_server_behind(machine: Machine) -> None:
+    """A process that outlives the command has inherited the lock, and keeps no broker alive."""
+    script = "setsid sleep 1000 >/dev/null 2>&1 & echo $!"
+    code, output, errors = await machine.run("--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    try:
+        assert (code, errors) == (0, "")
+        await eventually(lambda: has_ended(machine), expected=True)
+        os.kill(int(output), 0)  # the server lives
+    finally:
+        os.kill(int(output), signal.SIGKILL)
+
+
+async def test_commands_one_after_another_each_have_a_broker(machine: Machine) -> None:
+    """A command that comes while the last one's broker ends waits for that end, and starts another."""
+    for _ in range(3):
+        assert await machine.run("--gpu-memory", "20Gi", "--", "true") == (0, "", "")
+    await eventually(lambda: has_ended(machine), expected=True)
