@@ -12,7 +12,14 @@ import redis.asyncio as redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from placer.redis_client import SentinelUrl, check_redis_url, open_redis, parse_sentinel_url
+from placer.redis_client import (
+    OPTIONS,
+    TLS_OPTIONS,
+    SentinelUrl,
+    check_redis_url,
+    open_redis,
+    parse_sentinel_url,
+)
 from plimsoll.cli.demo.servers import EmbeddedServer, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
@@ -81,7 +88,21 @@ def test_sentinel_url_that_cannot_work_is_refused(url: str, problem: str) -> Non
             "the option 'max_connections' with the value 'x'",
         ),
         ("rediss://h/0?ssl_cert_reqs=zzz", "the option 'ssl_cert_reqs' with the value 'zzz'"),
-        ("unix:///redis.sock?protocol=99", "the option 'protocol' with the value '99'"),
+        ("unix:///redis.sock?protocol=3", "'protocol', which is no option of such a URL"),
+        ("redis://h/0?decode_responses=false", "'decode_responses', which is no option of such a URL"),
+        (
+            "redis://h/0?max_connections=0",
+            "the option 'max_connections' with the value '0', which cannot work",
+        ),
+        ("redis://h/0?max_connections=-1", "the option 'max_connections' with the value '-1'"),
+        ("redis://h/0?socket_timeout=0", "the option 'socket_timeout' with the value '0'"),
+        ("redis://h/0?timeout=nan", "the option 'timeout' with the value 'nan'"),
+        (
+            "redis://h/0?socket_connect_timeout=inf",
+            "the option 'socket_connect_timeout' with the value 'inf'",
+        ),
+        ("unix:///redis.sock?db=-1", "the option 'db' with the value '-1'"),
+        ("rediss://h/0?ssl_check_hostname=maybe", "the option 'ssl_check_hostname' with the value 'maybe'"),
         ("redis://:secret@h/0?passphrase=secret", "'passphrase', which is no option of such a URL"),
         ("redis://h/0?ssl_ca_certs=/ca.pem", "'ssl_ca_certs', which is no option of such a URL"),
     ],
@@ -103,8 +124,25 @@ def test_an_option_that_cannot_work_is_refused(url: str, problem: str) -> None:
     ],
 )
 def test_options_of_the_client_are_taken(url: str) -> None:
-    """What redis-py reads from a URL stays free."""
+    """What people may decide about a connection stays free."""
     check_redis_url(VARIABLE, url)
+
+
+@pytest.mark.parametrize("url", ["redis://h/zero", "rediss://:secret@h/-1", "redis://h/0/1"])
+def test_a_database_is_a_number(url: str) -> None:
+    """redis-py would silently take the first database."""
+    with pytest.raises(InputError, match="where the number of a database stands; give a number") as raised:
+        check_redis_url(VARIABLE, url)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [*OPTIONS, *TLS_OPTIONS])
+def test_the_client_knows_every_option(name: str) -> None:
+    """redis-py makes a connection with each option that the check lets pass."""
+    value = {"ssl_cert_reqs": "none", "ssl_check_hostname": "false"}.get(name, "1")
+    url = f"rediss://h/0?{name}={value}"
+    check_redis_url(VARIABLE, url)
+    redis.BlockingConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]  # opens nothing
 
 
 @contextlib.contextmanager
