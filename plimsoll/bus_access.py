@@ -1,7 +1,7 @@
 """How a client of the bus shows who it is, and how it knows the server: by files, beside what the URL says.
 
-What always holds: nothing in these files is ever logged. A client reads the credentials and the nkey at each
-connection, and the certificates when it starts.
+What always holds: nothing in these files is ever logged, also where a secret was given in place of its file. A client
+reads the credentials and the nkey at each connection, and the certificates when it starts.
 """
 
 import ssl
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
+from plimsoll.part.variables import Hidden
 
 _SEED: Final = "SU"
 """How the seed of a user's nkey begins."""
@@ -52,14 +53,16 @@ class BusAccess:
             raise InputError(PREFIX + name, "", "is missing beside its other half", "give both, or neither")
         if self.credentials and self.nkey:
             remedy = f"give it, or {PREFIX}NATS_CREDENTIALS, whose file has an nkey"
-            raise InputError(PREFIX + "NATS_NKEY", self.nkey, "is a second identity", remedy)
+            raise InputError(PREFIX + "NATS_NKEY", _shown(self.nkey), "is a second identity", remedy)
         self._context()
         if self.credentials and _JWT not in _text("NATS_CREDENTIALS", self.credentials):
             remedy = "name a .creds file of a user, as `nsc generate creds` prints it"
-            raise InputError(PREFIX + "NATS_CREDENTIALS", self.credentials, "has no user's JWT", remedy)
+            raise InputError(
+                PREFIX + "NATS_CREDENTIALS", _shown(self.credentials), "has no user's JWT", remedy
+            )
         if self.nkey and not _text("NATS_NKEY", self.nkey).strip().startswith(_SEED):
             remedy = f"name a file with a user's seed ({_SEED}…), as `nsc generate nkey --user` prints it"
-            raise InputError(PREFIX + "NATS_NKEY", self.nkey, "has no seed of a user's nkey", remedy)
+            raise InputError(PREFIX + "NATS_NKEY", _shown(self.nkey), "has no seed of a user's nkey", remedy)
 
     def options(self) -> dict[str, Any]:
         """The options of `nats.aio.client.Client.connect`. Blocks on the disk.
@@ -78,18 +81,38 @@ class BusAccess:
             context = ssl.create_default_context(cafile=self.ca or None)
         except OSError as error:
             remedy = "name a PEM file of certificates"
-            raise InputError(PREFIX + "NATS_CA", self.ca, f"cannot be used ({error})", remedy) from error
+            raise InputError(
+                PREFIX + "NATS_CA", _shown(self.ca), f"cannot be used ({_reason(error)})", remedy
+            ) from error
         if self.certificate:
             try:
                 context.load_cert_chain(self.certificate, self.key)
             except OSError as error:
                 where, remedy = PREFIX + "NATS_CERTIFICATE", "name PEM files of a certificate and its key"
-                raise InputError(where, self.certificate, f"cannot be used ({error})", remedy) from error
+                raise InputError(
+                    where, _shown(self.certificate), f"cannot be used ({_reason(error)})", remedy
+                ) from error
         return context
 
 
 def _text(name: str, path: str) -> str:
     try:
         return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(PREFIX + name, path, f"cannot be read ({error})", "name a readable file") from error
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # the latter for bytes that are no text, and for a path that is none
+        problem, remedy = f"cannot be read ({_reason(error)})", "name a readable file that holds the secret"
+        raise InputError(PREFIX + name, _shown(path), problem, remedy) from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """The error without the path, which `str(error)` has."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "it is no text"
+
+
+def _shown(path: str) -> object:
+    """A path as an error may show it: seeds, JWTs and PEM never begin as these do."""
+    return path if path.startswith(("/", "./", "../", "~")) else Hidden()
