@@ -463,7 +463,7 @@ async def _configured(
     except InputError:
         raise
     except Exception as error:  # the library raises errors of any type here, TypeError included
-        raise _unusable(kubeconfig, error) from error
+        raise await asyncio.to_thread(_unusable, kubeconfig, error) from error
     return configuration, api.rest_client.ssl_context, credentials
 
 
@@ -475,6 +475,12 @@ def _unusable(kubeconfig: Path | None, error: Exception) -> InputError:
     if "current-context" in text:
         remedy = "choose one by `kubectl config use-context`"
         return InputError("kubeconfig", str(kubeconfig), f"names no current context ({text})", remedy)
+    if isinstance(
+        error, TypeError | AttributeError | KeyError
+    ):  # the library met another type than it expects
+        damage = kubeconfig_check.damage("kubeconfig", str(kubeconfig))
+        if damage is not None:
+            return damage
     remedy = "mend it: `kubectl --kubeconfig` with this file must work"
     return InputError("kubeconfig", str(kubeconfig), f"cannot be used ({text})", remedy)
 

@@ -224,6 +224,42 @@ async def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ({"server": 5}, r"is damaged at clusters\[0\]\.cluster\.server: Expected `str`, got `int`; mend"),
+        ({"server": None}, r"Expected key server in .*; mend it: `kubectl"),
+        (
+            {"context": {"cluster": "c"}},
+            r"at contexts\[0\]\.context: .* missing required field `user`; mend that",
+        ),
+    ],
+)
+async def test_a_field_of_another_type_is_named(
+    tmp_path: Path, damaged: dict[str, object], said: str
+) -> None:
+    """The error has the file, the place in it and the remedy, and not the words of a library that fell over it."""
+    path = tmp_path / "kubeconfig"
+    given: dict[str, object] = {"server": "https://h", "user": {"token": SECRET}}
+    given |= {"context": {"cluster": "c", "user": "u"}, **damaged}
+    await asyncio.to_thread(
+        path.write_text,
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": given["context"]}],
+                "clusters": [{"name": "c", "cluster": {"server": given["server"]}}],
+                "users": [{"name": "u", "user": given["user"]}],
+            }
+        ),
+    )
+    with pytest.raises(InputError, match=said) as refused:
+        async with kube.connect(path):
+            pass
+    told = str(refused.value)
+    assert (str(path) in told, SECRET in told, "\n" in told) == (True, False, False)
+
+
 def test_a_command_without_a_cluster_names_the_ways_to_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
