@@ -70,11 +70,11 @@ async def run_command(options: RunOptions) -> int:
 
 
 async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
-    """Unregister the command. The caller gets the exit code even if the broker is gone."""
+    """Unregister the command. The caller gets the exit code even if the broker is gone, or its disk is full."""
     try:
         async with asyncio.timeout(LEAVE_S):
             await broker.unregister(pod)
-    except (TimeoutError, BrokerAwayError):
+    except (TimeoutError, BrokerAwayError, RefusedError):
         effect = "the next command that is run there removes the registration"
         sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
 
