@@ -13,7 +13,7 @@ from plimsoll.broker.environment import processes_of
 from tests.placer.arrivals import eventually
 from tests.solo.machine import Machine
 
-DISK_BYTES = 512 * 1024
+DISK_BYTES = 4 * 1024**2
 LEFT_BYTES = 64 * 1024
 """Room for a log and a journal, and not for a container's pages."""
 
@@ -89,3 +89,14 @@ async def test_commands_one_after_another_each_have_a_broker(machine: Machine) -
     for _ in range(3):
         assert await machine.run("--gpu-memory", "20Gi", "--", "true") == (0, "", "")
     await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_the_exit_code_comes_although_the_disk_is_full_by_then(machine: Machine) -> None:
+    """The broker cannot write the command's end, and nothing but the command's own code is the result."""
+    async with small_disk(machine.root):
+        process = await running(machine, "echo ready; read _; exit 7")
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread((machine.root / "filler").write_bytes, bytes(2 * DISK_BYTES))
+        await process.communicate(b"\n")
+        assert process.returncode == 7
+        await eventually(lambda: has_ended(machine), expected=True)
