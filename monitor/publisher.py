@@ -35,6 +35,7 @@ from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.bus_access import BusAccess
+from plimsoll.bus_client import BusClient
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -117,13 +118,13 @@ class Publisher:
         """Publish for ever. Cancelling keeps unacknowledged events for the next start."""
         self._options = await asyncio.to_thread(self._target.access.options)
         # We make the client before it connects: `nats.connect`, cancelled meanwhile, would leave a connection open.
-        client, pauses = Client(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        client, pauses = BusClient(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
             while True:
                 heed_cancellation()
                 try:
                     if client.is_closed:
-                        client = Client()
+                        client = BusClient()
                     if not client.is_connected and not client.is_reconnecting:
                         await self._connect(client)
                     await self._publish(client)

@@ -41,6 +41,7 @@ from placer.scores import ScoreList
 from placer.settings import Settings
 from placer.state import StateReader
 from plimsoll.bus import Stream
+from plimsoll.bus_client import BusClient
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -152,7 +153,7 @@ async def _assemble(
     metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
     metrics.registry.register(Promises(ledger))
     reports.on_report(ledger.observe)
-    client = Client()
+    client = BusClient()
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None

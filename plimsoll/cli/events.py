@@ -20,6 +20,7 @@ from nats.js.errors import APIError
 from plimsoll.asyncapi import KINDS
 from plimsoll.bus import LOST_PINGS, NATS_SCHEMES, PING_S
 from plimsoll.bus_access import BusAccess
+from plimsoll.bus_client import BusClient
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -187,7 +188,7 @@ async def _connected(url: str, access: BusAccess) -> Client:
 
     check_urls(_VARIABLE, url, NATS_SCHEMES)
     access.check()
-    client = Client()
+    client = BusClient()
     try:
         await client.connect(
             url.split(","),

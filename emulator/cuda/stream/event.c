@@ -67,7 +67,8 @@ void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
     event->gpu = gpu;
     event->mark = mark;
     bool reached = timeline_reached(&driver.book, gpu, mark, &due_ns);
-    event->recorded_ns = book_now_ns(); /* read after the look: a pause between them dates nothing too early */
+    event->recorded_ns =
+        book_now_ns(); /* read after the look: a pause between them dates nothing too early */
     event->reached_ns = reached ? event->recorded_ns : 0;
     event->committed = ticket;
 }
