@@ -69,8 +69,8 @@ async def logged(log: Path, pattern: str) -> str:
     """Wait for a line of a log that matches a pattern, and return the line."""
 
     async def look() -> str | None:
-        text = await asyncio.to_thread(log.read_text)
-        return next((line for line in text.splitlines() if re.search(pattern, line)), None)
+        *whole, _ = (await asyncio.to_thread(log.read_text)).split("\n")
+        return next((line for line in whole if re.search(pattern, line)), None)
 
     line = await until(look)
     assert line is not None

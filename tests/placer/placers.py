@@ -19,6 +19,9 @@ from tests.servers.waiting import until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/plimsoll-placer"
 
+LEASE_S = "15"
+"""The leader keeps its Lease while the machine stands still for up to ten seconds, as a shared one may."""
+
 
 class Line(msgspec.Struct, frozen=True):
     """A line of the log; the fields that tests read."""
@@ -45,8 +48,9 @@ class Placer:
     log: Path
 
     def lines(self) -> list[Line]:
-        """The log so far."""
-        return [msgspec.json.decode(line, type=Line) for line in self.log.read_bytes().splitlines()]
+        """The whole lines of the log so far; the last one may still be written."""
+        *whole, _ = self.log.read_bytes().split(b"\n")
+        return [msgspec.json.decode(line, type=Line) for line in whole]
 
     def placed(self) -> list[str]:
         """The names of the pods that it says it placed, in order."""
@@ -97,7 +101,8 @@ class Placers:
 
     async def start(self, name: str, **settings: str) -> Placer:
         """Start one placer; it has not logged anything yet."""
-        given = {"instance": name, "http_port": "0", "check_s": "0.2", **self.settings, **settings}
+        ours = {"instance": name, "http_port": "0", "check_s": "0.2", "lease_s": LEASE_S}
+        given = {**ours, **self.settings, **settings}
         environment = {f"PLIMSOLL_{key.upper()}": value for key, value in given.items()}
         path = self.directory / f"{name}.log"
         with path.open("wb") as log:

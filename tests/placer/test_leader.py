@@ -59,10 +59,10 @@ class Pair:
 async def started(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
 ) -> AsyncIterator[Placers]:
-    """Starts placers of one cluster. The lease is longer than by default, as the machine may stand still a second."""
+    """Starts placers of one cluster."""
     await apiserver.call("DELETE", LEASE)
     settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
-    async with placers(tmp_path, lease_s="3", **settings) as running:
+    async with placers(tmp_path, **settings) as running:
         yield running
 
 

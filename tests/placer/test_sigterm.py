@@ -24,8 +24,6 @@ NODES = 4
 PODS = 60
 PAUSE_S = 0.01
 """Seconds between two rounds of reports. Without them, the reports alone keep two cores busy."""
-BUSY = {"lease_s": "15"}
-"""A busy machine may renew a Lease of a second too late, and a leader that loses its Lease binds nothing."""
 NOBODY = "127.0.0.1:9"
 """An address at which no server listens."""
 
@@ -113,7 +111,7 @@ async def test_while_it_binds(
 ) -> None:
     """Placers end with exit code 0 in the middle of a burst of pods and reports."""
     async with load(apiserver, nats, namespace):
-        await start(all_of_them, "placer ready", **BUSY)
+        await start(all_of_them, "placer ready")
 
         async def placed() -> bool:
             return any(placer.placed() for placer in all_of_them.started)
@@ -131,7 +129,7 @@ async def test_while_redis_is_away(
 ) -> None:
     """Placers that lost Redis in the middle of a burst end with exit code 0."""
     async with load(apiserver, nats, namespace):
-        await start(all_of_them, "the list is complete", **BUSY)
+        await start(all_of_them, "the list is complete")
         await own_valkey.kill()
         for placer in all_of_them.started:
             await placer.until("reports wait for Redis")

@@ -164,14 +164,14 @@ class Broker:
             await self.kill()
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        """The log lines with this event, from all of the broker's processes."""
-        lines = (json.loads(line) for line in self.log_path.read_text().splitlines())
-        return [line for line in lines if line["event"] == event]
+        """The whole log lines with this event, from all of the broker's processes."""
+        *whole, _ = self.log_path.read_text().split("\n")
+        return [line for line in map(json.loads, whole) if line["event"] == event]
 
     def journaled(self) -> list[Announcement]:
         """Every announcement in the journal file past the last acknowledged one."""
-        raw = (self.root / "journal").read_bytes().splitlines()
-        lines = [decode_line(line) for line in raw]
+        *whole, _ = (self.root / "journal").read_bytes().split(b"\n")
+        lines = [decode_line(line) for line in whole]
         done = max(line.acknowledged for line in lines if isinstance(line, Snapshot))
         done = max([done, *(line.seq for line in lines if isinstance(line, Acknowledge))])
         return [line for line in lines if isinstance(line, Announcement) and line.seq > done]

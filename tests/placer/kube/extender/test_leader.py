@@ -23,7 +23,7 @@ async def started(
     """Starts placers of one cluster that serve their extender."""
     await apiserver.call("DELETE", LEASE)
     settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
-    async with placers(tmp_path, lease_s="3", extender_port="0", **settings) as running:
+    async with placers(tmp_path, extender_port="0", **settings) as running:
         yield running
 
 
