@@ -24,6 +24,8 @@ from tests.servers.stores import ignore
 ROOT = Path(__file__).parents[2]
 EMULATOR = ROOT / "build" / "emulator"
 WAIT_S = 60.0
+ANSWER_S = 20.0
+"""A machine that stands still for some seconds answers in time. A request that died with a server is sent again."""
 
 
 class Message:
@@ -139,7 +141,7 @@ async def jetstream(url: str) -> AsyncIterator[JetStreamContext]:
         url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=ignore
     )
     try:
-        yield client.jetstream()
+        yield client.jetstream(timeout=ANSWER_S)
     finally:
         await client.close()
 

@@ -11,7 +11,7 @@ from nats.js.api import Header
 
 from placer.core.ledger import Ledger
 from placer.decide import Decider
-from placer.intake import FORGET_NODE_S, Intake, IntakeOptions
+from placer.intake import Intake, IntakeOptions
 from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
@@ -51,8 +51,9 @@ async def bus(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
     """A monitor's connection, with the stream made."""
     client = await nats_client.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
     try:
-        await Stream().ensure(client.jetstream())
-        yield client.jetstream()
+        jetstream = client.jetstream(timeout=PATIENCE_S)
+        await Stream().ensure(jetstream)
+        yield jetstream
     finally:
         await client.close()
 
@@ -89,14 +90,13 @@ async def taking_in(
     *,
     durable: str = "placer-test",
     check_s: float = CHECK_S,
-    forget_s: float = FORGET_NODE_S,
     leads: asyncio.Event | None = None,
 ) -> AsyncIterator[Running]:
     """An intake and a list writer over these servers, until the context ends, of a placer that leads or will."""
     client = await nats_client.connect(nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
     decider = Decider(ReportView(), Ledger(), Metrics())
     scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of, timeout_s=5)
-    options = IntakeOptions(durable, check_s, forget_s)
+    options = IntakeOptions(durable, check_s)
     running = Running(Intake(client, decider.reports, decider.metrics, options), scores, decider)
     writer = ListWriter(scores, decider, check_s, leads)
     tasks = [asyncio.create_task(running.intake.run())]
