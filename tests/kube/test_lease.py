@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.kube import lease as lease_module
 from plimsoll.kube.client import Body, KubeClient, PatchKind, TransientError, Transport, connect
 from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, Notes, clock_s
 from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseSpec, LeaseTiming, Record, free_s, seen, taken
@@ -126,11 +127,12 @@ async def end(candidate: Candidate) -> None:
 
 
 async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
-    apiserver: ApiServer, start: Callable[..., Candidate]
+    apiserver: ApiServer, start: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of many processes makes and holds the Lease. After it is given back, the next one need not wait."""
+    monkeypatch.setattr(lease_module, "RELEASE_S", 60.0)
     await apiserver.must("DELETE", PATH)
-    all_of_them = [start(f"p{index}", duration_s=1) for index in range(5)]
+    all_of_them = [start(f"p{index}", duration_s=15) for index in range(5)]
     order: list[str] = []
     while all_of_them:
 
@@ -322,9 +324,9 @@ class Scripted:
 
 
 @contextlib.asynccontextmanager
-async def holding(transport: Scripted) -> AsyncIterator[Lease]:
+async def holding(transport: Scripted, timing: LeaseTiming = LONG) -> AsyncIterator[Lease]:
     """A process that holds the Lease."""
-    lease = Lease(transport, "default", "of-a-test", "p", LeaseTiming(1))
+    lease = Lease(transport, "default", "of-a-test", "p", timing)
     task: asyncio.Task[None] = asyncio.create_task(lease.run())
     try:
         await lease.held.wait()
@@ -337,7 +339,7 @@ async def holding(transport: Scripted) -> AsyncIterator[Lease]:
 async def test_write_lasts_as_long_as_renewals_come_and_no_longer() -> None:
     """A slow write outlives the deadline of the renewal before it, and is cut off once no renewal comes."""
     transport = Scripted()
-    async with holding(transport) as lease:
+    async with holding(transport, LeaseTiming(1)) as lease:
         write = asyncio.create_task(_endless_write(lease))
         renewals = transport.version
         while transport.version < renewals + 3 * RENEWALS:

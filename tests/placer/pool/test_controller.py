@@ -58,7 +58,7 @@ class Scene:
             await made.lease.release()
 
     def _made(self, transport: Transport, name: str) -> Controller:
-        lease = Lease(transport, self.pool, "plimsoll-pool", name, LeaseTiming(1))
+        lease = Lease(transport, self.pool, "plimsoll-pool", name, LeaseTiming(15))
         template = Template(self.pool, "image")
         return Controller(
             transport, lease, template, Planner(Policy(), 60), News(transport, self.pool, name), Metrics()
