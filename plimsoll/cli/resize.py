@@ -118,6 +118,7 @@ async def _connected(url: str) -> Client:
             return await nats.connect(
                 url.split(","),
                 allow_reconnect=False,
+                connect_timeout=CONNECT_S,  # nats-py's own is shorter, and a busy server answers later
                 error_cb=note,
                 name="plimsoll-resize",
                 **access.options(),

@@ -245,7 +245,7 @@ async def test_changed_shares_outlive_placer_and_broker(
             return "the broker on alpha did not confirm in 3 s; what was before holds" in output
 
         await until(gives)
-        code, output = await change(cluster, "a-taker", "--gpu-share", "81", timeout_s=3)
+        code, output = await change(cluster, "a-taker", "--gpu-share", "81")
         assert (code, "20 % of" in output) == (2, True), output
         assert (await change(cluster, "a-taker", "--gpu-share", "80", timeout_s=3))[0] == 1
         assert await shares(cluster, "b-giver") == (70, 90)

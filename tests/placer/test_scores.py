@@ -230,7 +230,7 @@ async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: Embedded
 
 async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) -> None:
     """While Redis is dead every method fails with the error to retry on; once it is back, all work."""
-    scores = ScoreList(own_valkey.url, timeout_s=2)
+    scores = ScoreList(own_valkey.url, timeout_s=30)
     try:
         await scores.fill([report("n1")])
         await own_valkey.kill()
@@ -255,13 +255,13 @@ async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) ->
 
 async def test_late_answer_is_not_taken_for_a_server_that_is_away(own_valkey: EmbeddedServer) -> None:
     """Where no answer was read in time, the error says just that: the server, or the caller's loop, may be slow."""
-    scores = ScoreList(own_valkey.url, timeout_s=0.2)
+    scores = ScoreList(own_valkey.url, timeout_s=2)
     try:
         async with redis.Redis.from_url(own_valkey.url) as client:
             await client.client_pause(600_000)
         with pytest.raises(ScoresAwayError) as caught:
             await scores.orders()
-        assert str(caught.value).endswith(": no answer was read within 0.2 s")
+        assert str(caught.value).endswith(": no answer was read within 2 s")
         await own_valkey.kill()
         with pytest.raises(ScoresAwayError, match="nothing listens there"):
             await scores.orders()
