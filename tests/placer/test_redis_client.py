@@ -175,7 +175,7 @@ async def test_client_passes_hung_and_dead_sentinels_and_follows_the_master(tmp_
                 assert await set_and_get(client, "before") == "before"
             # More callers than connections wait for their turn.
             assert await asyncio.gather(*(client.get("key") for _ in range(9))) == ["before"] * 9
-            await valkey.master.kill()
+            await valkey.fail_over()
             await until(lambda: set_and_get(client, "after"))
         finally:
             await client.aclose()
@@ -268,7 +268,7 @@ async def test_list_at_a_master_that_lost_the_last_reports_is_brought_forward(
         await eventually(running.listed, dict.fromkeys(nodes, (1, 2)))
         async with redis.Redis.from_url(valkey.replica.url, protocol=2, decode_responses=True) as replica:
             assert set(await replica.hvals(ORDER)) == {"1 1"}
-            await valkey.master.kill()
+            await valkey.fail_over()
             await eventually(running.listed, dict.fromkeys(nodes, (1, 2)))
             assert set(await replica.hvals(ORDER)) == {"1 2"}
 

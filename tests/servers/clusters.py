@@ -23,8 +23,10 @@ NATS_SERVERS = ("nats-1", "nats-2", "nats-3")
 MASTER = "plimsoll"
 SENTINELS = 3
 QUORUM = 2
-# A healthy server answers a sentinel within milliseconds. A failover begins this long after the master's death.
-DOWN_MS = 1500
+# A failover begins this long after the master's death, and not while the machine stands still for some seconds.
+DOWN_MS = 5000
+# A sentinel that itself stood still for two seconds watches for the next thirty and does nothing ("tilt").
+FAILOVER_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,18 @@ class SentinelValkey:
         """The URL of the master by its sentinels, as the placer takes it."""
         hosts = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
         return f"redis+sentinel://{hosts}/{MASTER}/0"
+
+    async def fail_over(self) -> None:
+        """Kill the master by SIGKILL, and return once the sentinels have made the replica the master."""
+        await self.master.kill()
+        await until(self._is_promoted, timeout_s=FAILOVER_TIMEOUT_S)
+
+    async def _is_promoted(self) -> bool:
+        """Whether the replica has become the master. The promotion itself cuts clients off."""
+        async with redis.Redis.from_url(self.replica.url, protocol=2) as client:
+            with contextlib.suppress(redis.ConnectionError):
+                return bool((await client.info("replication"))["role"] == "master")
+        return False
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import mmap
 import platform
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, monotonic_ns, sleep
@@ -17,14 +16,15 @@ _FUTEX: Final = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 _FUTEX_WAKE: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
-BEAT_S: Final = 0.2
+AGES_NS: Final = 3600 * 10**9
+"""Longer than any test. A thread that beats would stand still with the test's process, and launches would go."""
 AHEAD_US: Final = 10_000
 ALONE_US: Final = 100_000
 SLICE_US: Final = 2_000
 
 
 class GateWriter:
-    """Writes one container's gate; its beat goes on while it is `beating`."""
+    """Writes one container's gate; its broker lives while it is `beating`."""
 
     def __init__(self, container: Container, state: int) -> None:
         self._path = gate_path(container)
@@ -64,9 +64,9 @@ class GateWriter:
         address = ctypes.addressof(self._gate) + Gate.word.offset
         _libc.syscall(_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, None, None, 0)
 
-    def beat(self) -> None:
-        """Show that the broker lives."""
-        self._gate.beat_ns = monotonic_ns()
+    def beat(self, ahead_ns: int = 0) -> None:
+        """Show that the broker lives, now or until later."""
+        self._gate.beat_ns = monotonic_ns() + ahead_ns
 
     def share_with(self, sharers: int) -> None:
         """Say how many processes have work on the GPU."""
@@ -76,20 +76,11 @@ class GateWriter:
 @contextlib.contextmanager
 def beating(gate: GateWriter) -> Iterator[GateWriter]:
     """Show for the length of a block that the broker lives."""
-    is_over = threading.Event()
-
-    def beat() -> None:
-        while not is_over.wait(BEAT_S):
-            gate.beat()
-
-    gate.beat()
-    thread = threading.Thread(target=beat)
-    thread.start()
+    gate.beat(AGES_NS)
     try:
         yield gate
     finally:
-        is_over.set()
-        thread.join()
+        gate.beat()
 
 
 def until(state: Callable[[], bool]) -> None:

@@ -38,8 +38,8 @@ def test_a_broker_without_a_beat_holds_nobody(launcher: Launcher, gate: GateWrit
     with beating(gate):
         launcher.do("aside(launch, 1000)")
         until(lambda: launcher.work().standing == 1)
-    sleep(SHORT_S)
-    assert launcher.launches() == 0
+        sleep(SHORT_S)
+        assert launcher.launches() == 0
     assert launcher.get("joined()") == [SUCCESS]
     assert launcher.get("[launch(1000) for _ in range(100)]") == [SUCCESS] * 100
     assert _errors(tmp_path).count(LOST) == 1
