@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from monitor.processes import read_process
@@ -65,12 +65,22 @@ class Program:
 
 
 @contextlib.asynccontextmanager
-async def program(environment: Mapping[str, str], gpu: int = 0) -> AsyncIterator[Program]:
-    """A program with a context on one GPU, killed when the context ends."""
+async def program(
+    environment: Mapping[str, str], gpu: int = 0, at_once: Sequence[str] = ()
+) -> AsyncIterator[Program]:
+    """A program with a context on one GPU, killed when the context ends.
+
+    Args:
+        environment: its environment.
+        gpu: the index of its GPU.
+        at_once: commands about memory that directly follow the context: a test that sends them may stand still
+            meanwhile for so long that the task counts as loaded.
+    """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         str(Path(__file__).with_name("program.py")),
         str(gpu),
+        *at_once,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={"PATH": os.environ["PATH"], **environment},

@@ -2,7 +2,8 @@
 
 `alloc MIB`, `refused MIB` (which must fail), `free`, `churn MIB SECONDS` (allocate and free in a loop), `copy MIB`
 (which keeps the GPU busy), `launch SECONDS` (a kernel of that length), `leave` and `return` (the context); it answers
-each line with `ok` when done. The context is there at the first `ok`.
+each line with `ok` when done. At the first `ok` the context is there, and the commands about memory in its arguments
+are carried out.
 """
 
 import ctypes
@@ -26,6 +27,8 @@ def main() -> None:
     context, pointers = ctypes.c_void_p(), list[ctypes.c_uint64]()
     check(cuda.cuInit(0))
     check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, CONTEXT_GPU))
+    for line in sys.argv[2:]:
+        memory(cuda, pointers, line.split())
     answer()
     for line in sys.stdin:
         match line.split():

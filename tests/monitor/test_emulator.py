@@ -51,8 +51,10 @@ async def test_a_task_without_the_hook_is_followed_through_its_life(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """A task starts with its context, is loaded when its memory rests and after a reload, and exits at kill -9."""
-    async with node(tmp_path, nats.url) as (_, environment, context), program(environment) as one:
-        await one.do("alloc 800")
+    async with (
+        node(tmp_path, nats.url) as (_, environment, context),
+        program(environment, at_once=["alloc 800"]) as one,
+    ):
         messages = await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
         task = told_of(messages, one, "loaded")
         assert (task.gpu, task.phase, task.pod) == (GPU_0, Phase.LOADED, None)
@@ -72,11 +74,9 @@ async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: Embedded
     """Each report has every GPU's usable and used memory and every task, so it is enough to rescore the node."""
     async with (
         node(tmp_path, nats.url) as (_, environment, context),
-        program(environment, 0) as one,
-        program(environment, 1) as two,
+        program(environment, 0, ["alloc 100"]) as one,
+        program(environment, 1, ["alloc 200"]) as two,
     ):
-        await one.do("alloc 100")
-        await two.do("alloc 200")
         messages = await until(
             context,
             lambda all_: all(tasks_of(all_, each.process)[-1:] == ["loaded"] for each in (one, two)),
@@ -168,11 +168,20 @@ async def test_a_context_left_and_made_again_is_two_tasks_in_a_row(
 async def test_work_lowers_the_idle_average_and_rest_raises_it(tmp_path: Path, nats: EmbeddedServer) -> None:
     """State events without any task event show the idle average of a GPU that works and then rests."""
     settings = {"idle_period_s": 0.3, "state_idle_pct": 10}
-    async with node(tmp_path, nats.url, **settings) as (_, environment, context), program(environment) as one:
-        await one.do("alloc 1")
+    async with (
+        node(tmp_path, nats.url, **settings) as (_, environment, context),
+        program(environment, at_once=["alloc 1"]) as one,
+    ):
         await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
-        working = asyncio.create_task(one.do("copy 600"))  # The rate is 256 MiB a second.
+        is_seen = asyncio.Event()
+
+        async def work() -> None:
+            while not is_seen.is_set():
+                await one.do("copy 60")  # The rate is 256 MiB a second.
+
+        working = asyncio.create_task(work())
         await until(context, lambda all_: newest(all_)[GPU_0].idle_pct < 40)
+        is_seen.set()
         await working
         messages = await until(context, lambda all_: newest(all_)[GPU_0].idle_pct > 85)
         assert messages[-1].what == "node.state"

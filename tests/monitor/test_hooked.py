@@ -102,8 +102,7 @@ async def test_events_of_a_hooked_program_have_its_pod_and_its_denial(
         jetstream(nats.url) as context,
     ):
         hooked = {**environment, **await broker.hook(GIB)}
-        async with program(hooked) as one:
-            await one.do("alloc 256")
+        async with program(hooked, at_once=["alloc 256"]) as one:
             messages = await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
             task = messages[-1].report.task
             assert task is not None

@@ -106,8 +106,15 @@ async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
 
 async def test_simultaneous_commands_share_one_broker_and_never_the_same_room(machine: Machine) -> None:
     """Three simultaneous commands want 10 GiB of a card of 24: two run, and one is refused for lack of room."""
-    ran = await asyncio.gather(*(machine.run("--gpu-memory", "10Gi", "--", "sleep", "3") for _ in range(3)))
-    assert sorted(code or 0 for code, _, _ in ran) == [0, 0, 75]
+    started = [await machine.start("--gpu-memory", "10Gi", "--", "sh", "-c", "read _") for _ in range(3)]
+    ends = [asyncio.create_task(one.wait()) for one in started]
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        codes = [one.returncode for one in started]
+        assert sorted(codes, key=str) == [75, None, None]
+        for one in started:
+            await one.communicate(b"\n")
+    assert sorted(one.returncode or 0 for one in started) == [0, 0, 75]
     await eventually(machine.has_no_broker, expected=True)
 
 
