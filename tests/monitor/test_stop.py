@@ -8,7 +8,7 @@ from monitor import settings
 from monitor.app import run
 from plimsoll.cli.demo.servers import EmbeddedServer
 
-STOP_S = 30.0
+STOP_S = 60.0
 
 
 async def test_it_stops_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:

@@ -132,6 +132,13 @@ async def placers(directory: Path, **settings: str) -> AsyncIterator[Placers]:
                 await placer.process.wait()
 
 
+async def free_lease(api: ApiServer) -> None:
+    """Make the Lease one of nobody: if none is there, a placer waits for as long as a Lease lasts."""
+    await api.call("DELETE", LEASE)
+    folder, _, name = LEASE.rpartition("/")
+    await api.must("POST", folder, {"metadata": {"name": name}, "spec": {}})
+
+
 async def holder(api: ApiServer) -> str:
     """The instance of the placer that holds the lease; empty if none does."""
     answer = await api.call("GET", LEASE)

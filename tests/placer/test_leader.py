@@ -15,7 +15,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.world import MEMORY
-from tests.placer.placers import LEASE, Placer, Placers, holder, placers
+from tests.placer.placers import LEASE, Placer, Placers, free_lease, holder, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until, until_true
@@ -60,7 +60,7 @@ async def started(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
 ) -> AsyncIterator[Placers]:
     """Starts placers of one cluster."""
-    await apiserver.call("DELETE", LEASE)
+    await free_lease(apiserver)
     settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
     async with placers(tmp_path, **settings) as running:
         yield running
@@ -98,7 +98,8 @@ async def test_one_places_and_the_other_goes_on_when_it_is_killed(pair: Pair) ->
     for index in range(6, 12):
         await pair.until_bound(f"p{index}")
     assert await holder(pair.api) == "right"
-    assert "plimsoll_placer_lease_transitions 1.0" in await pair.follower.metrics()
+    # From nobody to the first, and from the first to the second.
+    assert "plimsoll_placer_lease_transitions 2.0" in await pair.follower.metrics()
     await until_true(lambda: len(pair.follower.placed()) == 6)
     counts = Counter(pair.leader.placed() + pair.follower.placed())
     assert counts == {f"p{index}": 1 for index in range(12)}

@@ -12,7 +12,7 @@ import pytest
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.kube.world import MEMORY
-from tests.placer.placers import Placers, placers
+from tests.placer.placers import LEASE_S, Placers, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import control_plane
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -24,6 +24,8 @@ NODES = 4
 PODS = 60
 PAUSE_S = 0.01
 """Seconds between two rounds of reports. Without them, the reports alone keep two cores busy."""
+BUSY = {"lease_s": LEASE_S}
+"""For leaders that have to stay leaders. The others need no such Lease, and take a short one sooner."""
 NOBODY = "127.0.0.1:9"
 """An address at which no server listens."""
 
@@ -34,7 +36,7 @@ async def all_of_them(
 ) -> AsyncIterator[Placers]:
     """Starts placers, each with a Lease of its own, so that each places."""
     settings = {"nats_url": nats.url, "redis_url": own_valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
-    async with placers(tmp_path, **settings) as running:
+    async with placers(tmp_path, lease_s="1", **settings) as running:
         yield running
 
 
@@ -75,7 +77,7 @@ async def test_while_it_loads(all_of_them: Placers) -> None:
 
 async def test_while_it_follows(all_of_them: Placers) -> None:
     """A leader and its followers all end with exit code 0."""
-    await start(all_of_them, "placer ready", lease_name="one-for-all")
+    await start(all_of_them, "placer ready", lease_name="one-for-all", **BUSY)
     await end(all_of_them)
 
 
@@ -111,7 +113,7 @@ async def test_while_it_binds(
 ) -> None:
     """Placers end with exit code 0 in the middle of a burst of pods and reports."""
     async with load(apiserver, nats, namespace):
-        await start(all_of_them, "placer ready")
+        await start(all_of_them, "placer ready", **BUSY)
 
         async def placed() -> bool:
             return any(placer.placed() for placer in all_of_them.started)
@@ -129,7 +131,7 @@ async def test_while_redis_is_away(
 ) -> None:
     """Placers that lost Redis in the middle of a burst end with exit code 0."""
     async with load(apiserver, nats, namespace):
-        await start(all_of_them, "the list is complete")
+        await start(all_of_them, "the list is complete", **BUSY)
         await own_valkey.kill()
         for placer in all_of_them.started:
             await placer.until("reports wait for Redis")

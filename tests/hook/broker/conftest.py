@@ -30,9 +30,17 @@ DEADLINE_S: Final = 60.0
 
 
 def registration(
-    line_bytes: int = GIB, pod: PodUid = POD, *, whole: bool = False, share_pct: int = 30, limit_pct: int = 80
+    line_bytes: int = GIB,
+    pod: PodUid = POD,
+    *,
+    whole: bool = False,
+    share_pct: int = 30,
+    limit_pct: int = 100,
 ) -> Register:
-    """A pod of one container with the same line on both GPUs."""
+    """A pod of one container with the same line on both GPUs.
+
+    Alone and without a limit, its gate is open. So a broker that takes long to start announces no gap.
+    """
     lines = tuple(
         Line(gpu=gpu, line_bytes=line_bytes, share_pct=share_pct, limit_pct=limit_pct) for gpu in GPUS
     )

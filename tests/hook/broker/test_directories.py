@@ -16,7 +16,7 @@ from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registratio
 
 async def test_registration_lays_out_both_pages(broker: Broker) -> None:
     """Both files have the layout's sizes, heads and numbers, and modes for every user of the container."""
-    answer = await broker.client.register(registration(3 * GIB, whole=True))
+    answer = await broker.client.register(registration(3 * GIB, whole=True, limit_pct=80))
     assert answer.containers[0].limits_dir == str(broker.limits_dir())
     assert answer.containers[0].counts_dir == str(broker.counts_dir())
     limits, counts = broker.limits(), broker.counts()

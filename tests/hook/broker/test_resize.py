@@ -61,7 +61,7 @@ async def test_a_changed_share_is_in_force_and_announced_without_a_new_line(brok
     assert [(gpu.share_pct, gpu.limit_pct) for gpu in page.gpus[:2]] == [(40, 60), (40, 60)]
     entries = [_resized(entry) for entry in await broker.announced(4)]
     assert [(entry.gpu, entry.line_bytes) for entry in entries] == [(gpu, GIB) for gpu in (*GPUS, *GPUS)]
-    assert [(e.share_pct, e.limit_pct) for e in entries] == [(40, 80), (40, 80), (40, 60), (40, 60)]
+    assert [(e.share_pct, e.limit_pct) for e in entries] == [(40, 100), (40, 100), (40, 60), (40, 60)]
     await broker.client.register(registration(share_pct=40, limit_pct=60))
     assert len(broker.journaled()) == 4
 

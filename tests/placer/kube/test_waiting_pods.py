@@ -18,7 +18,7 @@ from plimsoll.placer_api.explain import Explained, PodState
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.world import MEMORY, SHARE, condition
-from tests.placer.placers import Placer, placers
+from tests.placer.placers import Placer, free_lease, placers
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until, until_true
@@ -171,6 +171,7 @@ async def test_the_texts_of_waiting_pods_are_those_of_the_document(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer, namespace: str
 ) -> None:
     """Each text in the document is what kubectl prints about such a pod."""
+    await free_lease(apiserver)
     settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
     async with bus(nats) as jetstream, placers(tmp_path, **settings) as running:
         await make_nodes(apiserver)

@@ -11,7 +11,7 @@ from placer.kube.fence import FENCE
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.kube.extender.front import MEMORY, asked, front_pod, order
-from tests.placer.placers import LEASE, Placer, Placers, placers
+from tests.placer.placers import Placer, Placers, free_lease, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod
 
@@ -21,7 +21,7 @@ async def started(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
 ) -> AsyncIterator[Placers]:
     """Starts placers of one cluster that serve their extender."""
-    await apiserver.call("DELETE", LEASE)
+    await free_lease(apiserver)
     settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
     async with placers(tmp_path, extender_port="0", **settings) as running:
         yield running
