@@ -52,6 +52,7 @@ class Plan:
         unhooked_s: the least life of a task without the hook; None lets it live until the stream has its start.
         plateau_s: memory that stood still for so long must have had a `loaded`; None demands none. It covers a look,
             the settle time, and a restart of the monitor.
+        holds_s: how long memory stands still, one of these.
         seed: the same tasks and kills, as far as the machine allows.
     """
 
@@ -60,6 +61,7 @@ class Plan:
     workers: int
     unhooked_s: float | None
     plateau_s: float | None
+    holds_s: tuple[float, ...] = (0.2, 2.0, 12.0)
     seed: int = 14
 
 
@@ -170,7 +172,7 @@ class _Scene:
         """A random life; see the module."""
         gpu, chance = program.gpu, self._chance
         first, second = chance.randrange(100, 900), chance.randrange(100, 900)
-        hold_s, pause_s = chance.choice((0.2, 2.0, 12.0)), chance.uniform(0.0, 0.5)
+        hold_s, pause_s = chance.choice(self._plan.holds_s), chance.uniform(0.0, 0.5)
         grow = [f"context {gpu}", *(f"alloc {first // 4}", f"sleep {pause_s / 4:.3f}") * 4]
         hold = f"sleep {hold_s}"
         ends, lines = "end", grow

@@ -128,8 +128,8 @@ def judge(truth: Truth, told: Sequence[Told], orders: Sequence[tuple[int, int]],
     for each in told:
         if each.what == "loaded" and each.process.pid in truth.readings:
             _judge_bytes(each, truth.readings[each.process.pid], window_ns, verdict)
-    for process, events in by_process.items():
-        _judge_plateaus(process, events, truth.plateaus.get(process.pid, ()), verdict)
+    for process in sorted(truth.tasks):
+        _judge_plateaus(process, by_process.get(process, []), truth.plateaus.get(process.pid, ()), verdict)
     verdict.disorder += disorder(orders)
     return verdict
 
