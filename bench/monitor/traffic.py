@@ -28,6 +28,9 @@ TRAINING_EVERY_S: Final = 15.0
 SHORT_EVERY_S: Final = 10.0
 """Means of the pauses between two arrivals, which are exponential. Some eight trainings live at once."""
 
+WORK_EVERY_S: Final = 10.0
+"""A service works for half a second in this time."""
+
 HOOKED_RATIO: Final = 0.75
 RELOAD_RATIO: Final = 0.25
 SEED: Final = 2024
@@ -57,7 +60,10 @@ async def measure(here: Place, seconds: float) -> tuple[Json, str]:
     scene = _Scene(here)
     async with asyncio.TaskGroup() as group:
         for number in range(SERVICES):
-            group.create_task(scene.service(number % GPUS, seconds))
+            group.create_task(scene.service(number % GPUS))
+        assert await here.until(scene.services_loaded), "the services did not load"
+        here.subscriber.forget()
+        scene.begin(seconds)
         group.create_task(scene.arrivals(group, TRAINING_EVERY_S, seconds, scene.training))
         group.create_task(scene.arrivals(group, SHORT_EVERY_S, seconds, scene.short))
     arrivals = [each for each in here.subscriber.arrivals if each.at_ns <= scene.began_ns + seconds * 1e9]
@@ -71,10 +77,20 @@ Life = Callable[[int, float], Coroutine[None, None, None]]
 
 class _Scene:
     def __init__(self, here: Place) -> None:
-        self.began_ns = time.monotonic_ns()
+        self.began_ns = 0
         self.lives: list[Lived] = []
         self._here = here
         self._chance = random.Random(SEED)
+        self._is_over = asyncio.Event()
+
+    def services_loaded(self) -> bool:
+        """Whether all services hold their memory."""
+        return sum(what == "loaded" for _, what in self._here.subscriber.moments) >= SERVICES
+
+    def begin(self, seconds: float) -> None:
+        """Begin to measure; the services end after so many seconds."""
+        self.began_ns = time.monotonic_ns()
+        asyncio.get_running_loop().call_later(seconds, self._is_over.set)
 
     async def arrivals(self, group: asyncio.TaskGroup, every_s: float, seconds: float, life: Life) -> None:
         """Start lives at random until the scene ends."""
@@ -83,14 +99,14 @@ class _Scene:
             await asyncio.sleep(pause_s)
             group.create_task(life(self._chance.randrange(GPUS), end_s - time.monotonic()))
 
-    async def service(self, gpu: int, left_s: float) -> None:
-        """Hold memory, and work for a twentieth of the time."""
+    async def service(self, gpu: int) -> None:
+        """Hold memory, and work for a twentieth of the time, until the scene is over."""
         async with self._alive(gpu, is_hooked=True) as program:
             program.send(f"context {gpu}", "alloc 4096")
-            end_s = time.monotonic() + left_s
-            while time.monotonic() < end_s:
+            while not self._is_over.is_set():
                 program.send("work 0.5")
-                await asyncio.sleep(min(10.0, max(0.0, end_s - time.monotonic())))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_over.wait(), WORK_EVERY_S)
 
     async def training(self, gpu: int, left_s: float) -> None:
         """Load in four steps, work all the time, and maybe load again."""
@@ -117,7 +133,7 @@ class _Scene:
             ended_ns = time.monotonic_ns()
             program.kill()
             await program.ended()
-            if program.reports:
+            if program.reports and program.reports[0]["at_ns"] >= self.began_ns > 0:
                 began_s = (program.reports[0]["at_ns"] - self.began_ns) / 1e9
                 self.lives.append(Lived(program.pid, began_s, (ended_ns - self.began_ns) / 1e9))
 
@@ -138,10 +154,9 @@ def compared(arrivals: Sequence[Arrival], lives: Sequence[Lived], began_ns: int,
         rows[f"poll_{every_s:g}s"] = _row(polls, seconds, _poll_delays_s(lives, every_s), len(lives))
     events = rows["events"]
     saved = {
-        f"bytes_saved_pct_{every_s:g}s": round(
-            100 * (1 - events["bytes"] / max(rows[f"poll_{every_s:g}s"]["bytes"], 1)), 1
-        )
+        f"bytes_saved_pct_{every_s:g}s": round(100 * (1 - events["bytes"] / polled_bytes), 1)
         for every_s in POLLS_S
+        if (polled_bytes := rows[f"poll_{every_s:g}s"]["bytes"])
     }
     return {"traffic": rows, **saved, "traffic_s": seconds, "traffic_tasks": len(lives)}
 
