@@ -22,7 +22,7 @@ from nats.js import JetStreamContext
 from nats.js.api import Header
 
 from bench.monitor.latency import percentile
-from bench.monitor.place import NODE, Json
+from bench.monitor.place import NODE, Json, start_placer
 from bench.monitor.subscriber import read_stream
 from bench.placer.objects import node_name, node_state, report_message
 from plimsoll.bus import Stream
@@ -63,7 +63,7 @@ async def measure(folder: Path, scale: Scale) -> Json:
     """Publish at both paces; returns the figures."""
     node = EmulatedNode(NODE, (EmulatedGpu("NVIDIA L4", "24Gi"),))
     async with LocalCluster(folder, (node,)) as cluster:
-        await cluster.placer(kubernetes="off", local_nodes=str(await cluster.write_local_nodes()))
+        await start_placer(cluster)
         client = await nats.connect(cluster.nats.url)
         try:
             async with redis.Redis.from_url(cluster.valkey.url, protocol=2, decode_responses=True) as list_:

@@ -14,8 +14,9 @@ from typing import Any, Final
 from bench.monitor.subscriber import Subscriber, subscribed
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.broker.wire import CONTROL_NAME, ContainerLines, Line, Register
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
@@ -183,6 +184,18 @@ async def place(folder: Path, gpus: int = GPUS, **monitor: str) -> AsyncIterator
         here = Place(cluster, subscriber, containers)
         subscriber.noticed.append(here.noticed)
         yield here
+
+
+async def start_placer(cluster: LocalCluster) -> EmbeddedServer:
+    """Start a placer that lists every node that reports.
+
+    It must have a front end to run at all. The local one takes an unknown pod off its nodes' brokers, and the
+    benchmarks register pods by themselves; so its one node is elsewhere.
+    """
+    path = cluster.directory / "nodes.json"
+    node = {"name": "elsewhere", "broker_socket": str(cluster.directory / "elsewhere" / CONTROL_NAME)}
+    await asyncio.to_thread(path.write_text, json.dumps([node]))
+    return await cluster.placer(kubernetes="off", local_nodes=str(path))
 
 
 async def _register(broker: BrokerClient, gpu: int) -> dict[str, str]:

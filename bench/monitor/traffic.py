@@ -17,11 +17,16 @@ from typing import Final
 
 from bench.monitor.place import GPUS, Json, Place, Program
 from bench.monitor.subscriber import Arrival
+from plimsoll.quantity import GIB
 from simulator.charts import Line, line_chart
 
 POLLS_S: Final = (1.0, 5.0, 30.0)
 WINDOW_S: Final = 600.0
 """The figures are for ten minutes."""
+
+DAY_S: Final = 86_400.0
+FLEET: Final = 1000
+"""Nodes of the cluster whose stream's growth is told, if each sends as much as this one."""
 
 SERVICES: Final = 16
 TRAINING_EVERY_S: Final = 15.0
@@ -158,7 +163,14 @@ def compared(arrivals: Sequence[Arrival], lives: Sequence[Lived], began_ns: int,
         for every_s in POLLS_S
         if (polled_bytes := rows[f"poll_{every_s:g}s"]["bytes"])
     }
-    return {"traffic": rows, **saved, "traffic_s": seconds, "traffic_tasks": len(lives)}
+    growth_bytes = events["bytes"] * DAY_S / WINDOW_S * FLEET
+    return {
+        "traffic": rows,
+        **saved,
+        f"stream_gib_per_day_{FLEET}_nodes": round(growth_bytes / GIB, 1),
+        "traffic_s": seconds,
+        "traffic_tasks": len(lives),
+    }
 
 
 def _row(sent: Sequence[Sent], seconds: float, delays_s: Sequence[float], tasks: int) -> Json:

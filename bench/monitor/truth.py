@@ -21,7 +21,7 @@ import redis.asyncio as redis
 from nats.aio.client import Client
 
 from bench.monitor.book import Book, watching
-from bench.monitor.place import NODE, PATIENCE_S, Json, Place, Program, place
+from bench.monitor.place import NODE, PATIENCE_S, Json, Place, Program, place, start_placer
 from bench.monitor.subscriber import Arrival, connected, read_stream
 from bench.monitor.verdict import Told, Truth, Verdict, judge, plateaus, two_contents
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -37,6 +37,9 @@ WINDOW_NS: Final = 2 * SETTLE_NS
 RELOAD_BYTES: Final = 64 << 20
 HOOKED_RATIO: Final = 0.7
 PAUSE_S: Final = 0.5
+FAILED: Final = 1
+"""The exit status of a program to which the driver returned an error."""
+
 SHOWN: Final = 20
 """So many findings are shown in words; the rest are counted."""
 
@@ -71,7 +74,8 @@ QUICK: Final = Plan(60.0, 1, 6, 10.0, 10.0)
 
 async def measure(folder: Path, plan: Plan) -> Json:
     """Run, and count what must not be."""
-    verdict, tasks, is_behind = await run(folder, plan)
+    found = await run(folder, plan)
+    verdict = found.verdict
     for finding in verdict.all[:SHOWN]:
         print(f"truth: {finding}", file=sys.stderr)
     return {
@@ -80,17 +84,37 @@ async def measure(folder: Path, plan: Plan) -> Json:
         "truth_inaccurate": len(verdict.inaccurate),
         "truth_two_contents": len(verdict.two_contents),
         "truth_disorder": len(verdict.disorder),
-        "truth_list_behind": is_behind,
-        "truth_tasks": tasks,
+        "truth_list_behind": found.is_behind,
+        "truth_tasks": [found.hooked, found.unhooked],
+        "truth_failed_programs": found.failed,
         "truth_kills": 4 * plan.kills,
     }
 
 
-async def run(folder: Path, plan: Plan) -> tuple[Verdict, int, bool]:
-    """Run; returns the findings, the number of tasks, and whether the list in Redis lacked the last report."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a run.
+
+    Attributes:
+        verdict: what must not be.
+        hooked: tasks whose events name a container.
+        unhooked: the others.
+        failed: programs to which the driver returned an error.
+        is_behind: the list in Redis lacked the last report.
+    """
+
+    verdict: Verdict
+    hooked: int
+    unhooked: int
+    failed: int
+    is_behind: bool
+
+
+async def run(folder: Path, plan: Plan) -> Outcome:
+    """Run, and judge."""
     async with place(folder, GPUS) as here:
         cluster = here.cluster
-        placer = await cluster.placer(kubernetes="off", local_nodes=str(await cluster.write_local_nodes()))
+        placer = await start_placer(cluster)
         async with (
             watching(cluster.node_environment(NODE), GPUS) as book,
             connected(cluster.nats.url) as client,
@@ -104,7 +128,10 @@ async def run(folder: Path, plan: Plan) -> tuple[Verdict, int, bool]:
             truth = scene.truth(book)
             events = await scene.events(lambda told: _exits(told) >= truth.tasks)
             is_behind = not await _caught_up(cluster.valkey.url, events)
-        return _judged(truth, events, here.subscriber.arrivals), len(truth.tasks), is_behind
+        verdict = _judged(truth, events, here.subscriber.arrivals)
+    told = {task.process: task for each in events if (task := each.task) is not None}
+    hooked = sum(task.container is not None for task in told.values())
+    return Outcome(verdict, hooked, len(truth.tasks) - hooked, scene.failed, is_behind)
 
 
 class _Scene:
@@ -117,6 +144,7 @@ class _Scene:
         self._chance = random.Random(plan.seed)
         self._end_s = time.monotonic() + plan.seconds
         self._programs: list[Program] = []
+        self.failed = 0  # programs to which the driver returned an error
         self._spawned: dict[int, ProcessKey] = {}
 
     async def work(self) -> None:
@@ -132,6 +160,7 @@ class _Scene:
             finally:
                 program.kill()
                 await program.ended()
+                self.failed += program.child.returncode == FAILED
 
     async def kill(self, parts: tuple[EmbeddedServer, ...]) -> None:
         """Kill each part so many times, spread over the run, in random order; each starts again after a while."""

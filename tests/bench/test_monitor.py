@@ -13,7 +13,8 @@ async def test_every_task_has_its_events_though_every_part_is_killed() -> None:
     """
     plan = truth.Plan(12.0, kills=1, workers=3, unhooked_s=None, plateau_s=None, holds_s=(0.1, 1.5))
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:  # sockets have short paths
-        verdict, tasks, is_behind = await truth.run(Path(folder), plan)
-    assert verdict.all == []
-    assert not is_behind
-    assert tasks > 0
+        found = await truth.run(Path(folder), plan)
+    assert found.verdict.all == []
+    assert not found.is_behind
+    assert found.failed == 0
+    assert found.hooked > 0
