@@ -74,6 +74,18 @@ class Program:
                 await self._news.wait()
         return found[count - 1]
 
+    async def contexts(self, count: int) -> set[int]:
+        """Wait until so many processes of the program have made a context; returns their pids.
+
+        Raises:
+            TimeoutError: they did not in time.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            while len(pids := {each["pid"] for each in self.reports if each["what"] == "context"}) < count:
+                self._news.clear()
+                await self._news.wait()
+        return pids
+
     async def process(self) -> ProcessKey:
         """The program as one identifier, once it has a context."""
         first = await self.reported("context")

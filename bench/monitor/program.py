@@ -1,8 +1,9 @@
 """A CUDA program, over the driver API, that obeys commands on its standard input.
 
 `context GPU`, `alloc MIB`, `free` (the newest memory), `work SECONDS` (one kernel), `sleep SECONDS`, `crash`, and
-`fork GPU MIB SECONDS`: a child makes a context of its own, holds memory, and ends. A fork comes before the context,
-because CUDA's contexts do not survive one. The program ends at the end of its input.
+`fork GPU MIB SECONDS`: a child makes a context of its own, holds memory for so long at least, and ends after its
+parent. A fork comes before the context, because CUDA's contexts do not survive one. The program ends at its input's
+end.
 
 After each command it prints a JSON line: process, command, and CLOCK_MONOTONIC in nanoseconds just before the command
 began. Delays that count from that moment are never told too short.
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 
 MIB = 1024 * 1024
+LOOK_S = 0.05
 START_TICKS = 19  # field 22 of /proc/self/stat, counted after the command's name
 
 
@@ -64,6 +66,17 @@ class Cuda:
         check(self._driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None))
 
 
+def fork(cuda: Cuda, *commands: list[str]) -> None:
+    """Have a child carry out these commands, and end after this process."""
+    parent = os.getpid()
+    if os.fork() == 0:
+        for command in commands:
+            step(cuda, command)
+        while os.getppid() == parent:
+            time.sleep(LOOK_S)
+        os._exit(0)
+
+
 def obey(cuda: Cuda, words: list[str]) -> None:
     """Carry out one command."""
     match words:
@@ -80,10 +93,7 @@ def obey(cuda: Cuda, words: list[str]) -> None:
         case ["crash"]:
             os.kill(os.getpid(), signal.SIGSEGV)
         case ["fork", gpu, mib, seconds]:
-            if os.fork() == 0:
-                for command in (["context", gpu], ["alloc", mib], ["sleep", seconds]):
-                    step(cuda, command)
-                os._exit(0)
+            fork(cuda, ["context", gpu], ["alloc", mib], ["sleep", seconds])
         case _:
             sys.exit(f"unknown: {words}")
 
@@ -100,12 +110,6 @@ def main() -> None:
     cuda = Cuda()
     for line in sys.stdin:
         step(cuda, line.split())
-    # A child that outlives its parent would be killed with the parent's group: wait for it.
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            return
 
 
 main()

@@ -40,6 +40,12 @@ PAUSE_S: Final = 0.5
 FAILED: Final = 1
 """The exit status of a program to which the driver returned an error."""
 
+BEFORE_NS: Final = 500_000_000
+"""An announcement may wait in the socket of a broker that is killed."""
+
+AFTER_NS: Final = 2_000_000_000
+"""A broker that has just started looks for the processes that began while none was there."""
+
 SHOWN: Final = 20
 """So many findings are shown in words; the rest are counted."""
 
@@ -52,7 +58,8 @@ class Plan:
         seconds: how long tasks begin.
         kills: how often each part is killed.
         workers: tasks at a time.
-        unhooked_s: the least life of a task without the hook; None lets it live until the stream has its start.
+        unhooked_s: the least life of a task without the hook; None lets every task live until the stream has its
+            start, so that nothing depends on how long a busy machine takes.
         plateau_s: memory that stood still for so long must have had a `loaded`; None demands none. It covers a look,
             the settle time, and a restart of the monitor.
         holds_s: how long memory stands still, one of these.
@@ -86,6 +93,7 @@ async def measure(folder: Path, plan: Plan) -> Json:
         "truth_disorder": len(verdict.disorder),
         "truth_list_behind": found.is_behind,
         "truth_tasks": [found.hooked, found.unhooked],
+        "truth_hidden_tasks": found.hidden,
         "truth_failed_programs": found.failed,
         "truth_kills": 4 * plan.kills,
     }
@@ -99,6 +107,7 @@ class Outcome:
         verdict: what must not be.
         hooked: tasks whose events name a container.
         unhooked: the others.
+        hidden: hooked tasks that lived only while the broker was away. They may have events, and need none.
         failed: programs to which the driver returned an error.
         is_behind: the list in Redis lacked the last report.
     """
@@ -106,6 +115,7 @@ class Outcome:
     verdict: Verdict
     hooked: int
     unhooked: int
+    hidden: int
     failed: int
     is_behind: bool
 
@@ -131,7 +141,7 @@ async def run(folder: Path, plan: Plan) -> Outcome:
         verdict = _judged(truth, events, here.subscriber.arrivals)
     told = {task.process: task for each in events if (task := each.task) is not None}
     hooked = sum(task.container is not None for task in told.values())
-    return Outcome(verdict, hooked, len(truth.tasks) - hooked, scene.failed, is_behind)
+    return Outcome(verdict, hooked, max(len(truth.tasks) - hooked, 0), scene.hidden, scene.failed, is_behind)
 
 
 class _Scene:
@@ -145,6 +155,9 @@ class _Scene:
         self._end_s = time.monotonic() + plan.seconds
         self._programs: list[Program] = []
         self.failed = 0  # programs to which the driver returned an error
+        self.hidden = 0  # tasks that nobody can have seen, because the broker was away
+        self._away: list[tuple[int, int]] = []  # when it was, on the book's clock
+        self._ended_ns: dict[int, int] = {}
         self._spawned: dict[int, ProcessKey] = {}
 
     async def work(self) -> None:
@@ -160,6 +173,7 @@ class _Scene:
             finally:
                 program.kill()
                 await program.ended()
+                self._ended_ns[program.pid] = time.monotonic_ns()
                 self.failed += program.child.returncode == FAILED
 
     async def kill(self, parts: tuple[EmbeddedServer, ...]) -> None:
@@ -168,16 +182,22 @@ class _Scene:
         pause_s = self._plan.seconds / (len(turns) + 1)
         for part in turns:
             await asyncio.sleep(pause_s)
+            killed_ns = time.monotonic_ns()
             await part.kill()
             await asyncio.sleep(self._chance.uniform(0.1, 2.0))
             await part.start()
+            if part is self._here.cluster.brokers[NODE]:
+                self._away.append((killed_ns - BEFORE_NS, time.monotonic_ns() + AFTER_NS))
 
     def truth(self, book: Book) -> Truth:
         """What happened, once all tasks have ended."""
         reports = [each for program in self._programs for each in program.reports]
         tasks = {ProcessKey(one["pid"], one["start_ticks"]) for one in reports if one["what"] == "context"}
         tasks |= {self._spawned[pid] for pid in book.readings if pid in self._spawned}
-        spawned = frozenset(program.pid for program in self._programs)
+        spawned = frozenset(one["pid"] for one in reports) | self._spawned.keys()
+        hidden = {pid for program in self._programs if self._is_hidden(program) for pid in _pids(program)}
+        self.hidden = sum(process.pid in hidden for process in tasks)
+        tasks = {process for process in tasks if process.pid not in hidden}
         least_s = self._plan.plateau_s
         expected = {
             pid: plateaus(readings, int(least_s * 1e9), RELOAD_BYTES)
@@ -223,7 +243,7 @@ class _Scene:
             case _:
                 lines = [f"context {gpu}"]
         program.send(*lines)
-        await self._seen(program)
+        await self._seen(program, 2 if lines[0].startswith("fork") else 1)
         if ends == "kill":
             await asyncio.sleep(self._least_s(program) + chance.uniform(0.05, 1.0))
             return
@@ -231,14 +251,26 @@ class _Scene:
         program.close()
         await program.ended()
 
+    def _is_hidden(self, program: Program) -> bool:
+        """Whether a hooked program lived while the broker was away, and no longer: nobody hears its announcement."""
+        if not program.is_hooked or not program.reports:
+            return False
+        began_ns = min(one["at_ns"] for one in program.reports)
+        ended_ns = self._ended_ns[program.pid]
+        return any(from_ns <= began_ns and ended_ns <= to_ns for from_ns, to_ns in self._away)
+
     def _least_s(self, program: Program) -> float:
         return 0.0 if program.is_hooked or self._plan.unhooked_s is None else self._plan.unhooked_s
 
-    async def _seen(self, program: Program) -> None:
-        """Let a task without the hook live until the stream has its start, where the plan says so."""
-        if self._plan.unhooked_s is None and not program.is_hooked:
-            await program.reported("context")
-            await self.events(lambda told: any(each.process.pid == program.pid for each in told))
+    async def _seen(self, program: Program, processes: int) -> None:
+        """Let a task live until the stream has its start, where the plan says so."""
+        if self._plan.unhooked_s is None:
+            pids = await program.contexts(processes)
+            await self.events(lambda told: pids <= {each.process.pid for each in told})
+
+
+def _pids(program: Program) -> set[int]:
+    return {program.pid} | {one["pid"] for one in program.reports}
 
 
 def _judged(truth: Truth, events: list[Arrival], arrivals: list[Arrival]) -> Verdict:
