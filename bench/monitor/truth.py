@@ -285,12 +285,10 @@ def _told(events: list[Arrival]) -> list[Told]:
     offset_ns = time.time_ns() - time.monotonic_ns()
     return [
         Told(
-            id=each.id,
             process=report.task.process,
             what=each.what.removeprefix("task."),
             at_ns=round(datetime.fromisoformat(report.state.time).timestamp() * 1e9) - offset_ns,
             used_bytes=report.task.used_bytes,
-            order=report.state.order,
         )
         for each in events
         if (report := each.report) is not None and report.task is not None

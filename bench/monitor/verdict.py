@@ -48,20 +48,16 @@ class Told:
     """A task event, as the stream keeps it.
 
     Attributes:
-        id: of the event.
         process: the event's process.
         what: `started`, `loaded` or `exited`.
         at_ns: the event's time, on the clock of the readings.
         used_bytes: the task's memory in it.
-        order: epoch and number of its report.
     """
 
-    id: str
     process: ProcessKey
     what: str
     at_ns: int
     used_bytes: int
-    order: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ def judge(truth: Truth, told: Sequence[Told], orders: Sequence[tuple[int, int]],
         if process.pid in truth.spawned:  # it died so early that nobody else saw it; whole lives are right
             _judge_task(process, by_process[process], verdict)
         else:
-            verdict.phantom.append(f"{process}: no such process ran: {_whats(by_process[process])}")
+            verdict.phantom.append(f"{process}: no such process ran: {_kinds(by_process[process])}")
     for each in told:
         if each.what == "loaded" and each.process.pid in truth.readings:
             _judge_bytes(each, truth.readings[each.process.pid], window_ns, verdict)
@@ -151,17 +147,17 @@ def disorder(orders: Iterable[tuple[int, int]]) -> list[str]:
 
 
 def _judge_task(process: ProcessKey, events: Sequence[Told], verdict: Verdict) -> None:
-    whats = _whats(events)
+    kinds = _kinds(events)
     for what in ("started", "exited"):
-        if what not in whats:
-            verdict.lost.append(f"{process}: no {what}: {whats}")
-        if whats.count(what) > 1:
-            verdict.phantom.append(f"{process}: {what} {whats.count(what)} times: {whats}")
-    if whats.count("started") == whats.count("exited") == 1 and (whats[0], whats[-1]) != (
+        if what not in kinds:
+            verdict.lost.append(f"{process}: no {what}: {kinds}")
+        if kinds.count(what) > 1:
+            verdict.phantom.append(f"{process}: {what} {kinds.count(what)} times: {kinds}")
+    if kinds.count("started") == kinds.count("exited") == 1 and (kinds[0], kinds[-1]) != (
         "started",
         "exited",
     ):
-        verdict.disorder.append(f"{process}: {whats}")
+        verdict.disorder.append(f"{process}: {kinds}")
 
 
 def _judge_bytes(told: Told, readings: Sequence[Reading], window_ns: int, verdict: Verdict) -> None:
@@ -220,5 +216,5 @@ def _judge_plateaus(
     )
 
 
-def _whats(events: Sequence[Told]) -> list[str]:
+def _kinds(events: Sequence[Told]) -> list[str]:
     return [each.what for each in events]

@@ -28,7 +28,7 @@ TRUTH = Truth(
 
 def told(process: ProcessKey, what: str, at_s: int, mib: int = 800) -> Told:
     """A task event."""
-    return Told(f"{process}-{what}-{at_s}", process, what, at_s * S, mib * MIB, (1, at_s))
+    return Told(process, what, at_s * S, mib * MIB)
 
 
 LIFE = [told(ONE, "started", 1), told(ONE, "loaded", 5), told(ONE, "exited", 19)]
