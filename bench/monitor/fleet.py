@@ -130,9 +130,11 @@ class _Fleet:
         waiting: dict[int, tuple[int, float]] = {}
         async with _beside(self._look(waiting, lags_ms)):
             while (now_s := time.monotonic()) < began_s + seconds:
-                number = self._chance.choice(
-                    [one for one in self._chance.sample(list(self._seqs), 8) if one not in waiting]
-                )
+                free = [number for number in self._seqs if number not in waiting]
+                if not free:
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                number = self._chance.choice(free)
                 waiting[number] = (self._seqs[number] + 1, now_s)
                 await self._publish(number)
                 count += 1
