@@ -137,6 +137,10 @@ bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
 bench-events: native ## how soon the placer's list knows of a started task
 	@$(PYTHON) -m bench.events
 
+.PHONY: bench-monitor
+bench-monitor: native ## the monitor's costs, delays, savings and truth; 25 minutes, QUICK=1 under 5
+	@$(PYTHON) -m bench.monitor $(if $(QUICK),--quick)
+
 .PHONY: bench-hook-memory
 bench-hook-memory: native ## what the memory line costs an allocation, a launch, a start; and that it holds
 	@$(PYTHON) -m bench.hook_memory
@@ -166,7 +170,7 @@ bench-e2e: native ## pods of ours beside default-scheduler's on one real kubelet
 	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick)
 
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark but bench-e2e, which needs root
+bench: bench-kang bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark but bench-e2e, which needs root
 
 .PHONY: chart
 chart: .venv/.synced ## write the manifests that are generated from deploy/chart

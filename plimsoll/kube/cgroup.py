@@ -9,10 +9,11 @@ from plimsoll.ids import PodUid
 from plimsoll.part.processes import GONE, PROC
 
 _POD: Final = re.compile(
-    r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"
+    r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:$|:)"
 )
 """A pod's own cgroup: `pod<uid>` by the cgroupfs driver, `…-pod<uid>.slice` by the systemd driver, which writes
-the uid's `-` as `_`. Static pods have 32 hex digits in place of a UUID."""
+the uid's `-` as `_`. Static pods have 32 hex digits in place of a UUID. Where the kubelet uses the systemd driver and
+the runtime does not, one name holds pod and container: `…-pod<uid>.slice:cri-containerd:<id>`."""
 
 
 def read_pod(pid: int) -> PodUid | None:
@@ -45,7 +46,8 @@ def find_pod_cgroup(root: Path, pod: PodUid) -> Path | None:
         pod: its uid.
     """
     for directory, names, _ in os.walk(root):
-        pods = {name: found for name in names if (found := pod_uid(f"0::/{name}")) is not None}
+        own = [name for name in names if ":" not in name]  # with a colon, the group is a container's
+        pods = {name: found for name in own if (found := pod_uid(f"0::/{name}")) is not None}
         for name, found in pods.items():
             if found == pod:
                 return Path(directory, name)

@@ -1,0 +1,124 @@
+"""`python -m bench.monitor [--quick] [--part NAME …]`: the monitor's costs, delays, savings and truth.
+
+Progress goes to standard error. Standard output gets one JSON line a part, and at last one line with every figure;
+see bench/results/README.md.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.monitor import costs, fleet, latency, traffic, truth
+from bench.monitor.place import Json, place
+
+CHART: Final = Path("bench/results/monitor-traffic.svg")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The measurements of a run.
+
+    Attributes:
+        scene_s: length of each scene of the costs, in seconds.
+        hooked, unhooked: programs whose delays are measured.
+        at_once: how many of them run at a time.
+        traffic_s: length of the realistic mix, in seconds.
+        chart: whether to write the picture of the traffic.
+    """
+
+    scene_s: float
+    hooked: int
+    unhooked: int
+    at_once: int
+    traffic_s: float
+    fleet: fleet.Scale
+    truth: truth.Plan
+    chart: bool = False
+
+
+FULL: Final = Plan(60.0, 100, 40, 4, traffic.WINDOW_S, fleet.FULL, truth.FULL, chart=True)
+QUICK: Final = Plan(10.0, 16, 8, 4, 40.0, fleet.QUICK, truth.QUICK)
+
+
+async def measure_costs(plan: Plan, folder: Path) -> Json:
+    """CPU time and memory."""
+    async with place(folder) as here:
+        return await costs.measure(here, plan.scene_s)
+
+
+async def measure_latency(plan: Plan, folder: Path) -> Json:
+    """Delays."""
+    async with place(folder) as here, costs.residents(here, costs.IDLE):
+        return await latency.measure(here, plan.hooked, plan.unhooked, at_once=plan.at_once)
+
+
+async def measure_traffic(plan: Plan, folder: Path) -> Json:
+    """Messages and bytes."""
+    async with place(folder) as here:
+        found, picture = await traffic.measure(here, plan.traffic_s)
+    if plan.chart:
+        await asyncio.to_thread(CHART.write_text, picture)
+        say(f"wrote {CHART}")
+    print(traffic.table(found), file=sys.stderr)
+    return found
+
+
+async def measure_fleet(plan: Plan, folder: Path) -> Json:
+    """A thousand monitors."""
+    return await fleet.measure(folder, plan.fleet)
+
+
+async def measure_truth(plan: Plan, folder: Path) -> Json:
+    """The truth run."""
+    return await truth.measure(folder, plan.truth)
+
+
+PARTS: Final[dict[str, Callable[[Plan, Path], Awaitable[Json]]]] = {
+    "costs": measure_costs,
+    "latency": measure_latency,
+    "traffic": measure_traffic,
+    "fleet": measure_fleet,
+    "truth": measure_truth,
+}
+
+
+async def measure(plan: Plan, folder: Path, parts: list[str]) -> Json:
+    """Run these parts; returns every figure under its key."""
+    found: Json = {}
+    for name in parts:
+        say(name)
+        figures = await PARTS[name](plan, folder / name) | {f"load_{name}": round(os.getloadavg()[0], 2)}
+        print(json.dumps({"case": name, **figures}), flush=True)
+        found |= figures
+    return found
+
+
+def say(text: str) -> None:
+    """Report progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Measure, and end with one JSON line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.monitor", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="shorter scenes: under five minutes")
+    parser.add_argument("--part", action="append", choices=PARTS, help="this part alone; may be repeated")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="plimsoll-monitor-") as folder:
+        found = asyncio.run(
+            measure(QUICK if options.quick else FULL, Path(folder), options.part or list(PARTS))
+        )
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What monitor and broker cost a node of eight GPUs and 64 hooked tasks: idle, busy, and with 50 starts a second."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from bench.monitor.effort import Effort, resident_mib
+from bench.monitor.place import GPUS, Json, Place
+
+RESIDENTS: Final = 64
+STARTS_PER_S: Final = 50
+HOLD_S: Final = 0.3
+"""The life of a task that churns: some 15 of them live at once."""
+
+SETTLED_S: Final = 5.0
+"""After the last `loaded` the monitor falls to its slow pace, and buffers of the start are written."""
+
+IDLE: Final = ("--memory", "1Gi", "--hold-seconds", "7200")
+BUSY: Final = ("--memory", "1Gi", "--kernel-ms", "20", "--gap-ms", "180", "--seconds", "7200")
+"""Each task uses a tenth of a GPU's time, so eight of them keep it busy for most of the time."""
+
+
+async def measure(here: Place, seconds: float) -> Json:
+    """Measure all three scenes, each for so many seconds."""
+    found: Json = {}
+    for name, options in (("idle", IDLE), ("busy", BUSY)):
+        async with residents(here, options):
+            monitor, broker = Effort(here.monitor_pid), Effort(here.broker_pid)
+            await asyncio.sleep(seconds)
+            found[f"cpu_{name}_pct"] = round(monitor.core_pct(), 3)
+            found[f"broker_{name}_pct"] = round(broker.core_pct(), 3)
+            found[f"rss_{name}_mib"] = round(resident_mib(here.monitor_pid), 1)
+    async with residents(here, IDLE):
+        found |= await _churn(here, seconds)
+    found["rss_mib"] = max(found[f"rss_{name}_mib"] for name in ("idle", "busy", "churn"))
+    return found
+
+
+@contextlib.asynccontextmanager
+async def residents(here: Place, options: tuple[str, ...]) -> AsyncIterator[None]:
+    """64 tasks that have loaded, until the context ends."""
+    here.subscriber.forget()
+    children = [await here.busy(number % GPUS, *options) for number in range(RESIDENTS)]
+    pids = {child.pid for child in children}
+
+    def are(what: str) -> bool:
+        return pids <= {process.pid for process, fact in here.subscriber.moments if fact == what}
+
+    try:
+        assert await here.until(lambda: are("loaded")), "the tasks did not load"
+        await asyncio.sleep(SETTLED_S)
+        yield
+    finally:
+        for child in children:
+            child.kill()
+        for child in children:
+            await child.wait()
+        await here.until(lambda: are("exited"))
+
+
+async def _churn(here: Place, seconds: float) -> Json:
+    """Start tasks at a steady pace, beside the residents."""
+    loop = asyncio.get_running_loop()
+    monitor, broker, began_s = Effort(here.monitor_pid), Effort(here.broker_pid), loop.time()
+    running: set[asyncio.Task[int]] = set()
+    pids: set[int] = set()
+    while loop.time() < began_s + seconds:
+        child = await here.busy(len(pids) % GPUS, "--memory", "64Mi", "--hold-seconds", str(HOLD_S))
+        pids.add(child.pid)
+        ending = asyncio.create_task(child.wait())
+        running.add(ending)
+        ending.add_done_callback(running.discard)
+        await asyncio.sleep(max(0.0, began_s + len(pids) / STARTS_PER_S - loop.time()))
+    took_s = loop.time() - began_s
+    found: Json = {
+        "cpu_churn_pct": round(monitor.core_pct(), 2),
+        "broker_churn_pct": round(broker.core_pct(), 2),
+        "rss_churn_mib": round(resident_mib(here.monitor_pid), 1),
+        "churn_starts_per_s": round(len(pids) / took_s, 1),
+    }
+    await asyncio.gather(*running)
+
+    def untold(what: str) -> int:
+        return len(pids - {process.pid for process, fact in here.subscriber.moments if fact == what})
+
+    await here.until(lambda: untold("exited") == 0)
+    return found | {"churn_lost": untold("started") + untold("exited")}
