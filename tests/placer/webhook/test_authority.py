@@ -129,9 +129,14 @@ async def test_a_deleted_secret_is_a_renewal(apiserver: ApiServer, namespace: st
         await apiserver.must("DELETE", f"{ADMISSION}/{name}")
 
 
+CHECK_S = 0.3
+"""A certificate is served some checks after the configuration trusts it: the API server, on a busy machine, learns of
+that later than it does otherwise."""
+
+
 async def test_certificates_change_under_load_without_a_refusal(apiserver: ApiServer, namespace: str) -> None:
     """The API server calls the webhook all the while that its certificate changes, and no call fails."""
-    async with scene(apiserver, namespace, check_s=0.05, certificate_life_s=5) as running_scene:
+    async with scene(apiserver, namespace, check_s=CHECK_S, certificate_life_s=30) as running_scene:
         seen = [await peer_certificate(running_scene.port)]
 
         async def changed() -> bool:

@@ -37,9 +37,15 @@ IN_A_CONTAINER: Final = "mount --make-private {root} && mount --make-private {ro
 @pytest.fixture(scope="session", autouse=True)
 def _grpc_stays() -> Iterator[None]:
     """Keep gRPC's thread for all tests: the end of the last channel would join the thread on the loop."""
-    grpc.aio.init_grpc_aio()
-    yield
-    grpc.aio.shutdown_grpc_aio()
+
+    async def begin() -> None:
+        grpc.aio.init_grpc_aio()
+
+    loop = asyncio.new_event_loop()  # it asks for a loop, and a test before may have left none
+    with contextlib.closing(loop):
+        loop.run_until_complete(begin())
+        yield
+        grpc.aio.shutdown_grpc_aio()
 
 
 def missing_right() -> str | None:
