@@ -1,0 +1,101 @@
+"""Data of the events about GPUs as devices: health, pressure, and the node's hardware.
+
+`plimsoll.events` has the envelope, the reports, and all other events.
+"""
+
+import enum
+
+from msgspec import Struct
+
+from plimsoll.ids import GpuUuid, NodeName
+
+
+class HealthClass(enum.Enum):
+    """How a GPU does; `plimsoll.xids` says what follows from each class."""
+
+    HEALTHY = "healthy"
+    INFO = "info"
+    DEGRADED = "degraded"
+    FATAL = "fatal"
+
+    @property
+    def rank(self) -> int:
+        """The graver class has the greater rank."""
+        return list(HealthClass).index(self)
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a GPU.
+
+    Attributes:
+        what: `xid`, `lost` (NVML cannot read the GPU, or does not list it any more), `gone` (the machine was started
+            without it), `ecc` (uncorrected errors since the last reset), `retired-page` or `row-remap` (takes effect
+            at the next reset), `row-remap-failure`, `recovery` (the driver asks for a reset), `thermal`, `power` (the
+            hardware or the driver lowers the clocks).
+        xid: the number of the XID error; None for any other condition.
+        since: when it was first seen, RFC 3339 in UTC.
+        text: for people.
+    """
+
+    what: str
+    health: HealthClass
+    since: str
+    text: str
+    xid: int | None = None
+
+
+class GpuHealth(Struct, frozen=True, kw_only=True):
+    """The health of one GPU.
+
+    Attributes:
+        index: NVML's, as last seen.
+        health: the class of the gravest condition; `healthy` without any.
+        since: when the class changed to this one, RFC 3339 in UTC.
+        conditions: the gravest first.
+    """
+
+    gpu: GpuUuid
+    index: int
+    model: str
+    health: HealthClass
+    since: str
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The gravest condition, for people; empty for a healthy GPU."""
+        return self.conditions[0].text if self.conditions else ""
+
+
+class HealthChange(GpuHealth, frozen=True, kw_only=True):
+    """Data of `gpu.health`: the GPU's health after a change.
+
+    Attributes:
+        node: the GPU's node.
+        before: the class before the change.
+    """
+
+    node: NodeName
+    before: HealthClass
+
+
+class Pressure(Struct, frozen=True, kw_only=True):
+    """Data of `gpu.pressure`: the free memory of a GPU has become short, or is short no more.
+
+    Attributes:
+        short: whether it is short now.
+        since: when it became so, RFC 3339 in UTC.
+        usable_bytes, used_bytes: as in the node's state.
+        free_bytes: usable less used.
+        limit_bytes: the free memory below which it counts as short; for an end, the free memory from which on it
+            does not.
+    """
+
+    node: NodeName
+    gpu: GpuUuid
+    short: bool
+    since: str
+    usable_bytes: int
+    used_bytes: int
+    free_bytes: int
+    limit_bytes: int
