@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,11 @@ async def _run_parts(
 ) -> None:
     node, root = NodeName(settings.node), Path(settings.broker_root)
     metrics = NodeMetrics(node, lambda: store.waiting_count)
-    advertiser = Advertiser(settings)
+
+    def labels_read(labels: Mapping[str, str]) -> None:
+        observer.set_labels(labels)
+
+    advertiser = Advertiser(settings, labels_read)
 
     def round_stored(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
         metrics.round_stored(gpus, facts)

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
 from monitor.foreign import ForeignReport
+from monitor.info import Informer
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
@@ -117,6 +118,7 @@ class Observer:
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
+        self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._utilisation_due_s = 0.0
         self._foreign_named_s = -math.inf
         self._was_greater = False  # the epoch of the other monitor, when it was named
@@ -163,6 +165,10 @@ class Observer:
         log.warning("the epoch was lost, and begins after the stream's greatest", known=known, epoch=epoch)
         self._reports.begin_epoch(epoch)
         self._wakened.set()
+
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        """Note the node's labels in the cluster."""
+        self._informer.set_labels(labels)
 
     def foreign_reported(self, report: ForeignReport) -> None:
         """Note a report that another monitor published under this node's name."""
@@ -272,6 +278,8 @@ class Observer:
         try:
             since_us = self._meters.last_us if is_due else None
             sample = await self._sampler.sample(since_us, reads_health=is_due or bool(self._xids))
+            if (info := await self._informer.due(sample.readings, time.monotonic())) is not None:
+                self._reports.add_info(info)
         except NvmlAwayError as error:
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
             self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
@@ -323,6 +331,8 @@ class Observer:
         for what in batch.limit_events:
             self._listeners.limit_event(what)
         self._reports.stored(batch, findings.tasks.lives)
+        if batch.info is not None:
+            self._informer.stored(batch.info, batch.now_s)
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
         self._dead.difference_update(observation.deaths)

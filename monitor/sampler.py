@@ -1,13 +1,14 @@
 """The node's GPUs and the processes on them, read in the one thread that reads the driver and /proc."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from monitor.core.lifecycle import TaskKey
 from monitor.core.tasks import ListedProcess, Listing
 from monitor.processes import Identities
+from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.library import Nvml
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, NvmlAwayError
@@ -37,6 +38,14 @@ class Sample:
     session: int
 
 
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What of the node changes seldom: the driver's version, and the GPUs that answer."""
+
+    driver: str
+    gpus: tuple[GpuInfo, ...]
+
+
 class Sampler:
     """Reads the node on its own thread. `close` it when done."""
 
@@ -57,6 +66,14 @@ class Sampler:
             NvmlAwayError: there is no driver, the driver does not answer, or /proc cannot be read.
         """
         return await self._driver.ask(partial(self._read, since_us, reads_health))
+
+    async def hardware(self, gpus: Collection[GpuUuid]) -> Hardware:
+        """Read the hardware of these GPUs, which takes some milliseconds for eight of them.
+
+        Raises:
+            NvmlAwayError: there is no driver, or the driver does not answer.
+        """
+        return await self._driver.ask(lambda nvml: Hardware(nvml.driver(), nvml.hardware(gpus)))
 
     async def close(self) -> None:
         """End the session with the driver and the thread."""

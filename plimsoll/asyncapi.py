@@ -22,7 +22,7 @@ from plimsoll.events import (
     Report,
     event_type,
 )
-from plimsoll.gpu_events import HealthChange, Pressure
+from plimsoll.gpu_events import HealthChange, NodeInfo, Pressure
 
 Object = dict[str, Any]
 """A part of a document, in JSON's own types."""
@@ -68,6 +68,7 @@ KINDS: Final = (
         "node.state", Report, "The node's state changed without a task event, or the heartbeat is due."
     ),
     EventKind("node.foreign", Foreign, "Another monitor reports under this node's name."),
+    EventKind("node.info", NodeInfo, "The node's hardware: at the start, after a change, and every hour."),
     EventKind("gpu.health", HealthChange, "A GPU's health changed: a condition came or went."),
     EventKind("gpu.pressure", Pressure, "A GPU's free memory became short, or is short no more."),
     *(EventKind(f"limit.{what}", Limit, _LIMIT_SUMMARIES[what]) for what in sorted(LIMIT_EVENTS)),

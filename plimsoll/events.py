@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from plimsoll.gpu_events import GpuHealth, HealthChange, Pressure
+from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import (
     NODE_PATTERN,
     UUID_PATTERN,
@@ -250,7 +250,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sequence: str | None = None
 
 
-Data = Report | Limit | Placement | PoolChange | Foreign | HealthChange | Pressure
+Data = Report | Limit | Placement | PoolChange | Foreign | HealthChange | Pressure | NodeInfo
 
 
 def event_type(what: str) -> str:

@@ -99,3 +99,58 @@ class Pressure(Struct, frozen=True, kw_only=True):
     used_bytes: int
     free_bytes: int
     limit_bytes: int
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """The way from one GPU to another of its node.
+
+    Attributes:
+        path: over PCIe, as `nvidia-smi topo -m` calls it: PIX, PXB, PHB, NODE or SYS; empty where it is not known.
+        nvlinks: active NVLinks from one to the other directly; those over a switch are not counted.
+    """
+
+    gpu: GpuUuid
+    path: str
+    nvlinks: int
+
+
+class GpuInfo(Struct, frozen=True, kw_only=True):
+    """The hardware of one GPU.
+
+    Attributes:
+        index: NVML's.
+        pci: its PCI address, such as `00000000:17:00.0`.
+        numa: its NUMA node; None where the driver names none.
+        cores: the CPU cores near it, as Linux lists CPUs (`0-3,8`); empty where they are not known.
+        mig: MIG mode is on.
+        mig_parent: for a MIG instance, the GPU that it is a part of; None for a whole GPU.
+        links: to each other GPU of the node: its row of the link matrix.
+    """
+
+    uuid: GpuUuid
+    index: int
+    model: str
+    pci: str
+    numa: int | None = None
+    cores: str = ""
+    mig: bool = False
+    mig_parent: GpuUuid | None = None
+    links: tuple[Link, ...] = ()
+
+
+class NodeInfo(Struct, frozen=True, kw_only=True):
+    """Data of `node.info`: what of a node changes seldom.
+
+    Attributes:
+        heartbeat_s: the longest time between two reports of the node's state, in seconds.
+        driver: the version of NVIDIA's driver.
+        gpus: the GPUs that answer, by index.
+        labels: the node's labels by GPU feature discovery (`nvidia.com/…`); empty without a cluster, and until the
+            node was read.
+    """
+
+    node: NodeName
+    heartbeat_s: float
+    driver: str
+    gpus: tuple[GpuInfo, ...]
+    labels: dict[str, str] = {}

@@ -17,9 +17,16 @@ from monitor.core.pressure import PressureChange
 from plimsoll import events
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Foreign, Gpu, Limit, NodeState, Report
-from plimsoll.gpu_events import GpuHealth, HealthChange, Pressure
+from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import NodeName
-from plimsoll.subjects import foreign_subject, gpu_subject, limit_subject, state_subject, task_subject
+from plimsoll.subjects import (
+    foreign_subject,
+    gpu_subject,
+    info_subject,
+    limit_subject,
+    state_subject,
+    task_subject,
+)
 
 _UNWATCHED: Final = (
     "the broker is away: the last memory limits hold, and are not compared with NVML;"
@@ -113,6 +120,13 @@ def health_entry(moment: Moment, change: Changed) -> Entry:
     event_id = events.fact_id(moment.boot_id, moment.node, "health", data.gpu, moment.time)
     body = events.encode("gpu.health", event_id, moment.source, moment.time, data)
     return Entry(event_id, gpu_subject("health", moment.node), body)
+
+
+def info_entry(moment: Moment, info: NodeInfo) -> Entry:
+    """A `node.info` event: the node's hardware."""
+    event_id = events.fact_id(moment.boot_id, moment.node, "info", moment.time)
+    body = events.encode("node.info", event_id, moment.source, moment.time, info)
+    return Entry(event_id, info_subject(moment.node), body)
 
 
 def pressure_entry(moment: Moment, change: PressureChange) -> Entry:

@@ -17,6 +17,7 @@ from monitor.core.entries import (
     Moment,
     foreign_entry,
     health_entry,
+    info_entry,
     limit_entry,
     pressure_entry,
     state_entry,
@@ -27,7 +28,7 @@ from monitor.core.lifecycle import Fact, Life, TaskKey
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
 from plimsoll.events import Foreign, Gpu
-from plimsoll.gpu_events import GpuHealth
+from plimsoll.gpu_events import GpuHealth, NodeInfo
 from plimsoll.ids import NodeName
 
 NO_CHANGES: Final = ConditionChanges()
@@ -55,6 +56,7 @@ class Batch:
         replaces_state: the first report has the number of the state event that waits, and replaces it.
         foreign: another monitor that this batch names.
         health: the GPUs that are not healthy, as this batch's reports carry them.
+        info: the node's hardware, where this batch publishes it.
     """
 
     entries: tuple[Entry, ...]
@@ -66,6 +68,7 @@ class Batch:
     replaces_state: bool = False
     foreign: Foreign | None = None
     health: tuple[GpuHealth, ...] = ()
+    info: NodeInfo | None = None
 
     @property
     def limit_events(self) -> tuple[str, ...]:
@@ -88,6 +91,7 @@ class Reports:
         self._last_gpus: tuple[Gpu, ...] | None = None
         self._last_health: tuple[GpuHealth, ...] = ()
         self._last_s = 0.0
+        self._info: NodeInfo | None = None  # to be published with the next batch
         self._foreign: Foreign | None = None  # to be published with the next batch
         self._away_since: str | None = None  # None while the broker is there
         self._named_unwatched: frozenset[TaskKey] = frozenset()
@@ -114,6 +118,10 @@ class Reports:
     def add_foreign(self, foreign: Foreign) -> None:
         """Publish with the next batch that another monitor reports under this node's name."""
         self._foreign = foreign
+
+    def add_info(self, info: NodeInfo) -> None:
+        """Publish the node's hardware with the next batch."""
+        self._info = info
 
     def broker_left(self, time: str) -> None:
         """The broker went away; `time` (RFC 3339) distinguishes this outage from another."""
@@ -166,9 +174,19 @@ class Reports:
             unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
             lives = (findings.tasks.lives[key] for key in unwatched)
             entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
-        entries = (*_of_gpus(moment, changes), *entries)
+        infos = () if self._info is None else (info_entry(moment, self._info),)
+        entries = (*infos, *_of_gpus(moment, changes), *entries)
         return Batch(
-            entries, identity.epoch, seq, gpus, now_s, unwatched, replaces_state, self._foreign, unhealthy
+            entries,
+            identity.epoch,
+            seq,
+            gpus,
+            now_s,
+            unwatched,
+            replaces_state,
+            self._foreign,
+            unhealthy,
+            self._info,
         )
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
@@ -176,6 +194,8 @@ class Reports:
         self._former = ("", ())
         if self._foreign is batch.foreign:
             self._foreign = None
+        if self._info is batch.info:
+            self._info = None
         # A new epoch may have begun while the batch was being stored; its numbers begin at 1.
         if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s

@@ -12,7 +12,7 @@ processes hold no CUDA context. Their memory is in the GPU's used bytes all the 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,8 +20,9 @@ from typing import Any, Final, TypeVar
 import pynvml
 import structlog
 
+from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
-from plimsoll.nvml import health, limits
+from plimsoll.nvml import hardware, health, limits
 from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import (
     FailingGpu,
@@ -125,6 +126,18 @@ class Nvml:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
         return self._read(lambda device: health.read(device.handle))
+
+    def hardware(self, gpus: Collection[GpuUuid]) -> tuple[GpuInfo, ...]:
+        """The hardware of these GPUs; none without a session, which a reading begins."""
+        there = [one for one in self._devices or () if one.uuid in gpus]
+        return hardware.read([(one.uuid, one.index, one.model, one.handle) for one in there])
+
+    def driver(self) -> str:
+        """The version of the driver; empty without a session, and where the driver does not say."""
+        try:
+            return _text(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError:
+            return ""
 
     def limit_obstacles(self, cgroup: Path) -> dict[GpuUuid, str]:
         """Why the driver cannot limit control groups' memory, per GPU that answers; see `limits.obstacle`.

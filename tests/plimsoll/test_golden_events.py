@@ -35,7 +35,7 @@ from plimsoll.events import (
     event_type,
     sequence,
 )
-from plimsoll.gpu_events import Condition, HealthChange, HealthClass, Pressure
+from plimsoll.gpu_events import Condition, GpuInfo, HealthChange, HealthClass, Link, NodeInfo, Pressure
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from tests import cloudevents
 
@@ -103,6 +103,19 @@ def data(kind: EventKind) -> Data:  # noqa: PLR0911 - one for each sort
             conditions=(condition,),
             before=HealthClass.HEALTHY,
         )
+    if kind.data is NodeInfo:
+        links = (Link(gpu=GpuUuid("GPU-b"), path="PIX", nvlinks=4),)
+        info = GpuInfo(
+            uuid=UUID,
+            index=0,
+            model="NVIDIA L4",
+            pci="00000000:17:00.0",
+            numa=0,
+            cores="0-3",
+            links=links,
+        )
+        labels = {"nvidia.com/gpu.family": "ampere"}
+        return NodeInfo(node=NODE, heartbeat_s=60, driver="570.124.06", gpus=(info,), labels=labels)
     if kind.data is Pressure:
         return Pressure(
             node=NODE,
