@@ -54,7 +54,7 @@ class Node:
         return self.records[A].health.health if A in self.records else HealthClass.HEALTHY
 
     @property
-    def whats(self) -> list[str]:
+    def kinds(self) -> list[str]:
         """What is wrong with A."""
         return [one.what for one in self.records[A].conditions]
 
@@ -87,7 +87,7 @@ def test_a_lost_gpu_is_fatal_until_it_answers() -> None:
     node.see(XidSeen(A, 79))
     for seen in ({"lost": FailingGpu(A, 0, "L4", "GPU is lost")}, {"listed": (B,)}):
         assert node.see(**seen) is HealthClass.FATAL
-        assert sorted(node.whats) == ["lost", "xid"]
+        assert sorted(node.kinds) == ["lost", "xid"]
     assert node.see(is_away=True) is HealthClass.FATAL
     assert node.see() is HealthClass.HEALTHY
     assert [one.health.health for one in node.changes][-1] is HealthClass.HEALTHY
@@ -123,7 +123,7 @@ def test_a_figure_is_a_condition_while_the_driver_shows_it(
     node = Node()
     assert node.see(figures=figures) is health
     assert node.see() is health
-    assert node.whats == [what]
+    assert node.kinds == [what]
     assert node.see(figures=WELL) is HealthClass.HEALTHY
 
 
@@ -136,7 +136,7 @@ def test_clocks_that_flap_are_one_condition(figures: HealthReading, what: str) -
     for _ in range(10):
         node.see(figures=figures)
         assert node.see(figures=WELL) is HealthClass.DEGRADED
-    assert (node.whats, len(node.changes)) == ([what], 1)
+    assert (node.kinds, len(node.changes)) == ([what], 1)
     node.now_s += HOLD_S
     assert node.see(figures=WELL) is HealthClass.HEALTHY
 
@@ -172,7 +172,7 @@ def test_the_gravest_condition_counts() -> None:
         HealthClass.FATAL,
         "XID 79: the GPU has fallen off the bus",
     )
-    assert node.whats == ["xid", "thermal", "xid"]
+    assert node.kinds == ["xid", "thermal", "xid"]
 
 
 def test_the_catalogue_keeps_fatal_errors_until_a_reset() -> None:
