@@ -9,8 +9,8 @@ from nats.js import JetStreamContext
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthChange, HealthClass, Pressure
-from tests.monitor.emulated import GPU_0, GPU_1, book, program
-from tests.monitor.harness import Message, MonitorProcess, until, until_true
+from tests.monitor.emulated import GPU_0, GPU_1, book, program, write_node
+from tests.monitor.harness import WAIT_S, Message, MonitorProcess, until, until_true
 from tests.monitor.test_emulator import node
 from tests.monitor.test_metrics import scraped
 
@@ -84,6 +84,20 @@ async def test_a_fatal_error_outlives_the_monitor_and_ends_by_a_reset(
         await book(environment, "reset", "0")
         messages = await until(context, lambda all_: GPU_0 not in unhealthy(all_))
         assert classes(messages) == ["fatal", "healthy"]
+
+
+async def test_errors_of_a_gpu_that_was_lost_at_the_start_are_seen(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """A GPU that could not be registered for errors is registered once it is back."""
+    await book(write_node(tmp_path), "lose", "0")
+    async with node(tmp_path, nats.url) as (monitor, environment, context):
+        await listening(monitor, context, environment)
+        await book(environment, "find", "0")
+        async with asyncio.timeout(WAIT_S):
+            while "info" not in classes(await until(context, bool)):
+                await book(environment, "xid", "0", "31")
+                await asyncio.sleep(0.1)
 
 
 async def test_the_drivers_figures_are_conditions_while_they_last(

@@ -1,6 +1,9 @@
 """A node whose GPU has a fatal condition: pods wait with a reason, and are placed once the GPU is healthy."""
 
+import pytest
+
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.contract import GPU_COUNT
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName
 from tests.placer.kube.world import MEMORY, gpu_of, scheduler
@@ -22,14 +25,15 @@ HEALTH = GpuHealth(
 )
 
 
+@pytest.mark.parametrize("limits", [{MEMORY: "10Gi"}, {GPU_COUNT: "1"}])
 async def test_a_pod_waits_for_an_unhealthy_gpu_and_gets_it_when_it_is_healthy(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, limits: dict[str, str]
 ) -> None:
     """The refusal names the XID, the state shows it, and the report without it brings the pod to the GPU."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, N1)
         await world.report(N1, 24, health=(HEALTH,))
-        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        await create_pod(apiserver, namespace, pod_manifest("p", limits))
         await world.until_refused("p", "0/1 nodes are available: 1 node(s) had unhealthy GPUs (XID 79).")
         [row] = (await read(reader_of(world.front_end.decider))).nodes
         assert row.health == (HEALTH,)
