@@ -7,7 +7,7 @@ deleted and made again gets them within `advertise_s`.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -30,8 +30,10 @@ log = structlog.get_logger("monitor.advertise")
 class Advertiser:
     """Advertises one node. `run` it as a task, and call `set_gpus` after each round."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, labels_read: Callable[[Mapping[str, str]], None]) -> None:
+        """Call `labels_read` with the node's labels whenever it was read."""
         self._settings = settings
+        self._labels_read = labels_read
         self._path = f"/api/v1/nodes/{settings.node}"
         self._offered: Mapping[str, str] | None = None
         self._changed = asyncio.Event()
@@ -70,7 +72,9 @@ class Advertiser:
         assert self._offered is not None
         offered = dict(self._offered)
         try:
-            status = msgspec.json.decode(await transport.get(self._path), type=Node).status
+            node = msgspec.json.decode(await transport.get(self._path), type=Node)
+            self._labels_read(node.metadata.labels or {})
+            status = node.status
             if lacks := self._lacks(offered, status):
                 await transport.patch(f"{self._path}/status", {"status": lacks}, PatchKind.MERGE)
                 log.info("advertised", node=self._settings.node, **lacks)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import structlog
 
 from monitor.advertise import Advertiser
 from monitor.broker import Acknowledger, Measurer
+from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.lifecycle import Fact
 from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
@@ -21,6 +22,7 @@ from monitor.outbox.store import Store, open_store
 from monitor.publisher import Hearers, Publisher, Target
 from monitor.sampler import Sampler
 from monitor.settings import Settings
+from monitor.xids import XidListener
 from plimsoll.broker.subscription import announcements
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu
@@ -73,7 +75,11 @@ async def _run_parts(
 ) -> None:
     node, root = NodeName(settings.node), Path(settings.broker_root)
     metrics = NodeMetrics(node, lambda: store.waiting_count)
-    advertiser = Advertiser(settings)
+
+    def labels_read(labels: Mapping[str, str]) -> None:
+        observer.set_labels(labels)
+
+    advertiser = Advertiser(settings, labels_read)
 
     def round_stored(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
         metrics.round_stored(gpus, facts)
@@ -81,6 +87,10 @@ async def _run_parts(
 
     def gpus_measured(gpus: tuple[Gpu, ...], began_ns: int) -> None:
         measurer.send(gpus, began_ns)
+
+    def conditions_stored(found: Conditions, changes: ConditionChanges) -> None:
+        metrics.conditions_stored(found, changes)
+        measurer.set_unhealthy(found.unhealthy)
 
     async def pass_epoch(known: int) -> None:
         await observer.pass_epoch(known)
@@ -100,15 +110,18 @@ async def _run_parts(
         metrics.foreign_report,
         metrics.limit_event,
         metrics.driver_answered,
+        conditions_stored,
+        metrics.xid_seen,
     )
     observer = Observer(settings, identity, store, sampler, listeners)
     measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
-    journal = announcements(root)
+    journal, xids = announcements(root), XidListener(observer.xid_seen)
     try:
         async with _metrics_server(settings, metrics), tasks_until(stop) as group:
             _start(group, "observer", observer.run)
             _start(group, "announcements", lambda: observer.listen(journal))
             _start(group, "acknowledger", acknowledger.run)
+            _start(group, "XID errors", xids.run)
             _start(group, "measurer", measurer.run)
             _start(group, "publisher", publisher.run)
             if settings.kubeconfig:

@@ -7,11 +7,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.events import Gpu, Task
+from plimsoll.gpu_events import GpuHealth
+from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import PlimsollError
 
 log = structlog.get_logger("monitor.broker")
@@ -66,7 +69,12 @@ class Measurer:
         self._client = BrokerClient(root, timeout_s=away_s)
         self._presence = presence
         self._newest: Measured | None = None
+        self._unhealthy: dict[GpuUuid, str] = {}
         self._wakened = asyncio.Event()
+
+    def set_unhealthy(self, unhealthy: Iterable[GpuHealth]) -> None:
+        """Send these GPUs' health with each measurement from now on."""
+        self._unhealthy = {one.gpu: f"{one.health.value}: {one.reason}" for one in unhealthy}
 
     def send(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
         """Send this measurement next. No GPUs means that none could be read: nothing is sent then.
@@ -77,7 +85,7 @@ class Measurer:
         """
         if not gpus:
             return
-        self._newest = measurement(gpus, began_ns)
+        self._newest = msgspec.structs.replace(measurement(gpus, began_ns), unhealthy=self._unhealthy)
         self._wakened.set()
 
     async def run(self) -> None:

@@ -14,9 +14,12 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.lifecycle import Fact
 from plimsoll.events import LIMIT_EVENTS, Gpu
+from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
+from plimsoll.nvml.readings import XidSeen
 
 _GPU: Final = ("node", "gpu")
 
@@ -32,6 +35,10 @@ class NodeMetrics(Collector):
         self._limits: Counter[str] = Counter()
         self._foreign_reports = 0
         self._driver_answers: bool | None = None
+        self._conditions = Conditions()
+        self._health_changes: Counter[tuple[str, str]] = Counter()
+        self._pressure_changes: Counter[str] = Counter()
+        self._xids: Counter[tuple[str, int]] = Counter()
 
     def driver_answered(self, answers: bool) -> None:  # noqa: FBT001 - the one thing that there is to say
         """Show whether NVIDIA's driver answered in the last round."""
@@ -41,6 +48,16 @@ class NodeMetrics(Collector):
         """Show these GPUs from now on, and count these facts."""
         self._gpus = gpus
         self._facts.update((fact.life.key.gpu, fact.phase.value) for fact in facts)
+
+    def conditions_stored(self, found: Conditions, changes: ConditionChanges) -> None:
+        """Show these conditions from now on, and count these changes."""
+        self._conditions = found
+        self._health_changes.update((one.health.gpu, one.health.health.value) for one in changes.health)
+        self._pressure_changes.update(one.gpu.uuid for one in changes.pressure)
+
+    def xid_seen(self, seen: XidSeen) -> None:
+        """Count an XID error."""
+        self._xids[seen.gpu, seen.number] += 1
 
     def foreign_report(self) -> None:
         """Count a report that another monitor published under this node's name."""
@@ -89,7 +106,49 @@ class NodeMetrics(Collector):
             "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
         )
         waiting.add_metric((self._node,), self._waiting_count())
-        return (usable, used, idle, tasks, events, limits, foreign, driver, waiting)
+        of_conditions = self._collect_conditions()
+        return (usable, used, idle, tasks, events, limits, foreign, driver, waiting, *of_conditions)
+
+    def _collect_conditions(self) -> Iterable[Metric]:
+        health = GaugeMetricFamily(
+            "plimsoll_gpu_health", "1 for the GPU's present class of health, else 0.", labels=(*_GPU, "class")
+        )
+        condition = GaugeMetricFamily(
+            "plimsoll_gpu_condition",
+            "1 for each condition that the GPU has; `xid` is the number of an XID error.",
+            labels=(*_GPU, "condition", "xid"),
+        )
+        short = GaugeMetricFamily(
+            "plimsoll_gpu_pressure", "1 while the GPU's free memory is short, else 0.", labels=_GPU
+        )
+        for uuid, record in self._conditions.records.items():
+            names, one = (self._node, uuid), record.health
+            for each in HealthClass:
+                health.add_metric((*names, each.value), float(each is one.health))
+            for found in one.conditions:
+                number = "" if found.xid is None else str(found.xid)
+                condition.add_metric((*names, found.what, number), 1.0)
+            short.add_metric(names, float(uuid in self._conditions.short))
+        changes = CounterMetricFamily(
+            "plimsoll_gpu_health_events",
+            "Events gpu.health since the monitor's start, by the class after it.",
+            labels=(*_GPU, "class"),
+        )
+        for changed, count in sorted(self._health_changes.items()):
+            changes.add_metric((self._node, *changed), count)
+        pressures = CounterMetricFamily(
+            "plimsoll_gpu_pressure_events", "Events gpu.pressure since the monitor's start.", labels=_GPU
+        )
+        for pressed, count in sorted(self._pressure_changes.items()):
+            pressures.add_metric((self._node, pressed), count)
+        xids = CounterMetricFamily(
+            "plimsoll_gpu_xid_errors",
+            "XID errors since the monitor's start, by their number.",
+            labels=(*_GPU, "xid"),
+        )
+        for error, errors in sorted(self._xids.items()):
+            xids.add_metric((self._node, error[0], str(error[1])), errors)
+        return (health, condition, short, changes, pressures, xids)
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:

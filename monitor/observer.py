@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from monitor.core import lifecycle, node_state
+from monitor.core import conditions, lifecycle, node_state
 from monitor.core import tasks as table
+from monitor.core.conditions import ConditionChanges, Conditions
+from monitor.core.health import Look
 from monitor.core.idle import IdleMeters
 from monitor.core.lifecycle import Fact
 from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, observe
@@ -31,6 +33,8 @@ from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
 from monitor.foreign import ForeignReport
+from monitor.info import Informer
+from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
@@ -38,7 +42,7 @@ from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.events import Foreign, Gpu
 from plimsoll.ids import NodeName, ProcessKey
-from plimsoll.nvml.readings import NvmlAwayError
+from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
 QUEUE_MAX: Final = 1024
@@ -76,6 +80,8 @@ class Listeners:
         foreign_report: another monitor reported under this node's name.
         limit_event: the `<what>` of a stored `limit.<what>` event.
         driver_answered: whether NVML answered, after each reading.
+        conditions_stored: the GPUs' conditions as of the end of a stored round, and the round's changes.
+        xid_seen: an XID error, once it was taken in.
     """
 
     events_stored: Callable[[], None]
@@ -85,6 +91,8 @@ class Listeners:
     foreign_report: Callable[[], None]
     limit_event: Callable[[str], None]
     driver_answered: Callable[[bool], None]
+    conditions_stored: Callable[[Conditions, ConditionChanges], None]
+    xid_seen: Callable[[XidSeen], None]
 
 
 class Observer:
@@ -102,12 +110,15 @@ class Observer:
         self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
+        self._xids: list[XidSeen] = []  # not stored yet
+        self._conditions = Conditions()
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
+        self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._utilisation_due_s = 0.0
         self._foreign_named_s = -math.inf
         self._was_greater = False  # the epoch of the other monitor, when it was named
@@ -155,6 +166,10 @@ class Observer:
         self._reports.begin_epoch(epoch)
         self._wakened.set()
 
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        """Note the node's labels in the cluster."""
+        self._informer.set_labels(labels)
+
     def foreign_reported(self, report: ForeignReport) -> None:
         """Note a report that another monitor published under this node's name."""
         self._listeners.foreign_report()
@@ -176,6 +191,13 @@ class Observer:
         self._reports.add_foreign(foreign)
         self._wakened.set()
 
+    def xid_seen(self, seen: XidSeen) -> None:
+        """Note an XID error."""
+        if len(self._xids) < QUEUE_MAX:  # a storm of one error says no more than the first
+            self._xids.append(seen)
+        self._listeners.xid_seen(seen)
+        self._wakened.set()
+
     async def run(self) -> None:
         """Observe for ever.
 
@@ -195,6 +217,8 @@ class Observer:
         kept = await self._store.kept()
         now_s = time.monotonic()
         self._position = kept.position
+        is_former = kept.boot_id != self._boot_id
+        self._conditions = conditions.restored(kept.records, kept.short, now_s, is_former=is_former)
         if kept.boot_id == self._boot_id:
             self._tasks = table.restored(kept.lives, kept.left, now_s, kept.dead)
         elif kept.boot_id:
@@ -207,6 +231,7 @@ class Observer:
         self._wakened.clear()
         if self._store.waiting_count >= self._settings.outbox_entries:
             return self._troubled("the outbox is full: observing pauses until NATS takes events")
+        xids = tuple(self._xids)
         observation, sample = await self._observe()
         now_s = time.monotonic()
         findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
@@ -217,12 +242,22 @@ class Observer:
             self._settings.overcommit_ratio,
         )
         time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
-        batch = self._reports.batch(findings, gpus, now_s, time_text, state_waits=state_waits)
+        look = self._look(sample, xids, now_s, time_text)
+        found, changes = conditions.look(self._conditions, look, gpus, self._settings.condition_rules)
+        batch = self._reports.batch(
+            findings,
+            gpus,
+            now_s,
+            time_text,
+            state_waits=state_waits,
+            changes=changes,
+        )
         try:
-            await self._keep(batch, findings)
+            await self._keep(batch, findings, found)
         except StoreError as error:
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
+        self._advance_conditions(found, changes, look)
         self._listeners.round_stored(gpus, findings.facts)
         if sample is not None:
             self._listeners.gpus_measured(gpus, sample.began_ns)
@@ -241,7 +276,10 @@ class Observer:
     async def _sample(self) -> Sample | None:
         is_due = time.monotonic() >= self._utilisation_due_s
         try:
-            sample = await self._sampler.sample(self._meters.last_us if is_due else None)
+            since_us = self._meters.last_us if is_due else None
+            sample = await self._sampler.sample(since_us, reads_health=is_due or bool(self._xids))
+            if (info := await self._informer.due(sample.readings, time.monotonic())) is not None:
+                self._reports.add_info(info)
         except NvmlAwayError as error:
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
             self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
@@ -252,7 +290,25 @@ class Observer:
         self._meters.add(sample.utilisation)
         return sample
 
-    async def _keep(self, batch: Batch, findings: Findings) -> None:
+    @staticmethod
+    def _look(sample: Sample | None, xids: tuple[XidSeen, ...], now_s: float, time_text: str) -> Look:
+        """What the driver said of the GPUs' health. While it says nothing, errors wait for it."""
+        if sample is None:
+            return Look(now_s, time_text)
+        return Look(now_s, time_text, sample.readings, sample.failing, sample.figures, xids, sample.session)
+
+    def _advance_conditions(self, found: Conditions, changes: ConditionChanges, look: Look) -> None:
+        self._conditions = found
+        del self._xids[: len(look.xids)]
+        self._listeners.conditions_stored(found, changes)
+        for change in changes.health:
+            one = change.health
+            text = one.reason or "nothing is wrong with it any more"
+            log.warning("a GPU's health changed", gpu=one.gpu, health=one.health.value, reason=text)
+        for pressed in changes.pressure:
+            log.info("a GPU's free memory", gpu=pressed.gpu.uuid, short=pressed.short)
+
+    async def _keep(self, batch: Batch, findings: Findings, found: Conditions) -> None:
         """Store a round if it changes anything that a restart must know."""
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
@@ -260,8 +316,7 @@ class Observer:
         await self._store.keep(
             batch.entries,
             findings.tasks,
-            self._boot_id,
-            findings.position,
+            Rest(self._boot_id, findings.position, found),
             replaces_state=batch.replaces_state,
         )
         if batch.entries:
@@ -276,6 +331,8 @@ class Observer:
         for what in batch.limit_events:
             self._listeners.limit_event(what)
         self._reports.stored(batch, findings.tasks.lives)
+        if batch.info is not None:
+            self._informer.stored(batch.info, batch.now_s)
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
         self._dead.difference_update(observation.deaths)

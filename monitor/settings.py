@@ -8,8 +8,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from monitor.core.conditions import ConditionRules
 from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
+from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
@@ -59,6 +61,9 @@ class Settings:
         state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
         heartbeat_s: the longest time without an event from this node; each report names it. After three heartbeats
             without a report, the placer places nothing here.
+        health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for so long is over.
+        pressure_pct: free memory below this percentage of a GPU's usable memory is short (`gpu.pressure`).
+        pressure_end_pct: and from this percentage on it is short no more; at least `pressure_pct`.
         nvml_retry_s: between attempts to reach a driver that is not there.
         outbox_entries: the most events that wait on disk for NATS. When the outbox is full, sampling pauses and the
             broker keeps its journal, so no announcement of the hook is lost.
@@ -95,6 +100,9 @@ class Settings:
     state_idle_pct: Positive = 10.0
     state_memory_bytes: Annotated[int, Meta(ge=1)] = 256 * MIB
     heartbeat_s: Annotated[float, Meta(gt=0, le=SLOWEST_HEARTBEAT_S)] = 60.0
+    health_hold_s: Positive = 60.0
+    pressure_pct: Annotated[float, Meta(ge=0, le=100)] = 5.0
+    pressure_end_pct: Annotated[float, Meta(ge=0, le=100)] = 10.0
     nvml_retry_s: Positive = 10.0
     outbox_entries: Annotated[int, Meta(ge=10)] = 100_000
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
@@ -119,6 +127,11 @@ class Settings:
         return Rules(self.settle_s, self.tolerance_bytes, self.reload_bytes)
 
     @property
+    def condition_rules(self) -> ConditionRules:
+        """When a condition of a GPU ends."""
+        return ConditionRules(self.health_hold_s, PressureRules(self.pressure_pct, self.pressure_end_pct))
+
+    @property
     def thresholds(self) -> Thresholds:
         """When a state is worth an event of its own."""
         return Thresholds(self.state_idle_pct, self.state_memory_bytes, self.heartbeat_s)
@@ -137,7 +150,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             "nats_url": lambda variable, urls: settings.check_urls(variable, urls, NATS_SCHEMES),
             "kubeconfig": check_kubeconfig,
         },
-        rules=[_check_reload, lambda given: given.nats_access.check()],
+        rules=[_check_reload, _check_pressure, lambda given: given.nats_access.check()],
     )
     return (
         dataclasses.replace(given, nats_url=_read_urls(given.nats_url_file)) if given.nats_url_file else given
@@ -169,4 +182,14 @@ def _check_reload(given: Settings) -> None:
             given.reload_bytes,
             f"is less than PLIMSOLL_TOLERANCE_BYTES ({given.tolerance_bytes})",
             "give at least as much: otherwise a task at rest would be loading again",
+        )
+
+
+def _check_pressure(given: Settings) -> None:
+    if given.pressure_end_pct < given.pressure_pct:
+        raise InputError(
+            "PLIMSOLL_PRESSURE_END_PCT",
+            given.pressure_end_pct,
+            f"is less than PLIMSOLL_PRESSURE_PCT ({given.pressure_pct:g})",
+            "give at least as much: otherwise memory would be short and not short at once",
         )

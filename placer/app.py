@@ -32,7 +32,7 @@ from placer.local.explain import LocalExplainer
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
-from placer.metrics import Metrics, Promises
+from placer.metrics import Metrics, Promises, UnhealthyGpus
 from placer.node_rows import NodeRows
 from placer.publisher import Publisher
 from placer.reports import ReportView
@@ -152,6 +152,7 @@ async def _assemble(
     """Make every part. None is running or connected yet."""
     metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
     metrics.registry.register(Promises(ledger))
+    metrics.registry.register(UnhealthyGpus(reports.states))
     reports.on_report(ledger.observe)
     client = BusClient()
     jetstream = client.jetstream()

@@ -1,7 +1,8 @@
 """The placer's metrics, in a registry of their own. `app.py` makes them once and passes them to each part."""
 
+from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from placer.core.ledger import GpuKey, Ledger
+from plimsoll.events import NodeState
+from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
 
 WRITE_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
@@ -202,3 +205,29 @@ class Promises:
             share.add_metric(key, pct / 100)
         yield memory
         yield share
+
+
+@dataclass(frozen=True, slots=True)
+class UnhealthyGpus:
+    """A collector of Prometheus: the GPUs that are not healthy, by class, from the nodes' last reports.
+
+    It may run beside the event loop, in another thread.
+
+    Attributes:
+        states: gives all reports in one step.
+    """
+
+    states: Callable[[], Sequence[NodeState]]
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        counts = Counts(one.health for state in self.states() for one in state.health)
+        family = GaugeMetricFamily(
+            "plimsoll_placer_unhealthy_gpus",
+            "GPUs that are not healthy, by class; fatal ones take no pod.",
+            labels=["class"],
+        )
+        for each in HealthClass:
+            if each is not HealthClass.HEALTHY:
+                family.add_metric([each.value], counts[each])
+        yield family

@@ -211,6 +211,7 @@ class NodeRows:
             gpus=rows,
             heartbeat_s=state.heartbeat_s,
             silent=node in self._decider.reports.silent,
+            health=state.health,
         )
         self.encoded += 1
         self._rows[node] = _Row(row.score, frozenset(gpu.model for gpu in rows), _ENCODER.encode(row))

@@ -52,6 +52,10 @@ class ReportView(Mapping[NodeName, NodeState]):
         """The nodes that have been silent for too long: no candidates, until they report again."""
         return self._silent
 
+    def states(self) -> tuple[NodeState, ...]:
+        """All reports, copied in one step, so that another thread may ask too."""
+        return tuple(self._states.values())
+
     def set_silent(self, node: NodeName) -> None:
         """Count a node as silent until it reports again. An unknown node is no error."""
         if node in self._states:

@@ -22,6 +22,7 @@ from plimsoll.events import (
     Report,
     event_type,
 )
+from plimsoll.gpu_events import HealthChange, NodeInfo, Pressure
 
 Object = dict[str, Any]
 """A part of a document, in JSON's own types."""
@@ -67,6 +68,9 @@ KINDS: Final = (
         "node.state", Report, "The node's state changed without a task event, or the heartbeat is due."
     ),
     EventKind("node.foreign", Foreign, "Another monitor reports under this node's name."),
+    EventKind("node.info", NodeInfo, "The node's hardware: at the start, after a change, and every hour."),
+    EventKind("gpu.health", HealthChange, "A GPU's health changed: a condition came or went."),
+    EventKind("gpu.pressure", Pressure, "A GPU's free memory became short, or is short no more."),
     *(EventKind(f"limit.{what}", Limit, _LIMIT_SUMMARIES[what]) for what in sorted(LIMIT_EVENTS)),
     EventKind("pod.placed", Placement, "A pod was placed.", of_node=False),
     EventKind("pod.unplaceable", Placement, "A pod fits no node now; the reason says why.", of_node=False),

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import (
     NODE_PATTERN,
     UUID_PATTERN,
@@ -113,6 +114,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
         time: when the GPUs were sampled, RFC 3339 in UTC.
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
             `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
+        health: the GPUs that are not healthy. One that NVML cannot read is here, and not in `gpus`.
     """
 
     node: NodeName
@@ -121,6 +123,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     time: str
     gpus: tuple[Gpu, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
+    health: tuple[GpuHealth, ...] = ()
 
     @property
     def order(self) -> tuple[int, int]:
@@ -232,7 +235,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     absent.
 
     Attributes:
-        subject: the GPU of a task event, by UUID.
+        subject: the GPU of an event about a task or a GPU, by UUID.
         sequence: of an event that carries a node's state, see `sequence`.
     """
 
@@ -247,7 +250,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sequence: str | None = None
 
 
-Data = Report | Limit | Placement | PoolChange | Foreign
+Data = Report | Limit | Placement | PoolChange | Foreign | HealthChange | Pressure | NodeInfo
 
 
 def event_type(what: str) -> str:
@@ -265,7 +268,6 @@ def encode(what: str, event_id: str, source: str, time: str, data: Data) -> byte
         time: RFC 3339 in UTC.
         data: the event's data.
     """
-    about = data.task.gpu if isinstance(data, Report) and data.task else None
     event = CloudEvent(
         specversion="1.0",
         id=event_id,
@@ -273,11 +275,19 @@ def encode(what: str, event_id: str, source: str, time: str, data: Data) -> byte
         type=event_type(what),
         time=time,
         data=msgspec.Raw(msgspec.json.encode(data)),
-        subject=about,
+        subject=_gpu_of(data),
         datacontenttype="application/json",
         sequence=sequence(data.state.epoch, data.state.seq) if isinstance(data, Report) else None,
     )
     return msgspec.json.encode(event)
+
+
+def _gpu_of(data: Data) -> GpuUuid | None:
+    match data:
+        case Report(task=Task(gpu=gpu)) | HealthChange(gpu=gpu) | Pressure(gpu=gpu):
+            return gpu
+        case _:
+            return None
 
 
 def sequence(epoch: int, seq: int) -> str:
@@ -369,15 +379,21 @@ def _check_report(report: Report, now_s: float) -> None:
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
             _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
+    for place, one in enumerate(state.health):
+        _check_uuid(f"state.health[{place}].gpu", one.gpu)
 
 
 def _check_names(gpu: Gpu, place: int) -> None:
-    if not re.fullmatch(UUID_PATTERN, gpu.uuid):
-        remedy = "give NVML's UUID: 1 to 95 letters, digits, '-', '_', '.' and '/'"
-        raise InputError(f"state.gpus[{place}].uuid", gpu.uuid, "is no UUID of a GPU", remedy)
+    _check_uuid(f"state.gpus[{place}].uuid", gpu.uuid)
     if not (0 < len(gpu.model) <= LONGEST_MODEL and gpu.model.isprintable() and "," not in gpu.model):
         remedy = f"give NVML's name: 1 to {LONGEST_MODEL} printable characters, no comma"
         raise InputError(f"state.gpus[{place}].model", gpu.model, "is no model of a GPU", remedy)
+
+
+def _check_uuid(field_name: str, uuid: str) -> None:
+    if not re.fullmatch(UUID_PATTERN, uuid):
+        remedy = "give NVML's UUID: 1 to 95 letters, digits, '-', '_', '.' and '/'"
+        raise InputError(field_name, uuid, "is no UUID of a GPU", remedy)
 
 
 def _check_range(field_name: str, value: float, least: int, most: int) -> None:

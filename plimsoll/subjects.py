@@ -42,6 +42,11 @@ def foreign_subject(node: NodeName) -> str:
     return f"plimsoll.v1.node.foreign.{node_token(node)}"
 
 
+def info_subject(node: NodeName) -> str:
+    """Subject of a node's hardware; its last message is that of now."""
+    return f"plimsoll.v1.node.info.{node_token(node)}"
+
+
 def reports_of(node: NodeName) -> tuple[str, ...]:
     """The subjects of one node's reports, as in `REPORTS`."""
     return tuple(f"{each.rpartition('.')[0]}.{node_token(node)}" for each in REPORTS)

@@ -27,7 +27,7 @@ from bench.monitor.subscriber import read_stream
 from bench.placer.objects import node_name, node_state, report_message
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.events import NodeState, Phase, Task, decode_report
+from plimsoll.events import NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.quantity import GIB
@@ -93,9 +93,10 @@ async def _stored(client: Client, fleet: "_Fleet") -> Json:
     last: dict[str, int] = {}
     stored = swapped = 0
     for arrival in await read_stream(client):
-        state = decode_report(arrival.body).state
-        if state.node == NODE:
+        report = arrival.report
+        if report is None or report.state.node == NODE:
             continue
+        state = report.state
         stored += 1
         swapped += state.seq <= last.get(state.node, 0)
         last[state.node] = state.seq

@@ -25,7 +25,7 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 5,
+    BOOK_VERSION = 6,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
     BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
@@ -44,6 +44,17 @@ enum book_purpose {
     BOOK_GRAPHS, /* reserved by the pool for graphs */
     BOOK_MODULES,
     BOOK_PURPOSES,
+};
+
+/* Faults of a GPU's hardware that the book's tool injects. 0 means none. */
+enum book_fault {
+    BOOK_ECC,          /* uncorrected errors since the last reset */
+    BOOK_RETIRED,      /* 1 = a page is retired at the next reset */
+    BOOK_REMAP,        /* 1 = a row is remapped at the next reset */
+    BOOK_REMAP_FAILED, /* 1 = a row could not be remapped */
+    BOOK_RECOVERY,     /* NVML_GPU_RECOVERY_ACTION_* */
+    BOOK_CLOCKS,       /* nvmlClocksEventReason* bits */
+    BOOK_FAULTS,
 };
 
 /* Kinds of work that a process runs in its turns. A lane runs only while all lanes above it are empty. */
@@ -114,7 +125,9 @@ struct book_gpu {
     uint64_t sample_start_ns, sample_busy_ns;
     uint64_t sample_count; /* the latest is samples[(sample_count - 1) % BOOK_MAX_SAMPLES] */
     struct book_sample samples[BOOK_MAX_SAMPLES];
-    uint32_t lost; /* atomic; 1 = the GPU fell off the bus */
+    uint32_t lost;                /* atomic; 1 = the GPU fell off the bus */
+    uint64_t faults[BOOK_FAULTS]; /* atomic */
+    uint64_t reset_ns;            /* atomic; CLOCK_MONOTONIC of the last reset; 0 = none */
 };
 
 struct book_event {

@@ -144,3 +144,22 @@ void book_set_lost(struct book *book, int gpu, bool lost) {
 bool book_is_lost(const struct book *book, int gpu) {
     return __atomic_load_n(&book->state->gpus[gpu].lost, __ATOMIC_RELAXED) != 0;
 }
+
+void book_set_fault(struct book *book, int gpu, enum book_fault fault, uint64_t value) {
+    __atomic_store_n(&book->state->gpus[gpu].faults[fault], value, __ATOMIC_RELAXED);
+}
+
+uint64_t book_fault(const struct book *book, int gpu, enum book_fault fault) {
+    return __atomic_load_n(&book->state->gpus[gpu].faults[fault], __ATOMIC_RELAXED);
+}
+
+void book_reset(struct book *book, int gpu) {
+    for (int fault = 0; fault < BOOK_FAULTS; fault++)
+        book_set_fault(book, gpu, (enum book_fault)fault, 0);
+    __atomic_store_n(&book->state->gpus[gpu].reset_ns, book_now_ns(), __ATOMIC_RELAXED);
+    book_set_lost(book, gpu, false);
+}
+
+uint64_t book_reset_ns(const struct book *book, int gpu) {
+    return __atomic_load_n(&book->state->gpus[gpu].reset_ns, __ATOMIC_RELAXED);
+}

@@ -44,5 +44,11 @@ bool book_next_event(struct book *book, uint64_t *cursor,
 /* Marks a GPU as fallen off the bus, or as back on it. */
 void book_set_lost(struct book *book, int gpu, bool lost);
 bool book_is_lost(const struct book *book, int gpu);
+/* Injects a fault. A reset ends all faults of a GPU, and brings it back on the bus. */
+void book_set_fault(struct book *book, int gpu, enum book_fault fault, uint64_t value);
+uint64_t book_fault(const struct book *book, int gpu, enum book_fault fault);
+void book_reset(struct book *book, int gpu);
+/* CLOCK_MONOTONIC of the last reset; 0 before any. */
+uint64_t book_reset_ns(const struct book *book, int gpu);
 
 #endif

@@ -64,7 +64,9 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperat
     return NVML_SUCCESS;
 }
 
-/* NVML counts from the time at which the driver was loaded; the machine's start stands for it here. */
+/* NVML counts from the time at which the driver was loaded, or the GPU was reset. Without a reset, the
+ * machine's start stands for it here. Work before the reset counts on: the book has no record of when it was.
+ */
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy_mj) {
     struct book_snapshot snapshot;
     int gpu;
@@ -72,7 +74,8 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     if (found != NVML_SUCCESS)
         return found;
     book_look(nvml_book(), gpu, &snapshot);
-    *energy_mj = snapshot.time_ns / 1000000 * IDLE_POWER_MW / 1000 +
+    uint64_t idle_ns = snapshot.time_ns - book_reset_ns(nvml_book(), gpu);
+    *energy_mj = idle_ns / 1000000 * IDLE_POWER_MW / 1000 +
                  (snapshot.busy_ns + snapshot.spun_ns) / 1000000 * (POWER_LIMIT_MW - IDLE_POWER_MW) / 1000;
     return NVML_SUCCESS;
 }
@@ -116,6 +119,9 @@ static nvmlPstates_t state_of(int gpu) {
 
 /* Why the clocks are not at their highest. */
 static unsigned long long reasons_of(int gpu) {
+    uint64_t injected = book_fault(nvml_book(), gpu, BOOK_CLOCKS);
+    if (injected)
+        return injected;
     return nvml_busy_pct(gpu) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle;
 }
 

@@ -2,6 +2,8 @@
  *   book                       the whole book
  *   book xid GPU NUMBER        an XID error, for example `book xid 0 79`
  *   book lose GPU | find GPU   the GPU falls off the bus, or comes back
+ *   book fault GPU NAME VALUE  a fault of the hardware, for example `book fault 0 ecc 1`
+ *   book reset GPU             the GPU is reset: its faults end, and it is back on the bus
  *   book watch GPU MS          one GPU, a line every so many milliseconds, until its reader closes the pipe
  * The node file is named by PLIMSOLL_EMULATOR. Exit code 2 on bad input. */
 #include <stdio.h>
@@ -19,6 +21,21 @@ static const char *const purposes[BOOK_PURPOSES] = {
     [BOOK_POOLED_FREE] = "pooled_free_bytes", [BOOK_GRAPHS] = "graph_bytes",
     [BOOK_MODULES] = "module_bytes",
 };
+
+static const char *const faults[BOOK_FAULTS] = {
+    [BOOK_ECC] = "ecc",           [BOOK_RETIRED] = "retired",
+    [BOOK_REMAP] = "remap",       [BOOK_REMAP_FAILED] = "remap-failed",
+    [BOOK_RECOVERY] = "recovery", [BOOK_CLOCKS] = "clocks",
+};
+
+static bool find_fault(const char *name, enum book_fault *fault) {
+    for (int i = 0; i < BOOK_FAULTS; i++)
+        if (strcmp(name, faults[i]) == 0) {
+            *fault = (enum book_fault)i;
+            return true;
+        }
+    return false;
+}
 
 static void print_process(const struct book_process *process) {
     printf("{\"pid\": %u, \"slot\": %u, \"name\": \"", process->pid, process->slot);
@@ -81,6 +98,7 @@ static bool number(const char *text, unsigned long most, unsigned long *value) {
 
 static int run(struct book *book, int argc, char **argv) {
     unsigned long gpu, xid, ms;
+    enum book_fault fault;
     unsigned long last_gpu = (unsigned long)book->node.gpu_count - 1;
     if (argc == 1)
         print_book(book);
@@ -91,12 +109,19 @@ static int run(struct book *book, int argc, char **argv) {
         book_set_lost(book, (int)gpu, true);
     else if (argc == 3 && strcmp(argv[1], "find") == 0 && number(argv[2], last_gpu, &gpu))
         book_set_lost(book, (int)gpu, false);
+    else if (argc == 3 && strcmp(argv[1], "reset") == 0 && number(argv[2], last_gpu, &gpu))
+        book_reset(book, (int)gpu);
+    else if (argc == 5 && strcmp(argv[1], "fault") == 0 && number(argv[2], last_gpu, &gpu) &&
+             find_fault(argv[3], &fault) && number(argv[4], 1000000, &xid))
+        book_set_fault(book, (int)gpu, fault, xid);
     else if (argc == 4 && strcmp(argv[1], "watch") == 0 && number(argv[2], last_gpu, &gpu) &&
              number(argv[3], 3600000, &ms) && ms)
         watch(book, (int)gpu, ms);
     else {
         fprintf(stderr,
-                "usage: book [xid GPU NUMBER | lose GPU | find GPU | watch GPU MS], GPU from 0 to %lu\n",
+                "usage: book [xid GPU NUMBER | lose GPU | find GPU | fault GPU NAME VALUE | reset GPU | "
+                "watch GPU "
+                "MS], GPU from 0 to %lu\n",
                 last_gpu);
         return 2;
     }

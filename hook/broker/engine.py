@@ -46,7 +46,7 @@ from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Register, Unregister
-from plimsoll.ids import PodUid, ProcessKey
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
@@ -80,7 +80,11 @@ class Bounds:
 
 
 class Engine:
-    """The broker at work. Everything except the file work runs on the event loop's thread."""
+    """The broker at work. Everything except the file work runs on the event loop's thread.
+
+    Attributes:
+        unhealthy: as the monitor sent it last, for `plimsoll status` alone; see `Measured`.
+    """
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class Engine:
         bounds: Bounds,
         driver_lines: DriverLines | None = None,
     ) -> None:
+        self.unhealthy: dict[GpuUuid, str] = {}
         self._node = node
         self._driver_lines = driver_lines
         self._files = disk.shared
@@ -182,7 +187,7 @@ class Engine:
         slots = await self.in_files_thread(self._file_work.all_slots)
         described = self._node.describe(slots, self._shares.uses)
         enforcement = self._driver_lines.state() if self._driver_lines else ()
-        return msgspec.structs.replace(described, enforcement=enforcement)
+        return msgspec.structs.replace(described, enforcement=enforcement, unhealthy=self.unhealthy)
 
     async def lay_out_again(self, pod: PodUid, prepare: Callable[[], None]) -> bool:
         """Lay a registered pod out again; returns False for a pod that is not registered, or is leaving.

@@ -11,12 +11,22 @@ from typing import Final
 
 import msgspec
 
+from monitor.core.health import Changed
 from monitor.core.lifecycle import Fact, Life
+from monitor.core.pressure import PressureChange
 from plimsoll import events
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Foreign, Gpu, Limit, NodeState, Report
+from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import NodeName
-from plimsoll.subjects import foreign_subject, limit_subject, state_subject, task_subject
+from plimsoll.subjects import (
+    foreign_subject,
+    gpu_subject,
+    info_subject,
+    limit_subject,
+    state_subject,
+    task_subject,
+)
 
 _UNWATCHED: Final = (
     "the broker is away: the last memory limits hold, and are not compared with NVML;"
@@ -53,6 +63,7 @@ class Moment:
         time: RFC 3339 in UTC.
         gpus: the node's GPUs at the end of the round.
         heartbeat_s: the longest time until the next report, in seconds.
+        health: the GPUs that are not healthy.
     """
 
     node: NodeName
@@ -62,6 +73,7 @@ class Moment:
     time: str
     gpus: tuple[Gpu, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
+    health: tuple[GpuHealth, ...] = ()
 
     @property
     def source(self) -> str:
@@ -77,6 +89,7 @@ class Moment:
             time=self.time,
             gpus=self.gpus,
             heartbeat_s=self.heartbeat_s,
+            health=self.health,
         )
 
 
@@ -98,6 +111,40 @@ def foreign_entry(moment: Moment, foreign: Foreign) -> Entry:
     event_id = events.fact_id(moment.boot_id, *parts)
     body = events.encode("node.foreign", event_id, moment.source, moment.time, foreign)
     return Entry(event_id, foreign_subject(foreign.node), body)
+
+
+def health_entry(moment: Moment, change: Changed) -> Entry:
+    """A `gpu.health` event: a GPU's conditions changed."""
+    fields = {name: getattr(change.health, name) for name in change.health.__struct_fields__}
+    data = HealthChange(node=moment.node, before=change.before, **fields)
+    event_id = events.fact_id(moment.boot_id, moment.node, "health", data.gpu, moment.time)
+    body = events.encode("gpu.health", event_id, moment.source, moment.time, data)
+    return Entry(event_id, gpu_subject("health", moment.node), body)
+
+
+def info_entry(moment: Moment, info: NodeInfo) -> Entry:
+    """A `node.info` event: the node's hardware."""
+    event_id = events.fact_id(moment.boot_id, moment.node, "info", moment.time)
+    body = events.encode("node.info", event_id, moment.source, moment.time, info)
+    return Entry(event_id, info_subject(moment.node), body)
+
+
+def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
+    """A `gpu.pressure` event: a GPU's free memory became short, or is short no more."""
+    gpu = change.gpu
+    data = Pressure(
+        node=moment.node,
+        gpu=gpu.uuid,
+        short=change.short,
+        since=change.since,
+        usable_bytes=gpu.usable_bytes,
+        used_bytes=gpu.used_bytes,
+        free_bytes=gpu.usable_bytes - gpu.used_bytes,
+        limit_bytes=change.limit_bytes,
+    )
+    event_id = events.fact_id(moment.boot_id, moment.node, "pressure", gpu.uuid, moment.time)
+    body = events.encode("gpu.pressure", event_id, moment.source, moment.time, data)
+    return Entry(event_id, gpu_subject("pressure", moment.node), body)
 
 
 def limit_entry(moment: Moment, announcement: LimitAnnouncement) -> Entry:

@@ -9,12 +9,17 @@ What always holds:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
+from monitor.core.conditions import ConditionChanges
 from monitor.core.entries import (
     Entry,
     Moment,
     foreign_entry,
+    health_entry,
+    info_entry,
     limit_entry,
+    pressure_entry,
     state_entry,
     task_entries,
     unwatched_entry,
@@ -23,7 +28,10 @@ from monitor.core.lifecycle import Fact, Life, TaskKey
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
 from plimsoll.events import Foreign, Gpu
+from plimsoll.gpu_events import GpuHealth, NodeInfo
 from plimsoll.ids import NodeName
+
+NO_CHANGES: Final = ConditionChanges()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ class Batch:
         unwatched: the tasks that this batch names as running without a broker.
         replaces_state: the first report has the number of the state event that waits, and replaces it.
         foreign: another monitor that this batch names.
+        health: the GPUs that are not healthy, as this batch's reports carry them.
+        info: the node's hardware, where this batch publishes it.
     """
 
     entries: tuple[Entry, ...]
@@ -57,6 +67,8 @@ class Batch:
     unwatched: tuple[TaskKey, ...] = ()
     replaces_state: bool = False
     foreign: Foreign | None = None
+    health: tuple[GpuHealth, ...] = ()
+    info: NodeInfo | None = None
 
     @property
     def limit_events(self) -> tuple[str, ...]:
@@ -77,7 +89,9 @@ class Reports:
         )  # an earlier boot's id, and the exits of its tasks
         self._seq = 0
         self._last_gpus: tuple[Gpu, ...] | None = None
+        self._last_health: tuple[GpuHealth, ...] = ()
         self._last_s = 0.0
+        self._info: NodeInfo | None = None  # to be published with the next batch
         self._foreign: Foreign | None = None  # to be published with the next batch
         self._away_since: str | None = None  # None while the broker is there
         self._named_unwatched: frozenset[TaskKey] = frozenset()
@@ -105,6 +119,10 @@ class Reports:
         """Publish with the next batch that another monitor reports under this node's name."""
         self._foreign = foreign
 
+    def add_info(self, info: NodeInfo) -> None:
+        """Publish the node's hardware with the next batch."""
+        self._info = info
+
     def broker_left(self, time: str) -> None:
         """The broker went away; `time` (RFC 3339) distinguishes this outage from another."""
         self._away_since, self._named_unwatched = time, frozenset()
@@ -121,6 +139,7 @@ class Reports:
         time: str,
         *,
         state_waits: bool = False,
+        changes: ConditionChanges = NO_CHANGES,
     ) -> Batch:
         """The events of a round.
 
@@ -130,15 +149,20 @@ class Reports:
             now_s: monotonic clock.
             time: the same moment, RFC 3339 in UTC.
             state_waits: the last stored report is a state event that waits, and that nobody has begun to send.
+            changes: of the GPUs' conditions.
         """
         identity = self._identity
         heartbeat_s = self._thresholds.heartbeat_s
-        moment = Moment(self._node, identity.boot_id, identity.epoch, self._seq, time, gpus, heartbeat_s)
+        unhealthy = changes.unhealthy
+        moment = Moment(
+            self._node, identity.boot_id, identity.epoch, self._seq, time, gpus, heartbeat_s, unhealthy
+        )
         boot_id, exits = self._former
         first_seq = max(self._seq, 1) if state_waits else self._seq + 1
         entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)
         entries += task_entries(moment, findings.facts, first_seq + len(exits))
-        if not entries and is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds):
+        is_due = is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds)
+        if not entries and (is_due or unhealthy != self._last_health):
             entries = (state_entry(moment, first_seq),)
         seq = first_seq + len(entries) - 1 if entries else self._seq
         replaces_state = state_waits and bool(entries)
@@ -150,15 +174,39 @@ class Reports:
             unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
             lives = (findings.tasks.lives[key] for key in unwatched)
             entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
-        return Batch(entries, identity.epoch, seq, gpus, now_s, unwatched, replaces_state, self._foreign)
+        infos = () if self._info is None else (info_entry(moment, self._info),)
+        entries = (*infos, *_of_gpus(moment, changes), *entries)
+        return Batch(
+            entries,
+            identity.epoch,
+            seq,
+            gpus,
+            now_s,
+            unwatched,
+            replaces_state,
+            self._foreign,
+            unhealthy,
+            self._info,
+        )
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
         """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
         if self._foreign is batch.foreign:
             self._foreign = None
+        if self._info is batch.info:
+            self._info = None
         # A new epoch may have begun while the batch was being stored; its numbers begin at 1.
         if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s
+            self._last_health = batch.health
         if self._away_since is not None:  # the broker may have returned while the batch was being stored
             self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()
+
+
+def _of_gpus(moment: Moment, changes: ConditionChanges) -> tuple[Entry, ...]:
+    """The events about GPUs' conditions; they come before the report that carries the conditions."""
+    return (
+        *(health_entry(moment, change) for change in changes.health),
+        *(pressure_entry(moment, change) for change in changes.pressure),
+    )

@@ -14,7 +14,7 @@ What always holds:
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from monitor.core.conditions import Conditions
 from monitor.core.entries import Entry
+from monitor.core.health import Record
 from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
@@ -79,6 +81,7 @@ class Kept:
         lives: tasks that had not exited.
         left: last lives of processes that had left a GPU but still ran.
         dead: the processes of that boot that died last, oldest first, see `Tasks`.
+        records, short: of the GPUs, see `Conditions`.
     """
 
     boot_id: str = ""
@@ -86,6 +89,23 @@ class Kept:
     lives: tuple[Life, ...] = ()
     left: tuple[Life, ...] = ()
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
+    records: tuple[Record, ...] = ()
+    short: Mapping[GpuUuid, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a restart must know besides events and tasks.
+
+    Attributes:
+        boot_id: of the machine's boot.
+        position: the last announcement taken in.
+        conditions: of the GPUs; None keeps those that are on disk.
+    """
+
+    boot_id: str
+    position: JournalPosition
+    conditions: Conditions | None = None
 
 
 @dataclass(slots=True)
@@ -160,6 +180,8 @@ def kept(book: Book) -> Kept:
         lives=tuple(life for life, left in book.lives.values() if not left),
         left=tuple(life for life, left in book.lives.values() if left),
         dead=book.dead,
+        records=msgspec.json.decode(values.get("gpu_records", "[]"), type=tuple[Record, ...]),
+        short=msgspec.json.decode(values.get("gpus_short", "{}"), type=dict[GpuUuid, str]),
     )
 
 
@@ -181,8 +203,7 @@ def keep(
     book: Book,
     entries: tuple[Entry, ...],
     tasks: Tasks,
-    boot_id: str,
-    position: JournalPosition,
+    rest: Rest,
     *,
     replaces_state: bool,
 ) -> None:
@@ -192,8 +213,7 @@ def keep(
         book: the open file.
         entries: the events, in order.
         tasks: the table.
-        boot_id: of the machine's boot.
-        position: the last announcement taken in.
+        rest: everything else.
         replaces_state: the events replace the state event that waits.
     """
     lives = {key: (life, False) for key, life in tasks.lives.items()}
@@ -207,9 +227,19 @@ def keep(
             _add(database, entry)
         _keep_lives(database, book.lives, lives)
         _keep_dead(database, book.dead, tasks.dead)
-        values = {"boot_id": boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
+        position = rest.position
+        values = {"boot_id": rest.boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
+        if rest.conditions is not None:
+            values |= _conditions(rest.conditions)
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
     book.lives, book.dead, book.waiting_count = lives, tasks.dead, _count(book.database)
+
+
+def _conditions(conditions: Conditions) -> dict[str, str]:
+    # Times of this run of the monitor mean nothing to the next one.
+    records = [replace(one, seen_s={}) for one in conditions.records.values()]
+    texts = {"gpu_records": records, "gpus_short": conditions.short}
+    return {name: msgspec.json.encode(value).decode() for name, value in texts.items()}
 
 
 def _add(database: sqlite3.Connection, entry: Entry) -> None:

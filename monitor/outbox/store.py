@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from monitor.core.entries import Entry
-from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
 from monitor.foreign import Position
 from monitor.outbox import database
-from monitor.outbox.database import Book, Kept, Waiting
+from monitor.outbox.database import Book, Kept, Rest, Waiting
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 
@@ -48,8 +47,7 @@ class Store:
         self,
         entries: Iterable[Entry],
         tasks: Tasks,
-        boot_id: str,
-        position: JournalPosition,
+        rest: Rest,
         *,
         replaces_state: bool = False,
     ) -> None:
@@ -60,8 +58,7 @@ class Store:
         Args:
             entries: the events, in order.
             tasks: the table.
-            boot_id: of the machine's boot.
-            position: the last announcement taken in.
+            rest: everything else that a restart must know.
             replaces_state: the events replace the state event that waits; only if `state_waits`.
 
         Raises:
@@ -73,9 +70,7 @@ class Store:
             self.state_waits = reports[-1].is_state
         try:
             await self._run(
-                lambda: database.keep(
-                    self._book, stored, tasks, boot_id, position, replaces_state=replaces_state
-                )
+                lambda: database.keep(self._book, stored, tasks, rest, replaces_state=replaces_state)
             )
         except StoreError:
             self.state_waits = False

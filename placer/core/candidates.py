@@ -163,15 +163,15 @@ class Candidates:
                 yield Candidate(known.node, known.rooms, rank)
 
     def rooms_of(self, state: NodeState) -> Collection[Room]:
-        """The rooms of the GPUs in a report, by the promises of now; none on a GPU outside of the pool."""
+        """The rooms of the GPUs in a report, by promises now; none on GPUs outside the pool or with faults."""
         known = self.find(state.node)
         if known is not None and known.node.order == state.order and not known.node.is_silent:
-            closed = [closed_room(gpu) for gpu in known.node.outside]
+            closed = [closed_room(gpu) for gpu in (*known.node.outside, *known.node.faulty)]
             return [*known.rooms.values(), *closed] if closed else known.rooms.values()
         view = self._pool.split(node_view(state))
         return (
             *(room_on(state.node, gpu, self._ledger) for gpu in view.gpus),
-            *(closed_room(gpu) for gpu in view.outside),
+            *(closed_room(gpu) for gpu in (*view.outside, *view.faulty)),
         )
 
     def take_rebooked(self) -> set[NodeName]:
@@ -341,10 +341,11 @@ class _Ranked:
 
 
 def _prospects(candidate: Candidate | None) -> tuple[object, ...]:
-    """The part of a node's standing outside of the pool that decides whether a pod may wait for a GPU there."""
+    """What decides, besides rooms, why a pod waits: the node's standing outside of the pool, and its faults."""
     if candidate is None:
         return ()
-    return candidate.node.acquirable, *((gpu.uuid, gpu.used_bytes) for gpu in candidate.node.outside)
+    node = candidate.node
+    return node.acquirable, node.faults, *((gpu.uuid, gpu.used_bytes) for gpu in node.outside)
 
 
 def _is_empty(room: Room | None) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
 from placer.core.policies import Policy
-from placer.core.reasons import Reason
+from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import ContainerDemand, PodDemand
@@ -155,19 +155,39 @@ def plan_on(
     policy: Policy,
     rooms: Mapping[GpuUuid, Room] = NO_ROOMS,
 ) -> Plan | Refusal:
-    """Plan on one node, see `_plan_in_pool`. A refusal says whether one more GPU in the pool would do."""
+    """Plan on one node, see `_plan_in_pool`.
+
+    A refusal says whether one more GPU in the pool would do, and which GPUs of the node are unhealthy.
+    """
     planned = _plan_in_pool(request, node, ledger, policy, rooms)
-    if isinstance(planned, Plan) or not node.outside or node.is_silent:
+    if isinstance(planned, Plan) or node.is_silent:
         return planned
+    if not node.outside:
+        return _with_faults(planned, request.demand, node)
     supposed = replace(node, gpus=(*node.gpus, *node.outside), outside=())
     joined = _plan_in_pool(request, supposed, ledger, policy, rooms)
     if isinstance(joined, Refusal):
-        return joined
+        return _with_faults(joined, request.demand, node)
     outside = {gpu.uuid for gpu in node.outside}
     if len({grant.gpu for grant in joined.booking.grants} & outside) <= node.acquirable:
         return Refusal({node.node: (Reason.ACQUIRING.value,)}, planned.best_free_bytes)
     why = (*(planned.reasons[node.node] if node.gpus else ()), Reason.OUTSIDE_POOL.value)
     return Refusal({node.node: tuple(sorted(why))}, planned.best_free_bytes)
+
+
+def _with_faults(refusal: Refusal, demand: PodDemand, node: NodeView) -> Refusal:
+    """A refusal that also names the faults of GPUs which the pod might have had otherwise."""
+    faults = [
+        fault.reason
+        for fault in node.faults
+        if (not demand.gpu_models or fault.model in demand.gpu_models) and demand.gpu_id in (None, fault.gpu)
+    ]
+    if not faults:
+        return refusal
+    # Without a GPU that would do, these are the node's only reason.
+    nothing = {Reason.NO_REPORT.value, Reason.GPU_MODEL.value, Reason.GPU_ID.value}
+    others = tuple(one for one in refusal.reasons[node.node] if one not in nothing)
+    return replace(refusal, reasons={node.node: (*others, unhealthy(faults))})
 
 
 def _plan_in_pool(

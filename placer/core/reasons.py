@@ -2,7 +2,8 @@
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
 from plimsoll.ids import NodeName
@@ -30,6 +31,23 @@ class Reason(enum.Enum):
     OUTSIDE_POOL = "node(s) had no free GPU in the pool, and none to acquire"
     NO_REPORT = "node(s) had no GPU report"
     SILENT = "node(s) had not reported for too long"
+
+
+UNHEALTHY: Final = "node(s) had unhealthy GPUs"
+"""Begins the reason that a GPU has a fatal condition; the condition follows, see `unhealthy`."""
+
+
+def unhealthy(conditions: Collection[str]) -> str:
+    """The reason that GPUs are out of placement, by their fatal conditions."""
+    return f"{UNHEALTHY} ({'; '.join(sorted(set(conditions)))})"
+
+
+def without_unhealthy(reasons: Collection[str]) -> tuple[str, ...]:
+    """The reasons that the end of pods might lift; all of them where there is only the one of unhealthy GPUs.
+
+    A node with unhealthy GPUs and healthy ones has the reasons of the latter too.
+    """
+    return tuple(one for one in reasons if not one.startswith(UNHEALTHY)) or tuple(reasons)
 
 
 def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plimsoll.events import Gpu, NodeState
+from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 
@@ -29,6 +30,15 @@ class GpuView:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """A GPU that takes no pod until it is healthy again; `reason` is its gravest condition in a few words."""
+
+    gpu: GpuUuid
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A node as last reported.
 
@@ -38,6 +48,8 @@ class NodeView:
         is_silent: the node has not reported for too long, so it is no candidate.
         outside: its GPUs outside of the pool, see `placer.core.pool`. They have no room.
         acquirable: the number of these that may join the pool.
+        faults: its GPUs with a fatal condition, which are in neither list.
+        faulty: those of them that can be read. They have no room.
     """
 
     node: NodeName
@@ -46,11 +58,31 @@ class NodeView:
     is_silent: bool = False
     outside: tuple[GpuView, ...] = ()
     acquirable: int = 0
+    faults: tuple[Fault, ...] = ()
+    faulty: tuple[GpuView, ...] = ()
 
 
 def node_view(state: NodeState, *, silent: bool = False) -> NodeView:
     """Index a report for planning."""
-    return NodeView(state.node, state.order, tuple(_gpu_view(gpu) for gpu in state.gpus), silent)
+    faults = tuple(_fault(one) for one in state.health if one.health is HealthClass.FATAL)
+    unfit = {one.gpu for one in faults}
+    return NodeView(
+        node=state.node,
+        order=state.order,
+        gpus=tuple(_gpu_view(gpu) for gpu in state.gpus if gpu.uuid not in unfit),
+        is_silent=silent,
+        faults=faults,
+        faulty=tuple(_gpu_view(gpu) for gpu in state.gpus if gpu.uuid in unfit),
+    )
+
+
+def _fault(health: GpuHealth) -> Fault:
+    """A fault in few words, so that equal faults of many nodes count as one reason."""
+    gravest = next(iter(health.conditions), None)
+    if gravest is None:
+        return Fault(health.gpu, health.model, health.health.value)
+    number = "XID " + str(gravest.xid) if gravest.xid is not None else gravest.what
+    return Fault(health.gpu, health.model, number)
 
 
 def _gpu_view(gpu: Gpu) -> GpuView:

@@ -16,6 +16,7 @@ from placer.core.explain.slowness import LimitNews
 from placer.core.ledger import Booking, owner_of
 from placer.core.plan import Plan
 from placer.core.policies import Policy
+from placer.core.reasons import without_unhealthy
 from placer.explaining import SLICE, NotExplainedError, Turns, rest
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
@@ -157,7 +158,7 @@ class KubeExplainer:
                 return
             reasons = planned.reasons[node]
         scan.refuses(node, reasons)
-        found = decider.candidates.find(node) if FREEABLE.issuperset(reasons) else None
+        found = decider.candidates.find(node) if FREEABLE.issuperset(without_unhealthy(reasons)) else None
         lacking = freeing.on(node, found.rooms.values()) if found is not None else None
         if lacking is not None:
             scan.lacks(*lacking)

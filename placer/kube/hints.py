@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.core import declared_features, fit, supplemental_groups
-from placer.core.reasons import Reason
+from placer.core.reasons import UNHEALTHY, Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
@@ -160,6 +160,8 @@ def _cause(reason: str) -> Cause:
         return _KNOWN[reason]
     if reason.startswith("Insufficient "):
         return Cause.RESOURCES
+    if reason.startswith(UNHEALTHY):
+        return _SOME_GPU | Cause.GPUS  # the reasons of the GPU are not given, were it healthy
     return Cause.NODE if reason.startswith("node(s) had untolerated taint") else EVERYTHING
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from placer.core import fit
 from placer.core.fit import Needs, Offer
-from placer.core.reasons import Reason
+from placer.core.reasons import Reason, without_unhealthy
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NOT_APART, SKEWED
 from placer.kube.volumes import reasons as volumes
@@ -37,7 +37,9 @@ _SHORTAGE: Final = "Insufficient "
 
 def are_liftable(reasons: Iterable[str]) -> bool:
     """Whether the end of pods can lift all of these reasons; the reasons of one node, in any order."""
-    return all(reason in LIFTABLE or reason.startswith(_SHORTAGE) for reason in reasons)
+    return all(
+        reason in LIFTABLE or reason.startswith(_SHORTAGE) for reason in without_unhealthy(tuple(reasons))
+    )
 
 
 def is_too_small(needs: Needs, offer: Offer, reasons: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
 from placer.core.ledger import Booking
 from placer.core.plan import Plan, Refusal
+from placer.core.reasons import without_unhealthy
 from placer.decide import Decider
 from placer.explaining import SLICE, Turns, rest
 from placer.local.frontend import Asked, LocalFrontEnd
@@ -90,7 +91,9 @@ class LocalExplainer:
             scan.fits(planned)
             return
         scan.refuses(node, reasons)
-        found = self.decider.candidates.find(node) if FREEABLE.issuperset(reasons) else None
+        found = (
+            self.decider.candidates.find(node) if FREEABLE.issuperset(without_unhealthy(reasons)) else None
+        )
         lacking = freeing.on(node, found.rooms.values()) if found is not None else None
         if lacking is not None:
             scan.lacks(*lacking)

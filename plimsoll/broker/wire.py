@@ -125,11 +125,13 @@ class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
     Attributes:
         began_ns: CLOCK_MONOTONIC just before NVML was read. If a process changed its words in `counts` since
             then, its words and this measurement are not compared.
+        unhealthy: for people, the class and the reason of each GPU that is not healthy.
     """
 
     began_ns: int
     gpus: tuple[MeasuredGpu, ...]
     processes: tuple[MeasuredProcess, ...]
+    unhealthy: dict[GpuUuid, str] = {}
 
 
 class Directories(Struct, frozen=True, kw_only=True):
@@ -218,10 +220,12 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
 
     Attributes:
         enforcement: for each GPU that the driver or a registered container names.
+        unhealthy: as the monitor sent them last; none under `plimsoll run`, where no monitor is.
     """
 
     containers: tuple[ContainerUse, ...]
     enforcement: tuple[GpuEnforcement, ...] = ()
+    unhealthy: dict[GpuUuid, str] = {}
 
 
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured

@@ -75,6 +75,8 @@ def shown(before: Description, after: Description, span_s: float) -> Iterator[st
             gpus[line.gpu].append((use, place))
     if not gpus:
         yield "nobody has a GPU of this machine"
+    for gpu, health in sorted(after.unhealthy.items()):
+        yield f"{gpu} is not healthy: {health}"
     waited_s = {_key(use): use.share.waited_s for use in before.containers if use.share is not None}
     held = {one.gpu: one for one in after.enforcement}
     for gpu, uses in sorted(gpus.items()):

@@ -12,7 +12,7 @@ processes hold no CUDA context. Their memory is in the GPU's used bytes all the 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,10 +20,18 @@ from typing import Any, Final, TypeVar
 import pynvml
 import structlog
 
+from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
-from plimsoll.nvml import limits
+from plimsoll.nvml import hardware, health, limits
 from plimsoll.nvml.limits import MemoryLimit
-from plimsoll.nvml.readings import GpuReading, GpuSample, NvmlAwayError, ProcessUsage
+from plimsoll.nvml.readings import (
+    FailingGpu,
+    GpuReading,
+    GpuSample,
+    HealthReading,
+    NvmlAwayError,
+    ProcessUsage,
+)
 
 T = TypeVar("T")
 
@@ -67,7 +75,18 @@ class Nvml:
 
     def __init__(self) -> None:
         self._devices: tuple[_Device, ...] | None = None
-        self._failing: set[GpuUuid] = set()
+        self._failing: dict[GpuUuid, FailingGpu] = {}
+        self._sessions = 0
+
+    @property
+    def failing(self) -> tuple[FailingGpu, ...]:
+        """The GPUs that the last reading left out."""
+        return tuple(self._failing.values())
+
+    @property
+    def sessions(self) -> int:
+        """How often a session with the driver was begun; another one means that the driver was loaded anew."""
+        return self._sessions
 
     def read(self, since_us: Mapping[GpuUuid, int] | None) -> tuple[GpuSample, ...]:
         """Read every GPU that answers.
@@ -99,6 +118,26 @@ class Nvml:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
         return self._read(lambda device: _usage(device, max(since_us.get(device.uuid, 0), earliest_us)))
+
+    def health(self) -> dict[GpuUuid, HealthReading]:
+        """The health of every GPU that answers.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
+        """
+        return self._read(lambda device: health.read(device.handle))
+
+    def hardware(self, gpus: Collection[GpuUuid]) -> tuple[GpuInfo, ...]:
+        """The hardware of these GPUs; none without a session, which a reading begins."""
+        there = [one for one in self._devices or () if one.uuid in gpus]
+        return hardware.read([(one.uuid, one.index, one.model, one.handle) for one in there])
+
+    def driver(self) -> str:
+        """The version of the driver; empty without a session, and where the driver does not say."""
+        try:
+            return _text(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError:
+            return ""
 
     def limit_obstacles(self, cgroup: Path) -> dict[GpuUuid, str]:
         """Why the driver cannot limit control groups' memory, per GPU that answers; see `limits.obstacle`.
@@ -147,6 +186,8 @@ class Nvml:
         """Call `work` for every GPU, and leave out GPUs that do not answer."""
         if self._devices is None:
             self._devices = _open_devices()
+            self._sessions += 1
+            self._failing.clear()
         try:
             found = {device.uuid: self._tried(device, work) for device in self._devices}
         except NvmlAwayError:
@@ -163,13 +204,13 @@ class Nvml:
             self._fails(device, error)
             return None
         if device.uuid in self._failing:
-            self._failing.discard(device.uuid)
+            del self._failing[device.uuid]
             log.info("the GPU can be read again", gpu=device.uuid)
         return result
 
     def _fails(self, device: _Device, error: Exception) -> None:
         if device.uuid not in self._failing:
-            self._failing.add(device.uuid)
+            self._failing[device.uuid] = FailingGpu(device.uuid, device.index, device.model, str(error))
             log.error(
                 "a GPU cannot be read and is left out", gpu=device.uuid, index=device.index, error=str(error)
             )

@@ -63,3 +63,46 @@ class ProcessUsage:
     busy_pct: int
     began_us: int
     ended_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailingGpu:
+    """A GPU of the session that NVML could not read; `error` is NVML's text."""
+
+    uuid: GpuUuid
+    index: int
+    model: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReading:
+    """The driver's own figures on a GPU's health; None or False where driver or card do not offer one.
+
+    Attributes:
+        uncorrected_ecc: uncorrected ECC errors since the GPU was last reset.
+        retired_pending: a page is retired at the next reset (cards before Ampere).
+        remap_pending: a row is remapped at the next reset.
+        remap_failed: a row could not be remapped: the spare rows are used up.
+        recovery: what the driver asks for, for people; empty for nothing (drivers from r570 on).
+        is_hot: hardware or driver lower the clocks because the GPU is too warm.
+        is_braked: the hardware lowers the clocks because of its power supply.
+        energy_mj: consumed since the GPU was last initialised, in millijoules: a fall shows that it was reset.
+    """
+
+    uncorrected_ecc: int = 0
+    retired_pending: bool = False
+    remap_pending: bool = False
+    remap_failed: bool = False
+    recovery: str = ""
+    is_hot: bool = False
+    is_braked: bool = False
+    energy_mj: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class XidSeen:
+    """An XID error of a GPU."""
+
+    gpu: GpuUuid
+    number: int

@@ -225,7 +225,7 @@ class GrantRow(Struct, frozen=True, kw_only=True):
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """Whether one thing slows the pod: its `limit`, its `neighbours`, or its `host`."""
+    """Whether one thing slows the pod: its `limit`, its `neighbours`, its `host`, or a `GPU` that is not healthy."""
 
     by: str
     finding: Finding
@@ -244,7 +244,7 @@ class Running(Struct, frozen=True, kw_only=True):
         resized: the containers that a resize has changed.
         doubt: why the pod counts otherwise than its decision says; empty for nearly all pods.
         verdict: a sentence for people: what slows the pod, as far as the placer knows.
-        checks: its limit, its neighbours, and its host.
+        checks: its limit, its neighbours, and its host; and its GPUs where one is degraded or worse.
     """
 
     node: NodeName

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Task
+from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 STATE_PATH: Final = "/v1/state"
@@ -52,6 +53,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         silent: the node has not reported for three of its heartbeats; nothing is placed there until it does.
+        health: the GPUs that are not healthy. A fatal condition keeps pods away; a lost GPU is not in `gpus`.
     """
 
     node: NodeName
@@ -62,6 +64,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuRow, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
     silent: bool = False
+    health: tuple[GpuHealth, ...] = ()
 
 
 class NodePage(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from plimsoll.events import LIMIT_EVENTS, Phase
 from plimsoll.ids import NodeName
 from plimsoll.subjects import (
     foreign_subject,
+    gpu_subject,
+    info_subject,
     limit_subject,
     pod_subject,
     pool_subject,
@@ -28,9 +30,10 @@ def test_the_documents_are_those_of_the_code() -> None:
 
 
 def test_every_subject_is_one_on_which_parts_publish() -> None:
-    """The channels are the subjects of all task, state, limit and pod events."""
+    """The channels are the subjects of all task, node, GPU, limit, pod and pool events."""
     phases = (Phase.STARTED, Phase.LOADED, Phase.EXITED)
     of_nodes = {task_subject(phase.value, NODE) for phase in phases} | {state_subject(NODE)}
+    of_nodes |= {gpu_subject(what, NODE) for what in ("health", "pressure")} | {info_subject(NODE)}
     of_nodes |= {limit_subject(what, NODE) for what in LIMIT_EVENTS} | {foreign_subject(NODE)}
     of_pods = {pod_subject(what) for what in ("placed", "unplaceable", "foreign", "preempted")}
     of_pool = {pool_subject(what) for what in ("acquired", "released", "lost")}

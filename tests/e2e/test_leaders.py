@@ -25,6 +25,7 @@ from nats.js.errors import APIError
 from monitor.core.entries import Moment, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
+from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, open_store
 from monitor.publisher import Hearers, Publisher, Target
 from placer.scores import ScoreList, ScoresAwayError
@@ -82,7 +83,7 @@ class Reporter:
         )
         self.seq += 1
         moment = Moment(self.node, "boot", 1, 0, "2026-01-01T00:00:00Z", (gpu,))
-        await self.store.keep([state_entry(moment, self.seq)], Tasks(), "boot", JOURNAL_START)
+        await self.store.keep([state_entry(moment, self.seq)], Tasks(), Rest("boot", JOURNAL_START))
         self.publisher.wake()
 
     async def _is_published(self) -> bool:

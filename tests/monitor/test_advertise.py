@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ async def advertising(apiserver: ApiServer, *, allocatable: bool = False) -> Asy
     """A running advertiser that has read two GPUs."""
     kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
     settings = Settings(node=NODE, kubeconfig=kubeconfig, advertise_s=0.2, advertise_allocatable=allocatable)
-    advertiser = Advertiser(settings)
+    advertiser = Advertiser(settings, lambda _: None)
     advertiser.set_gpus(GPUS)
     task = asyncio.create_task(advertiser.run())
     try:
@@ -68,6 +68,24 @@ async def test_capacity_is_offered_and_nothing_else_is_touched(apiserver: ApiSer
     await make_node(apiserver)
     async with advertising(apiserver):
         await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3"}})
+
+
+async def test_the_nodes_labels_are_passed_on(apiserver: ApiServer) -> None:
+    """Whoever asked for the node's labels gets them with each reading of the node."""
+    await make_node(apiserver)
+    await apiserver.must("PATCH", PATH, {"metadata": {"labels": {"nvidia.com/gpu.family": "ampere"}}})
+    read: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
+    kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
+    advertiser = Advertiser(Settings(node=NODE, kubeconfig=kubeconfig), read.put_nowait)
+    advertiser.set_gpus(GPUS)
+    task = asyncio.create_task(advertiser.run())
+    try:
+        async with asyncio.timeout(WAIT_S):
+            labels = await read.get()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    assert labels["nvidia.com/gpu.family"] == "ampere"
 
 
 async def test_allocatable_is_offered_where_no_kubelet_copies_it(apiserver: ApiServer) -> None:

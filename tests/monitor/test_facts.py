@@ -25,6 +25,7 @@ from monitor.core.observation import JOURNAL_START, Observation, observe
 from monitor.core.reports import Identity, Reports
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from monitor.outbox import database
+from monitor.outbox.database import Rest
 from monitor.outbox.store import Store
 from plimsoll.broker.announcements import Announcement
 from plimsoll.events import Phase, decode_event, decode_report
@@ -216,7 +217,10 @@ class Node(RuleBasedStateMachine):
         )
         if not fails:
             keeping = self.store.keep(
-                batch.entries, findings.tasks, "boot", findings.position, replaces_state=batch.replaces_state
+                batch.entries,
+                findings.tasks,
+                Rest("boot", findings.position),
+                replaces_state=batch.replaces_state,
             )
             self.loop.run_until_complete(self.kept(keeping, sends=sends))
             if raises:

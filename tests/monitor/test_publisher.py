@@ -18,6 +18,7 @@ from monitor.core.entries import Entry, Moment, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
 from monitor.foreign import ForeignReport
+from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, open_store
 from monitor.publisher import BATCH, Hearers, Publisher, Target
 from plimsoll.bus import Stream
@@ -42,7 +43,7 @@ async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
     """An outbox that holds these events."""
     store = await open_store(tmp_path)
     try:
-        await store.keep(waiting, Tasks(), "boot", JOURNAL_START)
+        await store.keep(waiting, Tasks(), Rest("boot", JOURNAL_START))
         yield store
     finally:
         await store.close()
@@ -156,7 +157,7 @@ async def test_the_greatest_epoch_counts_and_not_the_last(
             position = await store.position()
             assert position.seq == (await context.stream_info(STREAM)).state.last_seq
             async with publishing(store, nats.url) as (publisher, epochs):
-                await store.keep(entries(2)[1:], Tasks(), "boot", JOURNAL_START)
+                await store.keep(entries(2)[1:], Tasks(), Rest("boot", JOURNAL_START))
                 publisher.wake()
                 await until_true(lambda: store.waiting_count == 0)
             # Also where the file of the epoch was lost, and the rest of the state was not.
@@ -196,7 +197,7 @@ async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer)
     ):
         await until_true(lambda: store.waiting_count == 0)
         await context.delete_stream(STREAM)
-        await store.keep(entries(3)[1:], Tasks(), "boot", JOURNAL_START)
+        await store.keep(entries(3)[1:], Tasks(), Rest("boot", JOURNAL_START))
         publisher.wake()
         await until_true(lambda: store.waiting_count == 0)
         assert await sequences(context) == [2, 3]

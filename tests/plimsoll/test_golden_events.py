@@ -35,6 +35,7 @@ from plimsoll.events import (
     event_type,
     sequence,
 )
+from plimsoll.gpu_events import Condition, GpuInfo, HealthChange, HealthClass, Link, NodeInfo, Pressure
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from tests import cloudevents
 
@@ -70,7 +71,7 @@ def report(phase: Phase | None) -> Report:
     return Report(state=state, task=task if phase else None)
 
 
-def data(kind: EventKind) -> Data:
+def data(kind: EventKind) -> Data:  # noqa: PLR0911 - one for each sort
     """Data for an event of this sort."""
     group, _, what = kind.what.partition(".")
     if kind.data is Report:
@@ -83,6 +84,48 @@ def data(kind: EventKind) -> Data:
             foreign_epoch=4,
             foreign_gpus=(GpuUuid("GPU-b"),),
             reason="text",
+        )
+    if kind.data is HealthChange:
+        condition = Condition(
+            what="xid",
+            health=HealthClass.FATAL,
+            since=TIME,
+            text="XID 79: the GPU has fallen off the bus",
+            xid=79,
+        )
+        return HealthChange(
+            node=NODE,
+            gpu=UUID,
+            index=0,
+            model="NVIDIA L4",
+            health=HealthClass.FATAL,
+            since=TIME,
+            conditions=(condition,),
+            before=HealthClass.HEALTHY,
+        )
+    if kind.data is NodeInfo:
+        links = (Link(gpu=GpuUuid("GPU-b"), path="PIX", nvlinks=4),)
+        info = GpuInfo(
+            uuid=UUID,
+            index=0,
+            model="NVIDIA L4",
+            pci="00000000:17:00.0",
+            numa=0,
+            cores="0-3",
+            links=links,
+        )
+        labels = {"nvidia.com/gpu.family": "ampere"}
+        return NodeInfo(node=NODE, heartbeat_s=60, driver="570.124.06", gpus=(info,), labels=labels)
+    if kind.data is Pressure:
+        return Pressure(
+            node=NODE,
+            gpu=UUID,
+            short=True,
+            since=TIME,
+            usable_bytes=24 << 30,
+            used_bytes=23 << 30,
+            free_bytes=1 << 30,
+            limit_bytes=6 << 28,
         )
     if kind.data is Limit:
         return Limit(node=NODE, gpu=None if what == "unenforced" else UUID, pod=POD, container=MAIN)

@@ -136,6 +136,8 @@ class _Peer:
                 return Registered(containers=tuple(map(self._engine.files.directories, keys)))
             case Unregister() | Acknowledge() | Measured():
                 await self._engine.take(request)
+                if isinstance(request, Measured):
+                    self._engine.unhealthy = request.unhealthy
                 return Done()
             case Describe():
                 return await self._engine.describe()

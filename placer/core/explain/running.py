@@ -1,6 +1,6 @@
 """The explanation of a pod that has a node: what it was given, what it holds, and what may slow it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.core.explain.slowness import LimitNews, Observed, Part, checks_of, verdict_of
 from placer.core.ledger import Booking, Grant, Ledger
@@ -39,13 +39,15 @@ def running_of(booking: Booking, ledger: Ledger, known: Known) -> Running:
     """
     state, decision = known.state, known.decision
     reported = {gpu.uuid: gpu for gpu in state.gpus} if state is not None else {}
+    health = {one.gpu: one for one in state.health} if state is not None else {}
     rows, parts = [], []
     for grant in booking.grants:
         gpu = reported.get(grant.gpu)
         neighbours = [one for one in ledger.on_gpu(booking.node, grant.gpu) if one.pod != booking.pod]
         rows.append(_row(grant, gpu, booking.pod, sum(len(_on(one, grant)) for one in neighbours)))
         promised_pct = sum(other.share_pct for one in neighbours for other in _on(one, grant))
-        parts.append(_part(rows[-1], gpu, booking.pod, promised_pct))
+        part = _part(rows[-1], gpu, booking.pod, promised_pct)
+        parts.append(replace(part, health=health.get(grant.gpu)))
     observed = Observed(tuple(parts), silent=known.silent, news=known.news, cpu=known.cpu)
     checks = checks_of(observed)
     return Running(

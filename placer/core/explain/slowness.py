@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from plimsoll.events import Limit
+from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.placer_api.explain import Check, Finding
 from plimsoll.quantity import format_bytes
@@ -38,6 +39,7 @@ class Part:
         idle_pct: the GPU's idle average, 0–100; None likewise.
         others: the processes there that are not the pod's; None likewise.
         promised_pct: the compute time that is promised to other pods there, in percent.
+        health: the GPU's health; None for a healthy one, or where it is not known.
     """
 
     container: ContainerName
@@ -51,6 +53,7 @@ class Part:
     idle_pct: float | None = None
     others: int | None = None
     promised_pct: int = 0
+    health: GpuHealth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Observed:
 
 
 def checks_of(observed: Observed) -> tuple[Check, ...]:
-    """The findings on the pod's limit, its neighbours and its host."""
+    """The findings on the pod's limit, its neighbours and its host, and on its GPUs where they are not healthy."""
     if not observed.parts:
         text = "the pod asked for no GPU"
         return tuple(
@@ -99,6 +102,7 @@ def checks_of(observed: Observed) -> tuple[Check, ...]:
         ),
         _check("neighbours", [_neighbour_news(observed), *map(_by_neighbours, observed.parts)]),
         _check("host", [_by_host(observed)]),
+        *_by_gpu(observed.parts),
     )
 
 
@@ -213,6 +217,21 @@ def _by_host(observed: Observed) -> _Found:
     if len(alone) == len(parts):
         return Finding.UNLIKELY, "its GPUs work all the time, or as long as its limit lets them"
     return Finding.UNKNOWN, f"its GPU is busy, and {UNMEASURED}; {unmeasured}"
+
+
+def _by_gpu(parts: Collection[Part]) -> tuple[Check, ...]:
+    """The finding on the gravest condition of the pod's GPUs; a fault of a program slows no other."""
+    found = [
+        (Finding.LIKELY if one.health.health is HealthClass.FATAL else Finding.POSSIBLE, _ailing(one.health))
+        for one in parts
+        if one.health is not None and one.health.health in (HealthClass.DEGRADED, HealthClass.FATAL)
+    ]
+    return (_check("GPU", found),) if found else ()
+
+
+def _ailing(health: GpuHealth) -> str:
+    reasons = "; ".join(f"{one.text} (since {one.since})" for one in health.conditions)
+    return f"{health.gpu} is {health.health.value}: {reasons}"
 
 
 def _gets_no_work(part: Part) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import pytest
 
 from hook.broker.core.audit.overheads import RUN
@@ -114,3 +115,12 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
     assert broker.limits().gpus[0].excess_bytes == 300 * MIB
     await process.kill()
     assert (await broker.announced(4))[3].what == "exited", "no finding was announced twice"
+
+
+async def test_the_monitors_word_on_health_is_in_the_description(broker: Broker) -> None:
+    """The broker passes the health of GPUs on to `plimsoll status`, as the monitor sent it last."""
+    unhealthy = {GPUS[0]: "fatal: XID 79: the GPU has fallen off the bus"}
+    await broker.client.measure(msgspec.structs.replace(measured(), unhealthy=unhealthy))
+    assert (await broker.client.describe()).unhealthy == unhealthy
+    await broker.client.measure(measured())
+    assert (await broker.client.describe()).unhealthy == {}

@@ -9,7 +9,7 @@ from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, Owner, TaskKey, begin
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks, end
-from monitor.outbox.database import FILE_NAME
+from monitor.outbox.database import FILE_NAME, Rest
 from monitor.outbox.store import Store, open_store
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
@@ -29,7 +29,7 @@ def entry(name: str, *, is_state: bool = False) -> Entry:
 async def kept(store: Store, name: str, *, is_state: bool) -> None:
     """Keep an event, which replaces the state event that waits, if one does."""
     written = (entry(name, is_state=is_state),)
-    await store.keep(written, Tasks(), "boot", JournalPosition(), replaces_state=store.state_waits)
+    await store.keep(written, Tasks(), Rest("boot", JournalPosition()), replaces_state=store.state_waits)
 
 
 async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
     dead = {ProcessKey(pid, 1): frozenset(map(GpuUuid, gpus)) for pid, gpus in ((9, ""), (3, "a"), (7, "ab"))}
     store = await open_store(tmp_path)
     tasks = Tasks(lives={one.key: one}, left={two.key: two}, dead=dead)
-    await store.keep((entry("a"), entry("b")), tasks, "boot", JournalPosition(7, "now"))
+    await store.keep((entry("a"), entry("b")), tasks, Rest("boot", JournalPosition(7, "now")))
     await store.close()
 
     store = await open_store(tmp_path)
@@ -59,8 +59,8 @@ async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
     """The table on disk is the last one kept, not the union of all."""
     one, two = life(1), life(2)
     store = await open_store(tmp_path)
-    await store.keep((), Tasks(lives={one.key: one, two.key: two}), "boot", JournalPosition())
-    await store.keep((), Tasks(lives={two.key: two}), "boot", JournalPosition())
+    await store.keep((), Tasks(lives={one.key: one, two.key: two}), Rest("boot", JournalPosition()))
+    await store.keep((), Tasks(lives={two.key: two}), Rest("boot", JournalPosition()))
     await store.close()
     store = await open_store(tmp_path)
     assert (await store.kept()).lives == (two,)
@@ -74,14 +74,14 @@ async def test_only_the_last_deaths_are_kept(tmp_path: Path) -> None:
     for start in range(0, 2 * REMEMBERED_DEATHS + 20, 100):
         for pid in range(start, start + 100):
             tasks, _ = end(tasks, ProcessKey(pid, 1), 0.0)
-        await store.keep((), tasks, "boot", JournalPosition())
+        await store.keep((), tasks, Rest("boot", JournalPosition()))
     await store.close()
     store = await open_store(tmp_path)
     kept = await store.kept()
     assert list(kept.dead) == list(tasks.dead)[-REMEMBERED_DEATHS:]
     assert REMEMBERED_DEATHS <= len(tasks.dead) <= 2 * REMEMBERED_DEATHS
     assert (len(kept.dead), list(kept.dead)[-1]) == (REMEMBERED_DEATHS, ProcessKey(start + 99, 1))
-    await store.keep((), Tasks(), "another boot", JournalPosition())
+    await store.keep((), Tasks(), Rest("another boot", JournalPosition()))
     assert (await store.kept()).dead == {}
     await store.close()
 
@@ -123,7 +123,7 @@ async def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
     """A monitor that cannot read its outbox begins a new one, and keeps the damaged file for inspection."""
     (tmp_path / FILE_NAME).write_bytes(b"this is no database" * 1000)
     store = await open_store(tmp_path)
-    await store.keep((entry("a"),), Tasks(), "boot", JournalPosition())
+    await store.keep((entry("a"),), Tasks(), Rest("boot", JournalPosition()))
     assert store.waiting_count == 1
     await store.close()
     kept_aside = [name for name in os.listdir(tmp_path) if name.startswith("monitor.db.damaged-")]  # noqa: PTH208 - a test may block

@@ -22,6 +22,7 @@ from placer.reports import ReportView
 from placer.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, NodeState, Placement, PoolChange
+from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Transport, connect
 from plimsoll.kube.models import Pod, decode_pod
@@ -97,7 +98,9 @@ class World:
     front_end: KubeFrontEnd
     seqs: dict[str, int] = field(default_factory=dict)
 
-    async def report(self, node: str, *free_gib: int, total_gib: int = 24) -> None:
+    async def report(
+        self, node: str, *free_gib: int, total_gib: int = 24, health: tuple[GpuHealth, ...] = ()
+    ) -> None:
         """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does."""
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
@@ -112,7 +115,12 @@ class World:
             for index, free in enumerate(free_gib)
         )
         state = NodeState(
-            node=NodeName(node), epoch=1, seq=self.seqs[node], time="2026-01-01T00:00:00Z", gpus=gpus
+            node=NodeName(node),
+            epoch=1,
+            seq=self.seqs[node],
+            time="2026-01-01T00:00:00Z",
+            gpus=gpus,
+            health=health,
         )
         self.reports.apply(state)
 

@@ -120,3 +120,11 @@ def test_what_holds_memory_on_a_gpu_is_shown_with_the_reason() -> None:
 def test_an_idle_machine_is_said_to_be_one() -> None:
     """Without containers the output says that the machine is idle."""
     assert lines_of() == ["nobody has a GPU of this machine"]
+
+
+def test_a_gpu_that_is_not_healthy_is_shown_with_its_reason() -> None:
+    """The health comes before the containers, also of a GPU that has none."""
+    described = Description(containers=(use("job", Had(30), A),), unhealthy={B: "fatal: XID 79: text"})
+    lines = list(shown(Description(containers=()), described, 0.5))
+    assert lines[0] == "GPU-B is not healthy: fatal: XID 79: text"
+    assert lines[1].startswith("GPU-A: promised")

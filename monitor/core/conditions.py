@@ -1,0 +1,84 @@
+"""The conditions of the node's GPUs, which are health and pressure: a round finds them, and a restart keeps them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from monitor.core import health, pressure
+from monitor.core.health import Changed, Look, Record, Records
+from monitor.core.pressure import PressureChange, PressureRules, Short
+from plimsoll.events import Gpu
+from plimsoll.gpu_events import GpuHealth
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionRules:
+    """When a condition ends.
+
+    Attributes:
+        hold_s: how long a condition that ends by itself must not have recurred, in seconds.
+        pressure: the marks of free memory.
+    """
+
+    hold_s: float
+    pressure: PressureRules
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions after a round.
+
+    Attributes:
+        records: each GPU that the driver has listed since the machine was started.
+        short: the GPUs whose free memory is short, and since when.
+        is_former: the records are those of an earlier boot, and no driver has answered since.
+    """
+
+    records: Records = field(default_factory=dict)
+    short: Short = field(default_factory=dict)
+    is_former: bool = False
+
+    @property
+    def unhealthy(self) -> tuple[GpuHealth, ...]:
+        """The GPUs with conditions, by index."""
+        return health.unhealthy(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionChanges:
+    """The changes of a round, to be published.
+
+    Attributes:
+        health: of GPUs whose conditions changed.
+        pressure: of GPUs whose free memory became short, or is short no more.
+        unhealthy: the GPUs with conditions after the round.
+    """
+
+    health: tuple[Changed, ...] = ()
+    pressure: tuple[PressureChange, ...] = ()
+    unhealthy: tuple[GpuHealth, ...] = ()
+
+
+def look(
+    known: Conditions, seen: Look, gpus: Iterable[Gpu], rules: ConditionRules
+) -> tuple[Conditions, ConditionChanges]:
+    """Apply what a round has seen.
+
+    Args:
+        known: the conditions before.
+        seen: what the driver said of the GPUs' health.
+        gpus: the GPUs as the round's reports carry them.
+        rules: when a condition ends.
+    """
+    records, former = known.records, tuple[Changed, ...]()
+    if known.is_former and seen.present is not None:
+        records, former = health.after_boot(records, seen)
+        known = replace(known, short={}, is_former=False)
+    records, changes = health.look(records, seen, rules.hold_s)
+    short, pressed = pressure.look(known.short, gpus, seen.time, rules.pressure)
+    found = replace(known, records=records, short=short)
+    return found, ConditionChanges((*former, *changes), pressed, found.unhealthy)
+
+
+def restored(records: Iterable[Record], short: Short, now_s: float, *, is_former: bool) -> Conditions:
+    """The conditions on disk, for a monitor that starts now; `is_former`: the machine was booted since."""
+    return Conditions(health.restored(records, now_s), short, is_former)

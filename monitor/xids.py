@@ -1,0 +1,79 @@
+"""Waits for XID errors in a thread of its own, and brings each to the event loop at once.
+
+What always holds: no call of NVML's event sets runs on the event loop, or in the thread that samples. A driver that
+hangs here delays nothing else.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from plimsoll.nvml.readings import NvmlAwayError, XidSeen
+from plimsoll.nvml.xids import GpuLostError, XidSession
+
+WAIT_MS: Final = 500
+"""The longest wait in the driver: the thread looks for the part's end so often, which costs 0.01 % of a core."""
+
+RETRY_S: Final = 2.0
+"""Seconds between attempts to reach a driver, or to register GPUs that could not be registered."""
+
+log = structlog.get_logger("monitor.xids")
+
+
+class XidListener:
+    """Listens to the errors of all GPUs. `run` it as a task."""
+
+    def __init__(self, seen: Callable[[XidSeen], None]) -> None:
+        """Call `seen` on the event loop with each error."""
+        self._seen = seen
+        self._ended = threading.Event()
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Listen for ever. Cancelling ends the thread within half a second."""
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="xids")
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(thread, self._listen, loop)
+        finally:
+            self._ended.set()
+            thread.shutdown(wait=False)
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        def report(seen: XidSeen) -> None:
+            if not self._ended.is_set():
+                loop.call_soon_threadsafe(self._seen, seen)
+
+        while not self._ended.is_set():
+            try:
+                self._hear(XidSession(), report)
+            except NvmlAwayError as error:
+                if str(error) != self._trouble:  # once, not at each attempt
+                    self._trouble = str(error)
+                    log.warning("XID errors are not seen until the driver answers", error=str(error))
+                self._ended.wait(RETRY_S)
+
+    def _hear(self, session: XidSession, report: Callable[[XidSeen], None]) -> None:
+        """Report errors until the part ends or the driver goes away."""
+        try:
+            self._trouble, renewed_s = "", time.monotonic()
+            while not self._ended.is_set():
+                is_lost = False
+                try:
+                    if (seen := session.wait(WAIT_MS)) is not None:
+                        report(seen)
+                        continue
+                except GpuLostError:
+                    is_lost = True
+                    self._ended.wait(WAIT_MS / 1000)
+                if is_lost or not (session.is_complete or time.monotonic() < renewed_s + RETRY_S):
+                    renewed_s = time.monotonic()
+                    for missed in session.renew():
+                        report(missed)
+        finally:
+            session.close()

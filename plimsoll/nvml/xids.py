@@ -1,0 +1,117 @@
+"""XID errors as NVML's event sets deliver them. Everything here blocks, and belongs to one thread of its own.
+
+What always holds: an error that the driver raises while a set is open is read once. A GPU that cannot be registered
+(fallen off the bus, or of a kind without such events) does not spoil the others; it is tried again by the next set. A
+GPU's UUID is read when it is registered: a GPU that falls off the bus raises an error, and then does not answer.
+"""
+
+import ctypes
+from typing import Any, Final
+
+import pynvml
+
+from plimsoll.ids import GpuUuid
+from plimsoll.nvml.readings import NvmlAwayError, XidSeen
+
+_XID: Final = pynvml.nvmlEventTypeXidCriticalError
+
+
+class GpuLostError(Exception):
+    """A GPU of the set has fallen off the bus: nothing else comes from this set until another one is opened."""
+
+
+class XidSession:
+    """A session with the driver and one open set. `close` it when done."""
+
+    def __init__(self) -> None:
+        """Begin a session.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it does not answer.
+        """
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise NvmlAwayError(f"no NVIDIA driver answers ({error})") from error
+        self._uuids: dict[int | None, GpuUuid] = {}  # by the address of the handle
+        try:
+            self._set, self.is_complete = self._opened()
+        except pynvml.NVMLError as error:
+            pynvml.nvmlShutdown()
+            raise NvmlAwayError(f"no XID errors can be read ({error})") from error
+
+    def wait(self, timeout_ms: int) -> XidSeen | None:
+        """The next error; None if there is none in time.
+
+        Raises:
+            GpuLostError: see there; errors that came before were delivered.
+            NvmlAwayError: the driver went away.
+        """
+        try:
+            event = pynvml.nvmlEventSetWait_v2(self._set, timeout_ms)
+            return self._read(event)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return None
+            if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
+                raise GpuLostError from error
+            raise NvmlAwayError(f"no XID errors can be read ({error})") from error
+
+    def renew(self) -> list[XidSeen]:
+        """Open a set with all GPUs that can be registered now, and close the one before.
+
+        Returns:
+            The errors that came meanwhile.
+
+        Raises:
+            NvmlAwayError: the driver went away.
+        """
+        before = self._set
+        try:
+            self._set, self.is_complete = self._opened()
+            # The set before is read once more, as it alone has the errors from before the registration.
+            missed = self._drained(before)
+            pynvml.nvmlEventSetFree(before)
+        except pynvml.NVMLError as error:
+            raise NvmlAwayError(f"no XID errors can be read ({error})") from error
+        return missed
+
+    def close(self) -> None:
+        """End the session."""
+        for end in (lambda: pynvml.nvmlEventSetFree(self._set), pynvml.nvmlShutdown):
+            try:
+                end()
+            except pynvml.NVMLError:
+                continue  # a driver that is gone has ended the session already
+
+    def _opened(self) -> tuple[Any, bool]:
+        """A new set, and whether all GPUs are in it, apart from those that have no such events."""
+        opened, is_complete = pynvml.nvmlEventSetCreate(), True
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                self._uuids[_address(handle)] = GpuUuid(uuid.decode() if isinstance(uuid, bytes) else uuid)
+                pynvml.nvmlDeviceRegisterEvents(handle, _XID, opened)
+            except pynvml.NVMLError as error:
+                is_complete &= error.value == pynvml.NVML_ERROR_NOT_SUPPORTED
+        return opened, is_complete
+
+    def _drained(self, events: Any) -> list[XidSeen]:  # noqa: ANN401 - pynvml's untyped pointer
+        found: list[XidSeen] = []
+        while True:
+            try:
+                event = pynvml.nvmlEventSetWait_v2(events, 0)
+            except pynvml.NVMLError:
+                return found  # there is none left
+            if (seen := self._read(event)) is not None:
+                found.append(seen)
+
+    def _read(self, event: Any) -> XidSeen | None:  # noqa: ANN401 - pynvml's untyped struct
+        """The error in an event; None for a handle that we did not register."""
+        uuid = self._uuids.get(_address(event.device))
+        return None if uuid is None else XidSeen(uuid, int(event.eventData))
+
+
+def _address(handle: Any) -> int | None:  # noqa: ANN401 - pynvml's untyped pointer
+    return ctypes.cast(handle, ctypes.c_void_p).value
