@@ -95,7 +95,8 @@ async def test_a_deleted_pods_directories_go(
         limits = cluster.local.broker_root(NodeName(place[0])) / "limits" / uid
 
         async def exists() -> bool:
-            return await asyncio.to_thread((limits / "main" / "limits").exists)
+            """Whether all is laid out: the record, which a broker that starts reads, comes last."""
+            return await asyncio.to_thread((limits / "record.json").exists)
 
         async def gone() -> bool:
             return not await asyncio.to_thread(limits.exists)
