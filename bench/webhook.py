@@ -28,6 +28,8 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from bench.effort import Effort, resident_mib
+from bench.percentile import percentile
 from bench.placer.ground import session
 from placer.webhook.settings import PREFIX
 from tests.cluster import assets
@@ -234,22 +236,6 @@ async def webhook(plane: ControlPlane, api: aiohttp.ClientSession) -> AsyncItera
         await process.communicate()
 
 
-def cpu_s(pid: int) -> float:
-    """The CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    """The resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def percentile(values: Sequence[float], part: float) -> float:
-    """The smallest value that this part of the values does not pass."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
-
-
 async def run(rounds: int, seconds: float) -> Json:
     """All rounds; returns the figures."""
     given = cases()
@@ -269,18 +255,18 @@ async def run(rounds: int, seconds: float) -> Json:
                 for at in range(rounds):
                     gc.collect()
                     gc.freeze()  # else this program's own collections would count
-                    before_s = cpu_s(process.pid)
+                    effort = Effort(process.pid)
                     now_ms = await measure(http, url, given, seconds)
-                    used_s += cpu_s(process.pid) - before_s
+                    used_s += effort.cpu_s()
                     took_ms += now_ms
-                    line = f"p50 {statistics.median(now_ms):.2f} ms, p99 {percentile(now_ms, 0.99):.2f} ms"
+                    line = f"p50 {statistics.median(now_ms):.2f} ms, p99 {percentile(now_ms, 99):.2f} ms"
                     print(
                         f"round {at + 1}: {len(now_ms)} reviews, {line}, most {max(now_ms):.2f} ms",
                         file=sys.stderr,
                     )
             return {
                 "p50_ms": round(statistics.median(took_ms), 2),
-                "p99_ms": round(percentile(took_ms, 0.99), 2),
+                "p99_ms": round(percentile(took_ms, 99), 2),
                 "max_ms": round(max(took_ms), 2),
                 "reviews": len(took_ms),
                 "rate_per_s": RATE_PER_S,

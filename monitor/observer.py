@@ -292,7 +292,7 @@ class Observer:
 
     @staticmethod
     def _look(sample: Sample | None, xids: tuple[XidSeen, ...], now_s: float, time_text: str) -> Look:
-        """What the driver said of the GPUs' health. While it says nothing, errors wait for it."""
+        """The driver's word on the GPUs' health. While it says nothing, errors wait for it."""
         if sample is None:
             return Look(now_s, time_text)
         return Look(now_s, time_text, sample.readings, sample.failing, sample.figures, xids, sample.session)

@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What of the node changes seldom: the driver's version, and the GPUs that answer."""
+    """The part of a node that seldom changes: the driver's version, and the GPUs that answer."""
 
     driver: str
     gpus: tuple[GpuInfo, ...]

@@ -6,7 +6,8 @@ died. `BusClient` mends them, and changes nothing else:
 * A server may tell of its cluster (`INFO`) before it answers the greeting's `PING`. Then nats-py ends `connect`
   without an error and counts as connecting for ever.
 * Where a new connection is given up, for a lost `PONG` say, its reader stays and takes bytes from the next one.
-* What ends the task that reconnects, such as the `RuntimeError` of two readers, ends it for ever and silently.
+* An error that nats-py does not know, such as the `RuntimeError` of two readers, ends the task that reconnects,
+  for ever and silently.
 """
 
 import asyncio

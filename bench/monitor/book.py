@@ -13,7 +13,7 @@ WATCH_MS: Final = 100
 
 
 class Book:
-    """What the book showed.
+    """The readings of the book.
 
     Attributes:
         readings: by pid, in order; of processes with a context only.

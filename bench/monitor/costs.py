@@ -1,11 +1,11 @@
-"""What monitor and broker cost a node of eight GPUs and 64 hooked tasks: idle, busy, and with 50 starts a second."""
+"""The costs of monitor and broker on a node of eight GPUs and 64 hooked tasks: idle, busy, and 50 starts a second."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from bench.monitor.effort import Effort, resident_mib
+from bench.effort import Effort, resident_mib
 from bench.monitor.place import GPUS, Json, Place
 
 RESIDENTS: Final = 64

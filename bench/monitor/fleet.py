@@ -21,9 +21,9 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
-from bench.monitor.latency import percentile
 from bench.monitor.place import NODE, Json, start_placer
 from bench.monitor.subscriber import read_stream
+from bench.percentile import percentile
 from bench.placer.objects import node_name, node_state, report_message
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
@@ -89,7 +89,7 @@ async def measure(folder: Path, scale: Scale) -> Json:
 
 
 async def _stored(client: Client, fleet: "_Fleet") -> Json:
-    """What is missing in the stream, in the list, or out of order."""
+    """Counts the reports that are missing in the stream or in the list, and those out of order."""
     last: dict[str, int] = {}
     stored = swapped = 0
     for arrival in await read_stream(client):

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.monitor.place import GPUS, Json, Place
+from bench.percentile import percentile
 from plimsoll.ids import ProcessKey
 
 FIRST_MIB, MORE_MIB = 800, 500
-"""What a program loads, and what it then loads more: far above the 64 MiB at which a rise is a reload."""
+"""The sizes of a program's load, and of its later rise: far above the 64 MiB at which a rise is a reload."""
 
 SEED = 14
 
@@ -38,13 +39,6 @@ class Delays:
     reload_ms: list[float] = field(default_factory=list)
     exit_ms: list[float] = field(default_factory=list)
     lost: int = 0
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least so many percent of all values do not exceed; infinite of none."""
-    if not values:
-        return math.inf
-    return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
 async def measure(here: Place, hooked: int, unhooked: int, *, at_once: int) -> Json:

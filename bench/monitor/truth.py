@@ -190,7 +190,7 @@ class _Scene:
                 self._away.append((killed_ns - BEFORE_NS, time.monotonic_ns() + AFTER_NS))
 
     def truth(self, book: Book) -> Truth:
-        """What happened, once all tasks have ended."""
+        """The course of events, once all tasks have ended."""
         reports = [each for program in self._programs for each in program.reports]
         tasks = {ProcessKey(one["pid"], one["start_ticks"]) for one in reports if one["what"] == "context"}
         tasks |= {self._spawned[pid] for pid in book.readings if pid in self._spawned}

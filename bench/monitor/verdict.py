@@ -14,8 +14,7 @@ from typing import Final
 from plimsoll.ids import ProcessKey
 
 TOLERANCE_BYTES: Final = 8 << 20
-"""What counts as standing still for the monitor: a `loaded` may be off by so much."""
-
+"""Memory that changes by less stands still for the monitor: a `loaded` may be off by so much."""
 
 SLACK_NS: Final = 1_000_000_000
 """An event has the time at which its round ended, a little after its measurement."""
@@ -62,7 +61,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What really happened.
+    """The course of events, as the judge knows it.
 
     Attributes:
         tasks: the processes that were tasks for certain.

@@ -6,7 +6,6 @@ events, on one clock.
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -131,9 +130,3 @@ async def _follow(content: aiohttp.StreamReader, binds: Binds) -> None:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             binds.take(line, now_s)
-
-
-def percentile(values: Sequence[float], pct: float) -> float:
-    """The smallest value that so many percent do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(math.ceil(len(ordered) * pct / 100), 1) - 1]

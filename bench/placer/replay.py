@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
-from bench.placer.binds import percentile
+from bench.effort import resident_mib
+from bench.percentile import percentile
 from bench.placer.ground import Json
 from bench.placer.objects import GPUS, TOO_MANY_GIB, node_object, node_state, pod_object
-from bench.placer.sides import resident_mib
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal
 from placer.core.policies import POLICIES

@@ -5,7 +5,6 @@ else is default.
 """
 
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.effort import cpu_ns, resident_mib
 from bench.placer.ground import Ground
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
 from plimsoll.contract import SCHEDULER_NAME
@@ -20,9 +20,6 @@ from plimsoll.part.settings import PREFIX
 from tests.cluster import assets
 
 QPS: Final = 5000
-TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-MIB: Final = 1 << 20
 
 KUBE_SCHEDULER: Final = "kube_scheduler"
 PLACER: Final = "placer"
@@ -52,18 +49,11 @@ class Running:
 
     def cpu_s(self) -> float:
         """The CPU time of the process until now, user and system, in seconds."""
-        text = Path(f"/proc/{self.server.pid}/stat").read_text()
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return cpu_ns(self.server.pid) / 1e9
 
     def rss_mib(self) -> float:
         """The resident memory of the process, in MiB."""
         return resident_mib(self.server.pid)
-
-
-def resident_mib(pid: int) -> float:
-    """The resident memory of a process, in MiB."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES / MIB
 
 
 @asynccontextmanager

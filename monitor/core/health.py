@@ -67,7 +67,7 @@ Records = Mapping[GpuUuid, Record]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a round has seen of the GPUs' health.
+    """A round's view of the GPUs' health.
 
     Attributes:
         now_s: monotonic clock.

@@ -95,7 +95,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What a restart must know besides events and tasks.
+    """The knowledge that a restart needs besides events and tasks.
 
     Attributes:
         boot_id: of the machine's boot.

@@ -341,7 +341,7 @@ class _Ranked:
 
 
 def _prospects(candidate: Candidate | None) -> tuple[object, ...]:
-    """What decides, besides rooms, why a pod waits: the node's standing outside of the pool, and its faults."""
+    """The reasons, besides rooms, for which a pod waits: the node's standing outside of the pool, and its faults."""
     if candidate is None:
         return ()
     node = candidate.node

@@ -29,7 +29,7 @@ _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: "end all peer-to-peer traffic",
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "drain and reset the GPU",
 }
-"""What the driver asks for; a newer driver's advice is shown by its number."""
+"""The driver's advice, by number; that of a newer driver is shown as its number."""
 
 _NOT_OFFERED: Final = frozenset(
     {

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from bench.percentile import percentile
 from bench.placer.__main__ import Plan, Size, measure
-from bench.placer.binds import Binds, percentile
+from bench.placer.binds import Binds
 from bench.placer.keys import size_keys
 from bench.placer.sides import KUBE_SCHEDULER, PLACER
 

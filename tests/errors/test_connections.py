@@ -210,7 +210,7 @@ async def test_a_kubeconfig_names_the_cause(
 
 @pytest.mark.parametrize("server", ["http://[::1", "127.0.0.1:6443", "https://127.0.0.1:99999", "5"])
 async def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server: str) -> None:
-    """Of several files, the error names the one that has the address, the field and the remedy."""
+    """The error names the file, among several, that has the address; and field and remedy."""
     first, path = tmp_path / "first", tmp_path / "second"
     cluster = {"name": "c", "cluster": {"server": server}}
     users = [{"name": "u", "user": {"token": "t"}}]

@@ -28,6 +28,10 @@ class Effort:
         self._pid = pid
         self._began_ns, self._used_ns = time.monotonic_ns(), cpu_ns(pid)
 
+    def cpu_s(self) -> float:
+        """The CPU time since the beginning, in seconds."""
+        return (cpu_ns(self._pid) - self._used_ns) / 1e9
+
     def core_pct(self) -> float:
         """The CPU time since the beginning, in percent of one core."""
         return 100 * (cpu_ns(self._pid) - self._used_ns) / (time.monotonic_ns() - self._began_ns)
