@@ -3,11 +3,13 @@
 #include "broker/attach.h"
 #include "broker/limits.h"
 #include "broker/waiting.h"
+#include "memory/ledger.h"
 #include "memory/pools/reserved.h"
 #include "memory/release.h"
 #include "memory/room.h"
 #include "memory/unseen.h"
 #include "memory/words.h"
+#include "state.h"
 
 /* NVIDIA's driver hands out memory in blocks of 2 MiB. Requests above half a block get blocks of their own,
  * smaller ones share (PyTorch's caching allocator builds on the same numbers). Without this rounding,
@@ -111,9 +113,12 @@ CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum p
                                        .references = 1,
                                        .gpu = (int16_t)charge->gpu,
                                        .kind = (uint8_t)kind};
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         plimsoll_uncharge_and_tell(charge->gpu, charge->bytes);
-    else
-        plimsoll_remember(holding);
+        return result;
+    }
+    plimsoll_remember(holding);
+    if (charge->gpu >= 0)
+        plimsoll_ledger_note_peak(plimsoll.counts, plimsoll.slot, (unsigned)charge->gpu);
     return result;
 }

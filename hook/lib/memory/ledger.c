@@ -137,6 +137,18 @@ void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned
     __atomic_fetch_add(&counts->slots[slot].used_bytes[gpu], bytes, __ATOMIC_SEQ_CST);
 }
 
+/* Two loads, unless this is the largest use so far. */
+void plimsoll_ledger_note_peak(struct plimsoll_counts *counts, unsigned slot, unsigned gpu) {
+    if (gpu >= PLIMSOLL_PEAK_GPUS)
+        return;
+    uint64_t *word = &counts->slots[slot].peak_bytes[gpu];
+    uint64_t used_bytes = __atomic_load_n(&counts->slots[slot].used_bytes[gpu], __ATOMIC_RELAXED);
+    uint64_t peak_bytes = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (peak_bytes < used_bytes && !__atomic_compare_exchange_n(word, &peak_bytes, used_bytes, false,
+                                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
 enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
                                               uint64_t bytes, const struct plimsoll_ceiling *ceiling) {
     uint64_t *attempts = &counts->slots[slot].attempts;
@@ -233,6 +245,8 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     stamp(&counts->slots[slot]); /* a measurement under way may still show the old image's memory */
     for (unsigned gpu = 0; gpu < PLIMSOLL_MAX_GPUS; gpu++)
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
+    for (unsigned gpu = 0; gpu < PLIMSOLL_PEAK_GPUS; gpu++)
+        __atomic_store_n(&counts->slots[slot].peak_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     clear_work(&counts->works[slot], owner);

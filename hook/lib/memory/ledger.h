@@ -50,6 +50,9 @@ enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, un
 /* Adds `bytes` without a check, for memory that exists already. */
 void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes);
 
+/* Records the slot's word for `gpu` as its largest, if it is: an allocation has succeeded. */
+void plimsoll_ledger_note_peak(struct plimsoll_counts *counts, unsigned slot, unsigned gpu);
+
 /* Records whether the slot's process has a context on GPU `gpu`. */
 void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, bool is_there);
 
