@@ -28,6 +28,7 @@ from plimsoll.broker.wire import (
     Description,
     Done,
     Measured,
+    MemoryChange,
     Refused,
     Register,
     Registered,
@@ -197,7 +198,7 @@ class BrokerClient:
         return f"{self._lost}; look into its log"
 
 
-def _expect(answer: Answer | Announcement, kind: type[T]) -> T:
+def _expect(answer: Answer | MemoryChange | Announcement, kind: type[T]) -> T:
     if isinstance(answer, Refused):
         raise RefusedError(answer.message)
     assert isinstance(answer, kind), f"asked for {kind.__name__}, was answered {answer}"

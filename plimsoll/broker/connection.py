@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from plimsoll.broker.announcements import Announcement, Other, decode
-from plimsoll.broker.wire import CONTROL_NAME, Answer, Request
+from plimsoll.broker.wire import CONTROL_NAME, Answer, MemoryChange, Request
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 """Bounds of the pauses between attempts to reach the broker, in seconds."""
 
-_LINES: Final = msgspec.json.Decoder(Answer | Other)
+_LINES: Final = msgspec.json.Decoder(Answer | MemoryChange | Other)
 
 
 class LostError(Exception):
@@ -77,12 +77,12 @@ class Connection:
         except OSError as error:
             raise LostError(error) from error
 
-    async def read(self) -> Answer | Announcement:
-        """Read the next answer or announcement.
+    async def read(self) -> Answer | MemoryChange | Announcement:
+        """Read the next answer, announcement or change of memory.
 
         Raises:
             LostError: the connection broke.
-            DamagedError: the received line is neither.
+            DamagedError: the received line is none of these.
         """
         line = await self._line()
         try:

@@ -28,8 +28,8 @@ MAX_SLOTS: Final = 256
 """The most processes per container that hold GPU memory at once; the 257th is refused with a message."""
 
 PEAK_GPUS: Final = 8
-"""The GPUs of a container, in the order of its lines, whose highest use each process records. Slots of earlier versions
-had room for so many words. On further GPUs the broker knows the highest use that its own readings met."""
+"""The GPUs of a container, in the order of its lines, on which each process records its highest use. Slots of earlier
+versions had room for so many words. On further GPUs only the broker's readings show the use."""
 
 UUID_BYTES: Final = 48
 """Room for `GPU-` and 36 characters, or `MIG-` likewise, with its terminating zero."""
@@ -204,8 +204,8 @@ class Slot(ctypes.LittleEndianStructure):
         # namespace in the high half, all XOR `owner`, so that an earlier owner's value never matches this owner. Only
         # a process in the same namespaces can conclude from `owner` that the owner is dead.
         ("namespaces", ctypes.c_uint64),
-        # The largest that each of the first words of `used_bytes` was after an allocation that succeeded. Libraries of
-        # earlier versions leave 0. Another thread's request that is being refused at that moment may be included.
+        # The largest value of each of the first words of `used_bytes` after an allocation that succeeded. Libraries
+        # of earlier versions leave 0. A request of another thread that is just being refused may be included.
         ("peak_bytes", ctypes.c_uint64 * PEAK_GPUS),
         ("reserved", ctypes.c_uint64),
     )

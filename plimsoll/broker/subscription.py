@@ -24,7 +24,7 @@ from plimsoll.broker.connection import (
     DamagedError,
     LostError,
 )
-from plimsoll.broker.wire import Done, Refused, Subscribe
+from plimsoll.broker.wire import Done, MemoryChange, Refused, Subscribe
 from plimsoll.part.backoff import Pauses
 
 LINE_BYTES: Final = 1024 * 1024
@@ -36,6 +36,14 @@ log = structlog.get_logger("plimsoll.broker.subscription")
 
 
 async def announcements(root: Path) -> AsyncGenerator[Announcement]:
+    """The announcements of `subscribed` alone."""
+    async with contextlib.aclosing(subscribed(root, Subscribe())) as messages:
+        async for message in messages:
+            if isinstance(message, Announcement):
+                yield message
+
+
+async def subscribed(root: Path, request: Subscribe) -> AsyncGenerator[Announcement | MemoryChange]:
     """Every announcement not yet acknowledged, oldest first, then each new one, for ever.
 
     After a reconnection unacknowledged announcements come again: compare `seq` and `time`. Wrap the generator in
@@ -43,24 +51,27 @@ async def announcements(root: Path) -> AsyncGenerator[Announcement]:
 
     Args:
         root: the broker's root directory; neither the directory nor the broker must exist yet.
+        request: whether changes of memory come too, in any order among the announcements.
     """
     pauses, outages = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S), _Outages(root)
     while True:
         try:
-            async with contextlib.aclosing(_session(root, outages)) as session:
-                async for announcement in session:
+            async with contextlib.aclosing(_session(root, request, outages)) as session:
+                async for message in session:
                     pauses.reset()
-                    yield announcement
+                    yield message
         except LostError as error:
             outages.lost(error)
         await asyncio.sleep(pauses.next_s())
 
 
-async def _session(root: Path, outages: "_Outages") -> AsyncGenerator[Announcement]:
-    """Announcements over one connection, until the connection is lost."""
+async def _session(
+    root: Path, request: Subscribe, outages: "_Outages"
+) -> AsyncGenerator[Announcement | MemoryChange]:
+    """The messages of one connection, until the connection is lost."""
     connection = await Connection.open(root, LINE_BYTES)
     try:
-        await connection.send(Subscribe())
+        await connection.send(request)
         while True:
             try:
                 answer = await connection.read()
@@ -68,7 +79,7 @@ async def _session(root: Path, outages: "_Outages") -> AsyncGenerator[Announceme
                 shown = error.line[:_SHOWN_CHARS].decode("utf-8", "replace")
                 log.warning("a damaged line from the broker is ignored", line=shown, error=str(error))
                 continue
-            if isinstance(answer, Announcement):
+            if isinstance(answer, Announcement | MemoryChange):
                 yield answer
             elif isinstance(answer, Refused):
                 raise LostError(f"the broker refuses to announce: {answer.message}")

@@ -5,6 +5,7 @@ container. The preload library uses `hook.sock` instead, with the datagrams of `
 
 Every request gets exactly one answer: `Done`, `Registered`, `Description` or `Refused`. After `Subscribe` the
 broker sends every unacknowledged announcement (`plimsoll.broker.announcements`) from its journal, then each new one.
+A subscriber that asks for `memory` also gets a `MemoryChange` whenever a hooked process's memory changes much.
 """
 
 from typing import Final
@@ -71,7 +72,37 @@ class Unregister(Struct, frozen=True, kw_only=True, tag="unregister"):
 
 
 class Subscribe(Struct, frozen=True, kw_only=True, tag="subscribe"):
-    """Send announcements from now on, beginning with those not yet acknowledged."""
+    """Send announcements from now on, beginning with those not yet acknowledged.
+
+    Attributes:
+        memory: send `MemoryChange`s too. Brokers of earlier versions ignore it and send none.
+    """
+
+    memory: bool = False
+
+
+class MemoryChange(Struct, frozen=True, kw_only=True, tag="memory"):
+    """The memory of a hooked process on one GPU, by its own counts; sent to subscribers that ask for it.
+
+    It is a state and no fact: it has no number and is in no journal, and a new subscription begins with the state of
+    every living process. The counts lack what no call of the program shows, such as the code of its kernels.
+
+    Attributes:
+        pid, start_ticks: the process, as the host sees it.
+        used_bytes: reserved or held now.
+        peak_bytes: the largest use so far; not below `used_bytes`.
+    """
+
+    pid: int
+    start_ticks: int
+    gpu: GpuUuid
+    used_bytes: int
+    peak_bytes: int
+
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
 
 
 class Acknowledge(Struct, frozen=True, kw_only=True, tag="acknowledge"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.ids import SlotUse
+from hook.broker.core.memory.changes import ProcessMemory
 from plimsoll.broker.pages import (
     COUNTS_MAGIC,
     FLAG_BEST_EFFORT,
@@ -16,6 +17,7 @@ from plimsoll.broker.pages import (
     LIMITS_MAGIC,
     MAX_GPUS,
     MAX_SLOTS,
+    PEAK_GPUS,
     VERSION,
     Counts,
     GpuLimit,
@@ -117,6 +119,8 @@ def work_offset(slot: int) -> int:
     return int(Counts.works.offset) + slot * WORK_BYTES
 
 
+_PEAK: Final = Slot.peak_bytes.offset // 8
+
 _CHANGED: Final = Slot.changed_ns.offset // 8
 
 USES_BYTES: Final = 8 * (MAX_GPUS + 1)
@@ -139,6 +143,19 @@ def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
         SlotUse(n, words[0], tuple(words[1 : 1 + gpu_count]), words[1 + MAX_GPUS], words[_CHANGED])
         for n, words in zip(_claimed(counts), map(_OWNER.unpack, slots), strict=True)
     )
+
+
+def memory_in(slot: bytes, gpu_count: int) -> tuple[int, tuple[ProcessMemory, ...]]:
+    """The owner of a slot, 0 for none, and its memory on each of the container's GPUs.
+
+    The library raises a peak after the use, so a peak below the use is not written yet.
+    """
+    if len(slot) < SLOT_BYTES:
+        return 0, ()
+    words = _OWNER.unpack(slot)
+    used = words[1 : 1 + gpu_count]
+    peaks = (*words[_PEAK : _PEAK + min(gpu_count, PEAK_GPUS)], *[0] * (gpu_count - PEAK_GPUS))
+    return words[0], tuple(ProcessMemory(*pair) for pair in zip(used, map(max, used, peaks), strict=True))
 
 
 def _claimed(counts: bytes) -> list[int]:

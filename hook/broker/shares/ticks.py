@@ -10,7 +10,7 @@ a while. So no thread stands at a gate that nothing would open.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from math import ceil
@@ -40,7 +40,7 @@ from hook.broker.processes import TICKS_PER_S
 from hook.broker.shares.gates import Gate
 from hook.broker.shares.sharers import Sharer
 from hook.broker.shares.utilisation import Used
-from hook.broker.shares.work_pages import WorkPages
+from hook.broker.shares.work_pages import WorkPage, WorkPages
 from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid, ProcessKey
 
@@ -158,6 +158,12 @@ class Shares:
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """A container's compute time; None for a container that is not laid out."""
         return self._scheduler.uses(container, time.monotonic_ns())
+
+    def pages(self) -> Iterator[tuple[ContainerKey, tuple[GpuUuid, ...], WorkPage]]:
+        """The page of each process in each container, with the container's GPUs."""
+        for sharer in self._ring:
+            for page in sharer.pages.all:
+                yield sharer.key, sharer.terms.gpus, page
 
     async def beat(self) -> None:
         """Write a beat to every gate that is not open, for ever."""

@@ -70,6 +70,10 @@ class WorkPage:
                 return words[1:]
         return None
 
+    def slot_bytes(self) -> bytes:
+        """The slot in which the process counts its memory; empty if it cannot be read."""
+        return _read(self.file, SLOT_BYTES, owner_offset(self.slot))
+
 
 class WorkPages:
     """All pages of a container. `close` it when the container leaves."""

@@ -16,6 +16,7 @@ import msgspec
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.memory_changes import MemoryWatch
 from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import (
@@ -25,6 +26,7 @@ from plimsoll.broker.wire import (
     Describe,
     Done,
     Measured,
+    MemoryChange,
     Refused,
     Register,
     Registered,
@@ -91,21 +93,21 @@ class _Peer:
         self._reader = reader
         self._writer = writer
         self._start_task = start_task
-        self._subscription: asyncio.Task[None] | None = None
+        self._subscriptions: list[asyncio.Task[None]] = []
 
     async def serve(self) -> None:
         """Answer line by line until the peer closes the connection; the caller closes our end."""
         try:
             while (line := await self._next_line()) is not None:
                 await self._write(await self._answer(line) if line else _too_long())
-                if self._subscription is None and _is_subscription(line):
-                    self._subscription = self._start_task(self._announce(), "subscription")
+                if not self._subscriptions and (request := _subscription(line)) is not None:
+                    self._subscribe(request)
         except (OSError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
             self._engine.bounded_log.info("control_connection_lost", None, problem=problem)
         finally:
-            if self._subscription is not None:
-                self._subscription.cancel()
+            for subscription in self._subscriptions:
+                subscription.cancel()
 
     async def _next_line(self) -> bytes | None:
         """The next line; None at the end, empty for a line that was too long and is skipped."""
@@ -146,6 +148,19 @@ class _Peer:
             case _:
                 assert_never(request)
 
+    def _subscribe(self, request: Subscribe) -> None:
+        self._subscriptions.append(self._start_task(self._announce(), "subscription"))
+        if request.memory:
+            self._subscriptions.append(self._start_task(self._send_memory(), "changes of memory"))
+
+    async def _send_memory(self) -> None:
+        """Write the memory of each hooked process, and then each change."""
+        watch = MemoryWatch(self._engine)
+        with contextlib.suppress(OSError, TimeoutError):
+            while True:
+                await self._write(*await watch.next())
+        self._writer.transport.abort()
+
     async def _announce(self) -> None:
         """Write the journal from its start, and each new announcement."""
         seq = 0
@@ -161,16 +176,17 @@ class _Peer:
         # The peer is gone or stuck: end the connection at its next read.
         self._writer.transport.abort()
 
-    async def _write(self, *answers: Answer | Announcement) -> None:
+    async def _write(self, *answers: Answer | Announcement | MemoryChange) -> None:
         self._writer.write(b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers))
         async with asyncio.timeout(STUCK_S):
             await self._writer.drain()
 
 
-def _is_subscription(line: bytes) -> bool:
+def _subscription(line: bytes) -> Subscribe | None:
     with contextlib.suppress(InputError):
-        return isinstance(_decoded(line), Subscribe)
-    return False
+        request = _decoded(line)
+        return request if isinstance(request, Subscribe) else None
+    return None
 
 
 def _too_long() -> Refused:

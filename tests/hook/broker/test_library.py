@@ -33,8 +33,8 @@ def _node(tmp_path: Path) -> Path:
 
 async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Path) -> None:
     """A program allocates up to its line and is refused past it. The broker announces, describes, and frees."""
-    await broker.client.register(_registration(GIB))
-    program = await _start(broker, node)
+    await broker.client.register(one_gpu(GIB))
+    program = await start_program(broker, node)
     assert await program.do("begin") == "0 0 0"
     assert await program.do("total") == f"0 {GIB}"
     assert await program.do(f"alloc {512 * MIB}") == "0"
@@ -59,25 +59,25 @@ async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Pat
 
 async def test_a_raised_line_reaches_a_running_program(broker: Broker, node: Path) -> None:
     """An allocation that the old line refused is granted after a registration with a higher one."""
-    await broker.client.register(_registration(GIB))
-    program = await _start(broker, node)
+    await broker.client.register(one_gpu(GIB))
+    program = await start_program(broker, node)
     await program.do("begin")
     assert await program.do(f"alloc {2 * GIB}") == OUT_OF_MEMORY
-    await broker.client.register(_registration(4 * GIB))
+    await broker.client.register(one_gpu(4 * GIB))
     assert await program.do(f"alloc {2 * GIB}") == "0"
     assert await program.do("total") == f"0 {4 * GIB}"
 
 
 async def test_a_program_runs_on_while_the_broker_is_away(broker: Broker, node: Path) -> None:
     """Limits hold without a broker, and the next one adopts the program, also one that started meanwhile."""
-    await broker.client.register(_registration(GIB))
-    early = await _start(broker, node)
+    await broker.client.register(one_gpu(GIB))
+    early = await start_program(broker, node)
     await early.do("begin")
     before = await broker.announced(2)
     await broker.kill()
     assert await early.do(f"alloc {2 * GIB}") == OUT_OF_MEMORY
     assert await early.do(f"alloc {128 * MIB}") == "0"
-    late = await _start(broker, node)
+    late = await start_program(broker, node)
     assert await late.do("begin") == "0 0 0"
     assert await late.do(f"alloc {64 * MIB}") == "0"
     await broker.start()
@@ -94,12 +94,14 @@ async def test_a_program_runs_on_while_the_broker_is_away(broker: Broker, node: 
     await broker.until_vacant()
 
 
-def _registration(line_bytes: int) -> Register:
+def one_gpu(line_bytes: int) -> Register:
+    """A pod of one container with a line on the emulated GPU."""
     container = ContainerLines(name=MAIN, lines=(Line(gpu=GPU, line_bytes=line_bytes),))
     return Register(pod=POD, namespace="default", name="train", containers=(container,))
 
 
-async def _start(broker: Broker, node: Path) -> Process:
+async def start_program(broker: Broker, node: Path) -> Process:
+    """Start the CUDA program in the pod's container."""
     settings = {
         "LD_PRELOAD": str(LIBRARY),
         "LD_LIBRARY_PATH": str(DRIVER.parent),
