@@ -23,7 +23,8 @@ from monitor.publisher import Hearers, Publisher, Target
 from monitor.sampler import Sampler
 from monitor.settings import Settings
 from monitor.xids import XidListener
-from plimsoll.broker.subscription import announcements
+from plimsoll.broker.subscription import subscribed
+from plimsoll.broker.wire import Subscribe
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
@@ -54,25 +55,21 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     try:
         booted = await asyncio.to_thread(boot_id)
         identity = Identity(booted, await asyncio.to_thread(next_epoch, directory))
-        async with _sampler() as sampler:
-            await _run_parts(settings, identity, store, sampler, stop)
+        await _run_parts(settings, identity, store, stop)
     finally:
         await store.close()
     log.info("stopped", waiting=store.waiting_count)
 
 
 @contextlib.asynccontextmanager
-async def _sampler() -> AsyncIterator[Sampler]:
-    sampler = Sampler()
+async def _closing(sampler: Sampler) -> AsyncIterator[Sampler]:
     try:
         yield sampler
     finally:
         await sampler.close()
 
 
-async def _run_parts(
-    settings: Settings, identity: Identity, store: Store, sampler: Sampler, stop: asyncio.Event
-) -> None:
+async def _run_parts(settings: Settings, identity: Identity, store: Store, stop: asyncio.Event) -> None:
     node, root = NodeName(settings.node), Path(settings.broker_root)
     metrics = NodeMetrics(node, lambda: store.waiting_count)
 
@@ -98,6 +95,9 @@ async def _run_parts(
     def foreign_reported(report: ForeignReport) -> None:
         observer.foreign_reported(report)
 
+    def sample_came() -> None:
+        observer.wake()
+
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     hearers = Hearers(lambda: observer.epoch, pass_epoch, foreign_reported)
     publisher = Publisher(Target(settings.nats_url, node, stream, settings.nats_access), store, hearers)
@@ -113,13 +113,15 @@ async def _run_parts(
         conditions_stored,
         metrics.xid_seen,
     )
+    sampler = Sampler(sample_came, metrics.driver_called)
     observer = Observer(settings, identity, store, sampler, listeners)
     measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
-    journal, xids = announcements(root), XidListener(observer.xid_seen)
+    messages = subscribed(root, Subscribe(memory=True))
+    xids = XidListener(observer.xid_seen)
     try:
-        async with _metrics_server(settings, metrics), tasks_until(stop) as group:
+        async with _closing(sampler), _metrics_server(settings, metrics), tasks_until(stop) as group:
             _start(group, "observer", observer.run)
-            _start(group, "announcements", lambda: observer.listen(journal))
+            _start(group, "messages of the broker", lambda: observer.listen(messages))
             _start(group, "acknowledger", acknowledger.run)
             _start(group, "XID errors", xids.run)
             _start(group, "measurer", measurer.run)
@@ -128,7 +130,7 @@ async def _run_parts(
                 _start(group, "advertiser", advertiser.run)
             log.info("monitoring", **_shown(settings, identity))
     finally:
-        await journal.aclose()
+        await messages.aclose()
 
 
 def _shown(settings: Settings, identity: Identity) -> dict[str, Any]:

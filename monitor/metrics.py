@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -22,6 +22,9 @@ from plimsoll.ids import NodeName
 from plimsoll.nvml.readings import XidSeen
 
 _GPU: Final = ("node", "gpu")
+
+CALL_BUCKETS_S: Final = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
+"""Bounds for calls of the driver: most take a tenth of a millisecond, and the first one of a card takes seconds."""
 
 
 class NodeMetrics(Collector):
@@ -39,6 +42,17 @@ class NodeMetrics(Collector):
         self._health_changes: Counter[tuple[str, str]] = Counter()
         self._pressure_changes: Counter[str] = Counter()
         self._xids: Counter[tuple[str, int]] = Counter()
+        self._driver_calls = Histogram(
+            "plimsoll_nvml_call_seconds",
+            "Duration of each call of NVIDIA's management library.",
+            labelnames=("node", "call"),
+            registry=None,
+            buckets=CALL_BUCKETS_S,
+        )
+
+    def driver_called(self, call: str, seconds: float) -> None:
+        """Count a call of the driver and its duration. Any thread may call this."""
+        self._driver_calls.labels(self._node, call).observe(seconds)
 
     def driver_answered(self, answers: bool) -> None:  # noqa: FBT001 - the one thing that there is to say
         """Show whether NVIDIA's driver answered in the last round."""
@@ -107,7 +121,19 @@ class NodeMetrics(Collector):
         )
         waiting.add_metric((self._node,), self._waiting_count())
         of_conditions = self._collect_conditions()
-        return (usable, used, idle, tasks, events, limits, foreign, driver, waiting, *of_conditions)
+        return (
+            usable,
+            used,
+            idle,
+            tasks,
+            events,
+            limits,
+            foreign,
+            driver,
+            waiting,
+            *of_conditions,
+            *self._driver_calls.collect(),
+        )
 
     def _collect_conditions(self) -> Iterable[Metric]:
         health = GaugeMetricFamily(

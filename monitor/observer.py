@@ -1,12 +1,14 @@
 """The monitor's loop: waits for an event, observes the node, and stores the events that follow.
 
-An announcement of a hooked process or a death wakes the loop. A timer wakes it only while a task loads, and slowly
-otherwise, for processes without the hook and for the idle average. What always holds:
+An announcement of a hooked process, a large change of its memory, or a death wakes the loop. A timer wakes it too,
+see `monitor.core.pace`. What always holds:
 
 * A round is stored whole before anything follows from it: before the table moves on, the broker may forget
   announcements, and NATS gets events. A round that could not be stored changes nothing, and its announcements and
   deaths are taken in again by the next one.
 * One round at a time. Everything here belongs to one task of the loop.
+* A slow driver delays what the driver alone knows. Announcements and deaths are published meanwhile, with the GPUs as
+  last read.
 """
 
 import asyncio
@@ -27,8 +29,9 @@ from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.health import Look
 from monitor.core.idle import IdleMeters
-from monitor.core.lifecycle import Fact
+from monitor.core.lifecycle import Fact, TaskKey
 from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, observe
+from monitor.core.pace import Pace
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
@@ -40,9 +43,10 @@ from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
-from plimsoll.events import Foreign, Gpu
+from plimsoll.broker.wire import MemoryChange
+from plimsoll.events import Foreign, Gpu, Phase
 from plimsoll.ids import NodeName, ProcessKey
-from plimsoll.nvml.readings import NvmlAwayError, XidSeen
+from plimsoll.nvml.readings import GpuReading, NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
 QUEUE_MAX: Final = 1024
@@ -57,6 +61,9 @@ NO_DRIVER: Final = (
     "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
 )
 """The remedy where no driver answers."""
+
+UTILISATION_S: Final = 5.0
+"""Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
 
 FOREIGN_EVERY_S: Final = 600.0
 """While another monitor reports under this node's name, the log and an event name it at this interval, in seconds.
@@ -108,6 +115,7 @@ class Observer:
         self._listeners = listeners
         self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
         self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
+        self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
         self._xids: list[XidSeen] = []  # not stored yet
@@ -115,6 +123,8 @@ class Observer:
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
+        self._readings: tuple[GpuReading, ...] = ()  # as last read, () while no driver answers
+        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.tolerance_bytes)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
@@ -146,10 +156,25 @@ class Observer:
             )
             self._wakened.set()
 
-    async def listen(self, announcements: AsyncIterable[Announcement]) -> None:
-        """Queue announcements for as long as they come; waits while the queue is full."""
-        async for announcement in announcements:
-            await self._queue.put(announcement)
+    async def listen(self, messages: AsyncIterable[Announcement | MemoryChange]) -> None:
+        """Queue announcements for as long as they come, and note changes of memory; waits while the queue is full."""
+        async for message in messages:
+            if isinstance(message, MemoryChange):
+                self._note_change(message)
+            else:
+                await self._queue.put(message)
+                self._wakened.set()
+
+    def wake(self) -> None:
+        """Begin the next round now."""
+        self._wakened.set()
+
+    def _note_change(self, change: MemoryChange) -> None:
+        """Keep the counted peak, and sample a task that is at rest. A task that loads is sampled anyhow."""
+        key = TaskKey(change.process, change.gpu)
+        self._peaks[key] = max(change.peak_bytes, self._peaks.get(key, 0))
+        life = self._tasks.lives.get(key)
+        if life is not None and life.phase is Phase.LOADED:
             self._wakened.set()
 
     async def pass_epoch(self, known: int) -> None:
@@ -236,7 +261,7 @@ class Observer:
         now_s = time.monotonic()
         findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
         gpus = node_state.gpus(
-            sample.readings if sample else (),
+            self._readings,
             self._meters.idle_pct,
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
@@ -268,26 +293,33 @@ class Observer:
     async def _observe(self) -> tuple[Observation, Sample | None]:
         while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
             self._unstored.append(self._queue.get_nowait())
-        announcements, deaths = tuple(self._unstored), tuple(self._dead)
+        announcements, deaths, peaks = tuple(self._unstored), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         sample = await self._sample()
-        return Observation(announcements, sample.listing if sample else None, deaths), sample
+        return Observation(announcements, sample.listing if sample else None, deaths, peaks), sample
 
     async def _sample(self) -> Sample | None:
-        is_due = time.monotonic() >= self._utilisation_due_s
+        """Sample the GPUs; None if no driver answers, or not yet."""
+        is_due = not self._sampler.is_busy and time.monotonic() >= self._utilisation_due_s
         try:
             since_us = self._meters.last_us if is_due else None
             sample = await self._sampler.sample(since_us, reads_health=is_due or bool(self._xids))
-            if (info := await self._informer.due(sample.readings, time.monotonic())) is not None:
-                self._reports.add_info(info)
+            if sample is not None:
+                info = await self._informer.due(sample.readings, time.monotonic())
+                if info is not None:
+                    self._reports.add_info(info)
         except NvmlAwayError as error:
+            self._readings = ()
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
             self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
             return None
-        self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
         if is_due:
-            self._utilisation_due_s = time.monotonic() + self._slow_s
-        self._meters.add(sample.utilisation)
+            longest_s = min(UTILISATION_S, self._settings.idle_period_s)
+            self._utilisation_due_s = time.monotonic() + max(self._slow_s, longest_s)
+        if sample is not None:
+            self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
+            self._readings = sample.readings
+            self._meters.add(sample.utilisation)
         return sample
 
     @staticmethod
@@ -336,6 +368,13 @@ class Observer:
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
         self._dead.difference_update(observation.deaths)
+        # A change may come before the announcement of its task.
+        self._peaks = {
+            key: peak
+            for key, peak in self._peaks.items()
+            if peak != observation.peaks.get(key)
+            or (key not in self._tasks.lives and key.process not in self._tasks.dead)
+        }
         if observation.announcements:
             del self._unstored[: len(observation.announcements)]
             self._listeners.announcements_stored(observation.announcements[-1].seq)
@@ -354,11 +393,16 @@ class Observer:
         return min(self._settings.reconcile_s, self._settings.idle_period_s)
 
     def _pause_s(self, now_s: float, sample: Sample | None) -> float:
-        if sample is None:
+        heartbeat_s = max(
+            self._reports.last_s + self._settings.heartbeat_s - now_s, self._settings.sample_ms / 1000
+        )
+        if sample is not None:
+            self._pace.sampled(self._tasks, now_s)
+        elif self._sampler.is_busy:
+            return heartbeat_s  # the answer wakes the loop
+        else:
             return self._settings.nvml_retry_s
-        fast_s = self._settings.sample_ms / 1000
-        heartbeat_s = self._reports.last_s + self._settings.heartbeat_s - now_s
-        return table.pace_s(self._tasks, now_s, fast_s, min(self._slow_s, max(heartbeat_s, fast_s)))
+        return min(self._pace.pause_s(self._tasks, now_s), heartbeat_s)
 
     def _troubled(self, what: str) -> float:
         """Log a trouble once, also beside another; returns the pause until the next attempt, in seconds."""

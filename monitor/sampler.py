@@ -1,9 +1,13 @@
 """The node's GPUs and the processes on them, read in the one thread that reads the driver and /proc."""
 
+import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
+
+import structlog
 
 from monitor.core.lifecycle import TaskKey
 from monitor.core.tasks import ListedProcess, Listing
@@ -13,6 +17,12 @@ from plimsoll.ids import GpuUuid
 from plimsoll.nvml.library import Nvml
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
+
+PATIENCE_S: Final = 0.25
+"""Seconds that a round waits for the driver. A healthy one answers for eight GPUs in milliseconds. A round without
+a sample still publishes announcements and deaths."""
+
+log = structlog.get_logger("monitor.sampler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +57,52 @@ class Hardware:
 
 
 class Sampler:
-    """Reads the node on its own thread. `close` it when done."""
+    """Reads the node on its own thread, one sample at a time. `close` it when done.
 
-    def __init__(self) -> None:
-        self._driver = DriverThread()
+    Args:
+        late: called on the loop once a sample is there that `sample` did not wait for.
+        took: gets the name and the seconds of each call of the driver, in the sampler's thread.
+    """
+
+    def __init__(self, late: Callable[[], None], took: Callable[[str, float], None] | None = None) -> None:
+        self._driver = DriverThread(took)
         self._identities = Identities()
+        self._late = late
+        self._reading: asyncio.Task[Sample] | None = None
+        self._is_late = False
+        self._was_named = False
 
-    async def sample(self, since_us: Mapping[GpuUuid, int] | None, *, reads_health: bool) -> Sample:
+    @property
+    def is_busy(self) -> bool:
+        """The driver has not answered yet, so `sample` begins no other sample."""
+        return self._reading is not None and not self._reading.done()
+
+    async def sample(self, since_us: Mapping[GpuUuid, int] | None, *, reads_health: bool) -> Sample | None:
         """Read every GPU.
 
-        Cancelling drops the result; the reading itself goes on to its end.
+        Cancelling loses nothing: the next call returns the sample.
 
         Args:
-            since_us: see `Nvml.read`.
-            reads_health: the driver's figures on health too, which costs two more calls a GPU.
+            since_us: see `Nvml.read`; without effect while the sampler is busy.
+            reads_health: the driver's figures on health too, which costs two more calls a GPU; likewise.
+
+        Returns:
+            None while the driver takes longer than `PATIENCE_S`. The next call after `late` returns the sample.
 
         Raises:
             NvmlAwayError: there is no driver, the driver does not answer, or /proc cannot be read.
         """
-        return await self._driver.ask(partial(self._read, since_us, reads_health))
+        if self._reading is None:
+            self._reading = asyncio.create_task(
+                self._driver.ask(partial(self._read, since_us, reads_health)), name="sample"
+            )
+            self._reading.add_done_callback(self._answered)
+        done, _ = await asyncio.wait({self._reading}, timeout=0 if self._is_late else PATIENCE_S)
+        if not done:
+            self._be_late()
+            return None
+        reading, self._reading, self._is_late = self._reading, None, False
+        return reading.result()
 
     async def hardware(self, gpus: Collection[GpuUuid]) -> Hardware:
         """Read the hardware of these GPUs, which takes some milliseconds for eight of them.
@@ -77,7 +114,23 @@ class Sampler:
 
     async def close(self) -> None:
         """End the session with the driver and the thread."""
+        if self._reading is not None:
+            self._reading.cancel()
         await self._driver.close()
+
+    def _be_late(self) -> None:
+        self._is_late = True
+        if not self._was_named:
+            self._was_named = True
+            effect = "memory is seen late; starts and ends of hooked processes are not"
+            log.warning("the driver answers slowly", longer_than_s=PATIENCE_S, effect=effect)
+
+    def _answered(self, reading: asyncio.Task[Sample]) -> None:
+        if reading.cancelled():
+            return
+        reading.exception()  # so that asyncio does not report it, should nobody ask for this sample any more
+        if self._is_late:
+            self._late()
 
     def _read(
         self,

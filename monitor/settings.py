@@ -50,12 +50,12 @@ class Settings:
         metrics_host: address of that port.
         sample_ms: between samples while a task loads. 100 ms dates `loaded` to a tenth of the settle time, at
             1 % of a core.
-        reconcile_s: between samples otherwise. They find processes without the hook; hooked processes are announced
-            and need none.
+        reconcile_s: between samples otherwise. They find processes without the hook: a start within this time, and
+            sooner while such processes come and go. Hooked processes are announced and need none.
         settle_s: how long memory must stand still to count as loaded. Frameworks pause for tenths of a
             second between layers while they load; a second is longer than those pauses and short for a placement.
         tolerance_bytes: a change up to this counts as standing still: small allocations of a running program.
-        reload_bytes: a loaded task that grows by more than this loads again.
+        reload_bytes: a loaded task that grows by more than this, and by a tenth of its peak, loads again.
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
         state_idle_pct: change of the idle average, in points, that is worth a `node.state` event.
         state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
@@ -92,7 +92,7 @@ class Settings:
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_host: str = "127.0.0.1"
     sample_ms: Annotated[int, Meta(ge=1, le=10_000)] = 100
-    reconcile_s: Positive = 5.0
+    reconcile_s: Positive = 1.0
     settle_s: Positive = 1.0
     tolerance_bytes: Bytes = 8 * MIB
     reload_bytes: Bytes = 64 * MIB

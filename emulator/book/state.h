@@ -155,6 +155,13 @@ struct book_limit {
     uint32_t gpu, unused;
 };
 
+/* See faults.h. */
+struct book_call_fault {
+    char call[64];            /* the beginning of the names of the functions that suffer */
+    uint32_t length;          /* of `call`; atomic; 0 = no fault */
+    uint32_t error, delay_ms; /* written while length is 0 */
+};
+
 struct book_state {
     uint64_t magic;
     uint32_t version, size;
@@ -170,6 +177,7 @@ struct book_state {
     struct book_event events[BOOK_MAX_EVENTS];
     struct book_gpu gpus[NODE_MAX_GPUS];
     struct book_slot slots[BOOK_MAX_SLOTS];
+    struct book_call_fault call_faults[NODE_MAX_GPUS];
 };
 
 /* A process's view of the book. */

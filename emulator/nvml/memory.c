@@ -68,11 +68,11 @@ _Static_assert(offsetof(nvmlProcessDetail_v1_t, computeInstanceId) ==
 
 /* Lists processes in entries of `entry_bytes`. The entries of older lists are shorter, and begin as the
  * newest do. The lists of other modes are empty: the emulator has no graphics and no MPS server. */
-static nvmlReturn_t give_list(nvmlDevice_t device, unsigned mode, unsigned *count, void *entries,
-                              size_t entry_bytes) {
+static nvmlReturn_t give_list(const char *function, nvmlDevice_t device, unsigned mode, unsigned *count,
+                              void *entries, size_t entry_bytes) {
     struct book_snapshot snapshot;
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, count, &gpu);
+    nvmlReturn_t found = nvml_find_present_gpu_for(function, device, count, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     unsigned room = mode == MODE_COMPUTE ? *count : 0;
@@ -98,7 +98,7 @@ static nvmlReturn_t give_list(nvmlDevice_t device, unsigned mode, unsigned *coun
 
 #define LIST(function, type, mode)                                                                           \
     nvmlReturn_t function(nvmlDevice_t device, unsigned *count, type *entries) {                             \
-        return give_list(device, mode, count, entries, sizeof *entries);                                     \
+        return give_list(#function, device, mode, count, entries, sizeof *entries);                          \
     }
 
 LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, MODE_COMPUTE)
@@ -120,6 +120,6 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (list->mode > MODE_MPS)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return give_list(device, list->mode, &list->numProcArrayEntries, list->procArray,
+    return give_list(__func__, device, list->mode, &list->numProcArrayEntries, list->procArray,
                      sizeof *list->procArray);
 }

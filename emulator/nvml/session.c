@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "book/faults.h"
 #include "book/node_file.h"
 
 struct nvmlDevice_st {
@@ -66,9 +67,15 @@ nvmlReturn_t nvml_find_description(nvmlDevice_t device, const void *output, cons
     return found;
 }
 
-nvmlReturn_t nvml_find_present_gpu(nvmlDevice_t device, const void *output, int *index) {
+nvmlReturn_t nvml_find_present_gpu_for(const char *function, nvmlDevice_t device, const void *output,
+                                       int *index) {
     nvmlReturn_t found = nvml_find_gpu(device, output, index);
-    return found == NVML_SUCCESS && book_is_lost(nvml_book(), *index) ? NVML_ERROR_GPU_IS_LOST : found;
+    if (found != NVML_SUCCESS)
+        return found;
+    uint32_t error = book_suffer_call_fault(nvml_book(), *index, function);
+    if (error)
+        return (nvmlReturn_t)error;
+    return book_is_lost(nvml_book(), *index) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 
 nvmlReturn_t nvml_give_text(const char *text, char *buffer, unsigned length) {

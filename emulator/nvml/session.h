@@ -31,9 +31,13 @@ nvmlReturn_t nvml_find_gpu(nvmlDevice_t device, const void *output, int *index);
 /* Finds the GPU's description in the node file, as nvml_find_gpu finds its index. */
 nvmlReturn_t nvml_find_description(nvmlDevice_t device, const void *output, const struct node_gpu **gpu);
 
-/* Does the same as nvml_find_gpu, but returns GPU_IS_LOST for a GPU that fell off the bus: for measured
- * values. */
-nvmlReturn_t nvml_find_present_gpu(nvmlDevice_t device, const void *output, int *index);
+/* Does the same as nvml_find_gpu, but returns GPU_IS_LOST for a GPU that fell off the bus, and suffers the
+ * fault that a test asked for (`book fail`, `book slow`): for measured values. `function` is the exported
+ * function, by whose name a test selects it. */
+nvmlReturn_t nvml_find_present_gpu_for(const char *function, nvmlDevice_t device, const void *output,
+                                       int *index);
+#define nvml_find_present_gpu(device, output, index)                                                         \
+    nvml_find_present_gpu_for(__func__, device, output, index)
 
 /* Copies text into the caller's buffer of `length` bytes; INSUFFICIENT_SIZE leaves the buffer alone. */
 nvmlReturn_t nvml_give_text(const char *text, char *buffer, unsigned length);

@@ -35,10 +35,10 @@ GETTER(nvmlDeviceGetUtilizationRates, nvmlUtilization_t, (nvmlUtilization_t){.gp
 IDLE_ENGINE(nvmlDeviceGetEncoderUtilization)
 IDLE_ENGINE(nvmlDeviceGetDecoderUtilization)
 
-static nvmlReturn_t check_sample_request(nvmlDevice_t device, nvmlSamplingType_t type,
+static nvmlReturn_t check_sample_request(const char *function, nvmlDevice_t device, nvmlSamplingType_t type,
                                          const nvmlValueType_t *value_type, const unsigned *count,
                                          const nvmlSample_t *samples, int *gpu) {
-    nvmlReturn_t found = nvml_find_present_gpu(device, value_type ? count : NULL, gpu);
+    nvmlReturn_t found = nvml_find_present_gpu_for(function, device, value_type ? count : NULL, gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (type >= NVML_SAMPLINGTYPE_COUNT || (samples && !*count))
@@ -54,7 +54,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned *count, nvmlSample_t *samples) {
     struct book_sample kept[BOOK_MAX_SAMPLES];
     int gpu;
-    nvmlReturn_t asked = check_sample_request(device, type, value_type, count, samples, &gpu);
+    nvmlReturn_t asked = check_sample_request(__func__, device, type, value_type, count, samples, &gpu);
     if (asked != NVML_SUCCESS)
         return asked;
     *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;

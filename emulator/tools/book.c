@@ -4,6 +4,9 @@
  *   book lose GPU | find GPU   the GPU falls off the bus, or comes back
  *   book fault GPU NAME VALUE  a fault of the hardware, for example `book fault 0 ecc 1`
  *   book reset GPU             the GPU is reset: its faults end, and it is back on the bus
+ *   book fail GPU CALL ERROR   NVML functions whose names begin with CALL return this nvmlReturn_t
+ *   book slow GPU CALL MS      the same functions take so many milliseconds more
+ *   book heal GPU              the GPU's fault ends
  *   book watch GPU MS          one GPU, a line every so many milliseconds, until its reader closes the pipe
  * The node file is named by PLIMSOLL_EMULATOR. Exit code 2 on bad input. */
 #include <stdio.h>
@@ -11,6 +14,7 @@
 #include <string.h>
 
 #include "book/book.h"
+#include "book/faults.h"
 #include "book/timeline.h"
 #include "book/view.h"
 
@@ -97,7 +101,7 @@ static bool number(const char *text, unsigned long most, unsigned long *value) {
 }
 
 static int run(struct book *book, int argc, char **argv) {
-    unsigned long gpu, xid, ms;
+    unsigned long gpu, xid, ms, error;
     enum book_fault fault;
     unsigned long last_gpu = (unsigned long)book->node.gpu_count - 1;
     if (argc == 1)
@@ -114,14 +118,22 @@ static int run(struct book *book, int argc, char **argv) {
     else if (argc == 5 && strcmp(argv[1], "fault") == 0 && number(argv[2], last_gpu, &gpu) &&
              find_fault(argv[3], &fault) && number(argv[4], 1000000, &xid))
         book_set_fault(book, (int)gpu, fault, xid);
+    else if (argc == 5 && strcmp(argv[1], "fail") == 0 && number(argv[2], last_gpu, &gpu) &&
+             number(argv[4], 999, &error) && error)
+        return book_set_call_fault(book, (int)gpu, argv[3], (uint32_t)error, 0) ? 0 : 2;
+    else if (argc == 5 && strcmp(argv[1], "slow") == 0 && number(argv[2], last_gpu, &gpu) &&
+             number(argv[4], 3600000, &ms))
+        return book_set_call_fault(book, (int)gpu, argv[3], 0, (uint32_t)ms) ? 0 : 2;
+    else if (argc == 3 && strcmp(argv[1], "heal") == 0 && number(argv[2], last_gpu, &gpu))
+        book_set_call_fault(book, (int)gpu, "", 0, 0);
     else if (argc == 4 && strcmp(argv[1], "watch") == 0 && number(argv[2], last_gpu, &gpu) &&
              number(argv[3], 3600000, &ms) && ms)
         watch(book, (int)gpu, ms);
     else {
         fprintf(stderr,
-                "usage: book [xid GPU NUMBER | lose GPU | find GPU | fault GPU NAME VALUE | reset GPU | "
-                "watch GPU "
-                "MS], GPU from 0 to %lu\n",
+                "usage: book [xid GPU NUMBER | lose GPU | find GPU | fault GPU NAME VALUE | reset GPU |\n"
+                "             fail GPU CALL ERROR | slow GPU CALL MS | heal GPU | watch GPU MS], GPU from 0 "
+                "to %lu\n",
                 last_gpu);
         return 2;
     }

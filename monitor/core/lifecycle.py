@@ -7,7 +7,8 @@ input is loaded; then it ends. The paper leaves open when memory counts as const
     started   memory stands still to settle     → loaded    (its input may be nothing)
     loading   memory moves                      → loading   (the settling begins anew)
     loading   memory stands still to settle     → loaded    (event `loaded`)
-    loaded    memory rises past the reload mark → loading   (another `loaded` will follow, with the next ordinal)
+    loaded    memory rises past the reload mark → loading   (another `loaded` will follow, with the next ordinal;
+                                                             the mark is a tenth of the peak above the lowest since)
     loaded    memory falls, or rises a little   → loaded    (recorded; the mark falls with the memory)
     any       the process or its context ends   → exited    (event `exited`)
 
@@ -20,6 +21,10 @@ from typing import Final, assert_never
 
 from plimsoll.events import Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+
+RELOAD_RATIO: Final = 0.1
+"""The least rise that is a reload, as a ratio of the task's peak: at work, a program of 20 GiB moves by hundreds of
+MiB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +57,8 @@ class Rules:
     Attributes:
         settle_s: how long memory must stand still before the input counts as loaded.
         tolerance_bytes: a change up to this size counts as standing still.
-        reload_bytes: a loaded task whose memory rises more than this above its lowest is loading again.
+        reload_bytes: a loaded task whose memory rises more than this above its lowest, and more than
+            `RELOAD_RATIO` of its peak, is loading again.
     """
 
     settle_s: float
@@ -66,7 +72,7 @@ class Life:
 
     Attributes:
         used_bytes: as last sampled; 0 before NVML first listed the task, and after its end.
-        peak_bytes: the largest sample so far, over all starts.
+        peak_bytes: the largest use so far, over all starts: by samples, and by a hooked program's own counts.
         mark_bytes: until loaded, where memory stood when it last moved; once loaded, its lowest since.
         still_since_s: since when memory has stood at `mark_bytes`; meaningless once loaded.
         since_s: when this phase began.
@@ -161,6 +167,14 @@ def advance(life: Life, used_bytes: int | None, now_s: float, rules: Rules) -> t
             assert_never(never)
 
 
+def counted(life: Life, peak_bytes: int) -> Life:
+    """A hooked task whose own counts had this peak.
+
+    The counts lack what no call of the program shows, so a peak between two samples is rather too low than too high.
+    """
+    return replace(life, peak_bytes=max(life.peak_bytes, peak_bytes))
+
+
 def finish(life: Life, now_s: float) -> Fact:
     """A task is over: its process ended, or left this GPU."""
     assert life.phase is not Phase.EXITED
@@ -187,6 +201,6 @@ def _settle(life: Life, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
 
 def _watch(life: Life, now_s: float, rules: Rules) -> Life:
     lowest_bytes = min(life.mark_bytes, life.used_bytes)
-    if life.used_bytes - lowest_bytes <= rules.reload_bytes:
+    if life.used_bytes - lowest_bytes <= max(rules.reload_bytes, RELOAD_RATIO * life.peak_bytes):
         return replace(life, mark_bytes=lowest_bytes)
     return replace(life, phase=Phase.LOADING, since_s=now_s, mark_bytes=life.used_bytes, still_since_s=now_s)

@@ -22,7 +22,7 @@ class Thresholds:
 
     Attributes:
         idle_pct: change of a GPU's idle average, in points.
-        memory_bytes: change of a GPU's used memory.
+        memory_bytes: change of a GPU's used memory, or rise of a task's peak.
         heartbeat_s: the longest time without an event.
     """
 
@@ -91,14 +91,16 @@ def _moved(last: Gpu, now: Gpu, thresholds: Thresholds) -> bool:
         last.usable_bytes != now.usable_bytes
         or abs(last.used_bytes - now.used_bytes) >= thresholds.memory_bytes
         or abs(last.idle_pct - now.idle_pct) >= thresholds.idle_pct
-        or _found_owner(last, now)
+        or _tasks_moved(last, now, thresholds)
     )
 
 
-def _found_owner(last: Gpu, now: Gpu) -> bool:
-    """Whether a task's pod or container was unknown in the last event and is known now."""
-    before = {task.process: (task.pod, task.container) for task in last.tasks}
+def _tasks_moved(last: Gpu, now: Gpu, thresholds: Thresholds) -> bool:
+    """Whether a task has a higher peak than in the last event, or an owner that was unknown then."""
+    before = {task.process: task for task in last.tasks}
+    pairs = ((before.get(task.process, task), task) for task in now.tasks)
     return any(
-        before.get(task.process, (task.pod, task.container)) != (task.pod, task.container)
-        for task in now.tasks
+        (old.pod, old.container) != (task.pod, task.container)
+        or task.peak_bytes - old.peak_bytes >= thresholds.memory_bytes
+        for old, task in pairs
     )

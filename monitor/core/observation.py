@@ -5,8 +5,8 @@ are applied after the announcements, because they were read after them. Deaths a
 happen to a process after its death.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from monitor.core import tasks as table
@@ -43,11 +43,13 @@ class Observation:
         announcements: in the order in which they came.
         listing: NVML's process lists; None if no GPU could be read at all.
         deaths: processes that have ended.
+        peaks: the largest use that hooked programs counted so far, of those that changed.
     """
 
     announcements: tuple[Announcement, ...] = ()
     listing: Listing | None = None
     deaths: tuple[ProcessKey, ...] = ()
+    peaks: Mapping[TaskKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def observe(
     facts: list[Fact] = []
     limits: list[LimitAnnouncement] = []
     notes: list[Unknown | Other] = []
+    tasks = _counted(tasks, observation.peaks)
     for each in observation.announcements:
         if not is_new(each, position):
             continue
@@ -97,6 +100,7 @@ def observe(
     if observation.listing is not None:
         tasks, new = table.take_listing(tasks, observation.listing, now_s, rules)
         facts += new
+    tasks = _counted(tasks, observation.peaks)  # tasks that began in this round have theirs too
     tasks, new = _ended(tasks, observation.deaths, now_s)
     return Findings(tasks, position, (*facts, *new), tuple(limits), tuple(notes))
 
@@ -108,6 +112,12 @@ def is_new(announcement: Announcement, position: JournalPosition) -> bool:
     number is old but whose time is later than the position's is therefore new as well.
     """
     return announcement.seq > position.seq or announcement.time > position.time
+
+
+def _counted(tasks: Tasks, peaks: Mapping[TaskKey, int]) -> Tasks:
+    for key, peak_bytes in peaks.items():
+        tasks = table.count(tasks, key, peak_bytes)
+    return tasks
 
 
 def _ended(tasks: Tasks, deaths: Iterable[ProcessKey], now_s: float) -> Step:

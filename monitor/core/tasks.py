@@ -15,8 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, finish
-from plimsoll.events import Phase
+from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, counted, finish
 from plimsoll.ids import GpuUuid, ProcessKey
 
 REMEMBERED_DEATHS: Final = 2048
@@ -135,6 +134,13 @@ def announce(tasks: Tasks, key: TaskKey, owner: Owner, now_s: float) -> Step:
     return replace(tasks, lives={**tasks.lives, key: fact.life}), (fact,)
 
 
+def count(tasks: Tasks, key: TaskKey, peak_bytes: int) -> Tasks:
+    """Apply the largest use that a hooked program counted so far; a task that is not known has none."""
+    if (life := tasks.lives.get(key)) is None or life.peak_bytes >= peak_bytes:
+        return tasks
+    return replace(tasks, lives={**tasks.lives, key: counted(life, peak_bytes)})
+
+
 def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
     """Apply a process's death: its tasks exit, and the table keeps only that the process is dead."""
     if process in tasks.dead:
@@ -148,17 +154,6 @@ def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
         dead=_with_death(tasks.dead, process, gpus),
     )
     return ended, facts
-
-
-def pace_s(tasks: Tasks, now_s: float, fast_s: float, slow_s: float) -> float:
-    """How long until the next sample of the GPUs, in seconds.
-
-    `slow_s` while no task is loading. Otherwise `fast_s`, or a hundredth of the time for which the youngest
-    unsettled task has been unsettled, whichever is longer. The moment of settling is then known to within 1 %, and a
-    task whose memory never rests does not cost ten driver calls a second for ever.
-    """
-    unsettled_s = [now_s - life.since_s for life in tasks.lives.values() if _unsettled(life)]
-    return min(max(fast_s, min(unsettled_s) / 100), slow_s) if unsettled_s else slow_s
 
 
 def restored(
@@ -189,10 +184,6 @@ def _with_death(
     others.pop(process, None)
     others[process] = gpus
     return others
-
-
-def _unsettled(life: Life) -> bool:
-    return life.phase in (Phase.STARTED, Phase.LOADING)
 
 
 def _leave(tasks: Tasks, listing: Listing, now_s: float) -> Step:

@@ -23,6 +23,7 @@ import structlog
 from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml import hardware, health, limits
+from plimsoll.nvml.calls import Calls, Took, ignore
 from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import (
     FailingGpu,
@@ -68,12 +69,18 @@ class _Device:
     uuid: GpuUuid
     index: int
     model: str
+    calls: Calls
 
 
 class Nvml:
-    """A session with the driver. For one thread."""
+    """A session with the driver. For one thread.
 
-    def __init__(self) -> None:
+    Args:
+        took: gets the cost of each call.
+    """
+
+    def __init__(self, took: Took = ignore) -> None:
+        self._calls = Calls(took)
         self._devices: tuple[_Device, ...] | None = None
         self._failing: dict[GpuUuid, FailingGpu] = {}
         self._sessions = 0
@@ -161,7 +168,7 @@ class Nvml:
 
     def _limited(self, gpu: GpuUuid, work: Callable[[Any], T]) -> T:
         if self._devices is None:
-            self._devices = _open_devices()
+            self._devices = _open_devices(self._calls)
         found = [device for device in self._devices if device.uuid == gpu]
         if not found:
             raise NvmlAwayError(f"the driver shows no GPU {gpu}")
@@ -185,7 +192,7 @@ class Nvml:
     def _read(self, work: Callable[[_Device], T]) -> dict[GpuUuid, T]:
         """Call `work` for every GPU, and leave out GPUs that do not answer."""
         if self._devices is None:
-            self._devices = _open_devices()
+            self._devices = _open_devices(self._calls)
             self._sessions += 1
             self._failing.clear()
         try:
@@ -216,25 +223,25 @@ class Nvml:
             )
 
 
-def _open_devices() -> tuple[_Device, ...]:
+def _open_devices(calls: Calls) -> tuple[_Device, ...]:
     try:
-        pynvml.nvmlInit()
+        calls.nvmlInit()
     except pynvml.NVMLError as error:
         raise NvmlAwayError(f"no NVIDIA driver answers ({error})") from error
     try:
         return tuple(
-            device for index in range(pynvml.nvmlDeviceGetCount()) if (device := _open_device(index))
+            device for index in range(calls.nvmlDeviceGetCount()) if (device := _open_device(calls, index))
         )
     except pynvml.NVMLError as error:
         pynvml.nvmlShutdown()
         raise NvmlAwayError(f"the NVIDIA driver lists no GPUs ({error})") from error
 
 
-def _open_device(index: int) -> _Device | None:
+def _open_device(calls: Calls, index: int) -> _Device | None:
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = GpuUuid(_text(pynvml.nvmlDeviceGetUUID(handle)))
-        return _Device(handle, uuid, index, _text(pynvml.nvmlDeviceGetName(handle)))
+        handle = calls.nvmlDeviceGetHandleByIndex(index)
+        uuid = GpuUuid(_text(calls.nvmlDeviceGetUUID(handle)))
+        return _Device(handle, uuid, index, _text(calls.nvmlDeviceGetName(handle)), calls)
     except pynvml.NVMLError as error:
         log.error("a GPU cannot be opened and is left out", index=index, error=str(error))
         return None
@@ -242,8 +249,10 @@ def _open_device(index: int) -> _Device | None:
 
 def _memory(device: _Device) -> GpuReading:
     """Memory by the second version of the call, which reports the driver's own part; else by the first."""
-    info = _offered(lambda: pynvml.nvmlDeviceGetMemoryInfo(device.handle, version=pynvml.nvmlMemory_v2), None)
-    memory = info if info is not None else pynvml.nvmlDeviceGetMemoryInfo(device.handle)
+    info = _offered(
+        lambda: device.calls.nvmlDeviceGetMemoryInfo(device.handle, version=pynvml.nvmlMemory_v2), None
+    )
+    memory = info if info is not None else device.calls.nvmlDeviceGetMemoryInfo(device.handle)
     return GpuReading(
         uuid=device.uuid,
         index=device.index,
@@ -260,8 +269,8 @@ def _processes(device: _Device) -> dict[int, int | None]:
     A pid in both lists is one process, and its larger amount counts, not the sum.
     """
     listed = [
-        *pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device.handle),
-        *_offered(lambda: pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(device.handle), []),
+        *device.calls.nvmlDeviceGetComputeRunningProcesses_v3(device.handle),
+        *_offered(lambda: device.calls.nvmlDeviceGetMPSComputeRunningProcesses_v3(device.handle), []),
     ]
     used: dict[int, int | None] = {}
     for each in listed:
@@ -273,12 +282,12 @@ def _processes(device: _Device) -> dict[int, int | None]:
 def _utilisation(device: _Device, since_us: int) -> tuple[tuple[int, float], ...]:
     """The driver's buffered samples since then; without a buffer, its one current figure, as of now."""
     kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
-    buffered = _offered(lambda: pynvml.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
+    buffered = _offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
     if buffered is not None:
         value_type, samples = buffered
         pairs = ((int(each.timeStamp), _number(value_type, each.sampleValue)) for each in samples)
         return tuple(sorted(pair for pair in pairs if pair[0] > since_us))
-    rates = _offered(lambda: pynvml.nvmlDeviceGetUtilizationRates(device.handle), None)
+    rates = _offered(lambda: device.calls.nvmlDeviceGetUtilizationRates(device.handle), None)
     return () if rates is None else ((time.time_ns() // 1000, float(rates.gpu)),)
 
 
@@ -288,7 +297,7 @@ def _usage(device: _Device, since_us: int) -> tuple[ProcessUsage, ...]:
     Some drivers list entries with pid 0, entries before `since_us`, and percentages above 100; these are dropped.
     """
     found: dict[int, ProcessUsage] = {}
-    for each in _listed(lambda: pynvml.nvmlDeviceGetProcessUtilization(device.handle, since_us)):
+    for each in _listed(lambda: device.calls.nvmlDeviceGetProcessUtilization(device.handle, since_us)):
         pid, ended_us, busy_pct = int(each.pid), int(each.timeStamp), int(each.smUtil)
         if pid and ended_us > since_us and busy_pct <= 100:
             known = found.get(pid)

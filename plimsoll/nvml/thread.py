@@ -22,9 +22,14 @@ ANSWER_S: Final = 30.0
 
 
 class DriverThread:
-    """A session with the driver on a thread of its own, begun by the first `ask`. `close` it when done."""
+    """A session with the driver on a thread of its own, begun by the first `ask`. `close` it when done.
 
-    def __init__(self) -> None:
+    Args:
+        took: gets the name and the seconds of each call of the driver, in that thread; None for nobody.
+    """
+
+    def __init__(self, took: Callable[[str, float], None] | None = None) -> None:
+        self._took = took
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
         self._nvml: Nvml | None = None
 
@@ -53,7 +58,8 @@ class DriverThread:
     def _session(self) -> "Nvml":
         if self._nvml is None:
             # Not at the top: `pynvml` takes a tenth of a second to import, and many brokers never need it.
-            self._nvml = importlib.import_module("plimsoll.nvml.library").Nvml()
+            library = importlib.import_module("plimsoll.nvml.library")
+            self._nvml = library.Nvml(self._took) if self._took else library.Nvml()
         return self._nvml
 
     def _end(self) -> None:

@@ -1,9 +1,9 @@
 """An ordinary CUDA program, over the driver API, that obeys commands on its standard input.
 
-`alloc MIB`, `refused MIB` (which must fail), `free`, `churn MIB SECONDS` (allocate and free in a loop), `copy MIB`
-(which keeps the GPU busy), `launch SECONDS` (a kernel of that length), `leave` and `return` (the context); it answers
-each line with `ok` when done. At the first `ok` the context is there, and the commands about memory in its arguments
-are carried out.
+`alloc MIB`, `refused MIB` (which must fail), `free`, `spike MIB` (allocate and free at once), `churn MIB SECONDS`
+(allocate and free in a loop), `copy MIB` (which keeps the GPU busy), `launch SECONDS` (a kernel of that length),
+`leave` and `return` (the context); it answers each line with `ok` when done. At the first `ok` the context is there,
+and the commands about memory in its arguments are carried out.
 """
 
 import ctypes
@@ -54,6 +54,10 @@ def memory(cuda: ctypes.CDLL, pointers: list[ctypes.c_uint64], words: list[str])
             check(0 if status == OUT_OF_MEMORY else 1)
         case ["free"]:
             check(cuda.cuMemFree_v2(pointers.pop()))
+        case ["spike", mib]:
+            pointer = ctypes.c_uint64()
+            check(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(mib) * MIB)))
+            check(cuda.cuMemFree_v2(pointer))
         case ["churn", mib, seconds]:
             churn(cuda, int(mib) * MIB, float(seconds))
         case ["copy", mib]:

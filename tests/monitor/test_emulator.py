@@ -44,7 +44,8 @@ def told_of(messages: list[Message], one: Program, what: str) -> Task:
 
 def newest(messages: list[Message]) -> dict[str, Gpu]:
     """The node's GPUs in the stream's newest report."""
-    return {gpu.uuid: gpu for gpu in messages[-1].report.state.gpus}
+    reports = [message.report for message in messages if not message.what.startswith("limit")]
+    return {gpu.uuid: gpu for gpu in reports[-1].state.gpus} if reports else {}
 
 
 async def test_a_task_without_the_hook_is_followed_through_its_life(

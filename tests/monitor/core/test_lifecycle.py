@@ -131,15 +131,20 @@ def test_a_restored_table_repeats_no_fact_and_counts_on() -> None:
     assert [fact.phase for fact in table.end(again, ONE, 6)[1]] == [Phase.EXITED]
 
 
-def test_the_pace_is_fast_while_loading_and_slow_otherwise() -> None:
-    """Samples are frequent while a task has not settled, and become rare for a task that never settles."""
-    assert table.pace_s(Tasks(), 0, 0.1, 5) == 5
-    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
-    assert table.pace_s(tasks, 0.5, 0.1, 5) == 0.1
-    assert table.pace_s(tasks, 100, 0.1, 5) == 1
-    assert table.pace_s(tasks, 3600, 0.1, 5) == 5
-    tasks, _ = table.take_listing(tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 2, RULES)
-    assert table.pace_s(tasks, 2, 0.1, 5) == 5
+def test_a_reload_rises_by_a_tenth_of_the_peak() -> None:
+    """A large task that rises by less than a tenth of its peak stays loaded; from a tenth on it loads again."""
+    large = ((0, 10_000), (1, 10_000), (2, 8_000))
+    assert facts_of(*large, (3, 8_900), (9, 8_900))[2:] == []
+    assert facts_of(*large, (3, 9_100), (4, 9_100))[2:] == [(Phase.LOADED, 2)]
+
+
+def test_a_counted_peak_raises_the_peak_alone() -> None:
+    """The peak that a program counted stands in its task, and changes neither memory nor phase."""
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 5),)), 0, RULES)
+    higher = table.count(tasks, KEY, 9)
+    assert higher.lives[KEY] == replace(tasks.lives[KEY], peak_bytes=9)
+    assert table.count(higher, KEY, 7) == higher
+    assert table.count(tasks, TaskKey(TWO, GPU), 9) == tasks
 
 
 KEYS = [TaskKey(process, gpu) for process in (ONE, TWO) for gpu in (GPU, OTHER)]

@@ -1,0 +1,60 @@
+"""When the GPUs are sampled next.
+
+Announcements, changes of counts and deaths cause samples of their own. Timed samples find what no event reports: when
+a task's memory stands still, and everything about processes without the hook. What changes is sampled often, and what
+is quiet is sampled rarely:
+
+* While a task loads, at the fast pace, or after a hundredth of the time for which the youngest such task has been
+  loading. The moment of settling is then known to within 1 %, and a task whose memory never rests does not cost ten
+  samples a second for ever.
+* After an unhooked task came, left or changed its memory, after a tenth of the time since. A node where such tasks
+  come every second is sampled ten times a second.
+* Otherwise at the slow pace.
+"""
+
+from monitor.core.lifecycle import TaskKey
+from monitor.core.tasks import Tasks
+from plimsoll.events import Phase
+
+
+class Pace:
+    """The pace of one node.
+
+    Args:
+        fast_s: the shortest pause, in seconds.
+        slow_s: the longest.
+        tolerance_bytes: a change of memory up to this is none.
+    """
+
+    def __init__(self, fast_s: float, slow_s: float, tolerance_bytes: int) -> None:
+        self._fast_s = fast_s
+        self._slow_s = slow_s
+        self._tolerance_bytes = tolerance_bytes
+        self._unhooked: dict[TaskKey, int] = {}
+        self._changed_s: float | None = None
+
+    def sampled(self, tasks: Tasks, now_s: float) -> None:
+        """Take in the table after a sample."""
+        unhooked = {key: life.used_bytes for key, life in tasks.lives.items() if life.owner.container is None}
+        if unhooked.keys() != self._unhooked.keys():
+            self._changed_s, self._unhooked = now_s, unhooked
+            return
+        moved = {
+            key: used_bytes
+            for key, used_bytes in unhooked.items()
+            if abs(used_bytes - self._unhooked[key]) > self._tolerance_bytes
+        }
+        if moved:
+            self._changed_s = now_s
+            self._unhooked |= moved
+
+    def pause_s(self, tasks: Tasks, now_s: float) -> float:
+        """The pause until the next sample, in seconds."""
+        unsettled_s = [
+            now_s - life.since_s
+            for life in tasks.lives.values()
+            if life.phase in (Phase.STARTED, Phase.LOADING)
+        ]
+        pauses_s = [min(unsettled_s) / 100] if unsettled_s else []
+        pauses_s += [] if self._changed_s is None else [(now_s - self._changed_s) / 10]
+        return min(max(self._fast_s, min(pauses_s)), self._slow_s) if pauses_s else self._slow_s

@@ -1,0 +1,52 @@
+"""When the GPUs are sampled next."""
+
+from monitor.core import tasks as table
+from monitor.core.lifecycle import NOBODY, Owner, Rules, TaskKey
+from monitor.core.pace import Pace
+from monitor.core.tasks import ListedProcess, Listing, Tasks
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+
+RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
+GPU = GpuUuid("GPU-a")
+HOOKED = Owner(PodUid("pod"), ContainerName("main"))
+
+
+def listed(tasks: Tasks, now_s: float, *held: tuple[int, int], owner: Owner = NOBODY) -> Tasks:
+    """The table after a sample of (pid, bytes)."""
+    seen = tuple(ListedProcess(TaskKey(ProcessKey(pid, 1), GPU), used, owner) for pid, used in held)
+    return table.take_listing(tasks, Listing(frozenset({GPU}), seen), now_s, RULES)[0]
+
+
+def test_a_loading_task_is_sampled_often_and_one_that_never_rests_rarely() -> None:
+    """Samples are frequent while a task has not settled, and become rare for a task that never settles."""
+    pace = Pace(0.1, 5, 8)
+    assert pace.pause_s(Tasks(), 0) == 5
+    tasks = listed(Tasks(), 0, (1, 1), owner=HOOKED)
+    pace.sampled(tasks, 0)
+    assert pace.pause_s(tasks, 0.5) == 0.1
+    assert pace.pause_s(tasks, 100) == 1
+    assert pace.pause_s(tasks, 3600) == 5
+    assert pace.pause_s(listed(tasks, 2, (1, 1), owner=HOOKED), 2) == 5
+
+
+def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
+    """After a change of an unhooked task the pauses are a tenth of the time since; a small change is none."""
+    pace = Pace(0.1, 5, 8)
+    loaded = listed(listed(Tasks(), 0, (1, 100)), 2, (1, 100))
+    pace.sampled(loaded, 2)
+    assert pace.pause_s(loaded, 2.5) == 0.1
+    assert pace.pause_s(loaded, 22) == 2
+    pace.sampled(listed(loaded, 22, (1, 108)), 22)
+    assert pace.pause_s(loaded, 22) == 2
+    pace.sampled(shrunk := listed(loaded, 22, (1, 50)), 22)
+    assert pace.pause_s(shrunk, 23) == 0.1
+    pace.sampled(Tasks(), 30)
+    assert pace.pause_s(Tasks(), 32) == 0.2
+
+
+def test_hooked_tasks_at_rest_need_no_timed_sample() -> None:
+    """Tasks that announce themselves do not quicken the pace once they are loaded."""
+    pace = Pace(0.1, 5, 8)
+    loaded = listed(listed(Tasks(), 0, (1, 100), owner=HOOKED), 2, (1, 100), owner=HOOKED)
+    pace.sampled(loaded, 2)
+    assert pace.pause_s(loaded, 2) == 5
