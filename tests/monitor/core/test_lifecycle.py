@@ -228,3 +228,18 @@ def test_no_memory_is_invented(steps: list[tuple[float, object]]) -> None:
             life = tasks.lives[each.key]
             assert each.used_bytes in (None, life.used_bytes)
             assert life.peak_bytes >= life.used_bytes
+
+
+def test_a_pid_that_is_used_again_is_another_task() -> None:
+    """A new process with the pid of a dead one has a life of its own, also where no death was reported."""
+    successor = TaskKey(ProcessKey(ONE.pid, ONE.start_ticks + 1), GPU)
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 500),)), 0, RULES)
+    seen = Listing(frozenset({GPU}), (ListedProcess(successor, 300),))
+    tasks, facts = table.take_listing(tasks, seen, 1, RULES)
+    assert [(fact.phase, fact.life.key, fact.ordinal) for fact in facts] == [
+        (Phase.EXITED, KEY, 1),
+        (Phase.STARTED, successor, 1),
+    ]
+    tasks, facts = table.end(tasks, ONE, 2)  # the death of the first one, reported late
+    assert facts == ()
+    assert tasks.lives[successor].peak_bytes == 300

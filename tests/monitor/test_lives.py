@@ -1,0 +1,127 @@
+"""The lives of real programs, as the monitor publishes them, over the emulated driver."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import GpuUuid
+from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, program
+from tests.monitor.harness import tasks_of, until
+from tests.monitor.test_detection import UNTIMED, is_loaded_with, is_shown
+from tests.monitor.test_emulator import newest, node, told_of
+from tests.monitor.test_hooked import CONTAINER, LIBRARY, POD, brokering
+
+
+@pytest.mark.parametrize("is_hooked", [True, False], ids=["hooked", "unhooked"])
+async def test_memory_in_steps_is_loaded_after_each(
+    tmp_path: Path,
+    nats: EmbeddedServer,
+    is_hooked: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    """A program that loads, rests and loads more is `loaded` at each rest, with the memory of that rest."""
+    async with (
+        brokering(tmp_path / "broker") as broker,
+        node(tmp_path, nats.url, **(UNTIMED if is_hooked else {})) as (_, environment, context),
+    ):
+        hooked = await broker.hook(16 * GIB) if is_hooked else {}
+        async with program({**environment, **hooked}) as one:
+            for more_mib, held_mib in ((1024, 1024), (1024, 2048), (2048, 4096)):
+                await one.do(f"alloc {more_mib}")
+                await until(
+                    context,
+                    lambda all_, held=held_mib: is_loaded_with(all_, one, held),  # type: ignore[misc]
+                )
+
+
+async def test_a_program_that_shrinks_stays_loaded(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """Memory given back is in the state, the peak stays, and no further `loaded` follows."""
+    async with node(tmp_path, nats.url) as (_, environment, context), program(environment) as one:
+        await one.do("alloc 1024")
+        await one.do("alloc 2048")
+        before = await until(context, lambda all_: is_loaded_with(all_, one, 3072))
+        await one.do("free")
+        messages = await until(
+            context, lambda all_: is_shown(all_, one, lambda task: task.used_bytes == (1024 + 300) * MIB)
+        )
+        assert is_shown(messages, one, lambda task: task.peak_bytes == (3072 + 300) * MIB)
+        await one.kill()
+        messages = await until(context, lambda all_: tasks_of(all_, one.process)[-1:] == ["exited"])
+        assert tasks_of(messages, one.process) == [*tasks_of(before, one.process), "exited"]
+
+
+async def test_processes_of_one_container_on_two_gpus_are_tasks_of_their_own(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """Each process is a task on its GPU, all have the container, and each ends for itself."""
+    async with (
+        brokering(tmp_path / "broker") as broker,
+        node(tmp_path, nats.url, **UNTIMED) as (_, environment, context),
+    ):
+        lines = tuple(Line(gpu=GpuUuid(gpu), line_bytes=8 * GIB) for gpu in (GPU_0, GPU_1))
+        container = ContainerLines(name=CONTAINER, lines=lines)
+        request = Register(pod=POD, namespace="default", name="train", containers=(container,))
+        (directories,) = (await broker.client.register(request)).containers
+        hooked = environment | {
+            "LD_PRELOAD": str(LIBRARY),
+            LIMITS_DIR_VARIABLE: directories.limits_dir,
+            COUNTS_DIR_VARIABLE: directories.counts_dir,
+        }
+        async with program(hooked, 1) as two, program(hooked, 1) as three:
+            async with program(hooked, 0) as one:
+                messages = await until(
+                    context,
+                    lambda all_: all(
+                        tasks_of(all_, each.process) == ["started", "loaded"] for each in (one, two, three)
+                    ),
+                )
+                found = {each.process.pid: told_of(messages, each, "loaded") for each in (one, two, three)}
+                assert [task.gpu for task in found.values()] == [GPU_0, GPU_1, GPU_1]
+                assert {(task.pod, task.container) for task in found.values()} == {(POD, CONTAINER)}
+            messages = await until(context, lambda all_: tasks_of(all_, one.process)[-1] == "exited")
+            assert newest(messages)[GPU_0].tasks == ()
+            assert {task.pid for task in newest(messages)[GPU_1].tasks} == {
+                two.process.pid,
+                three.process.pid,
+            }
+
+
+async def test_a_stopped_program_stays_and_goes_on(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """A program that is suspended keeps its memory and its task; after it goes on it is followed as before."""
+    async with node(tmp_path, nats.url) as (monitor, environment, context), program(environment) as one:
+        await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
+        os.kill(one.process.pid, signal.SIGSTOP)
+        try:
+            await monitor.kill()
+            await monitor.start()
+            await until(context, lambda all_: all_[-1].report.state.epoch == 2)
+            assert is_shown(await until(context, bool), one, lambda task: task.used_bytes == 300 * MIB)
+        finally:
+            os.kill(one.process.pid, signal.SIGCONT)
+        await one.do("alloc 1024")
+        messages = await until(
+            context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded", "loaded"]
+        )
+        assert told_of(messages, one, "loaded").used_bytes == (1024 + 300) * MIB
+
+
+async def test_a_program_between_two_samples_is_seen_if_it_is_hooked(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """A hooked program that is gone at once has a start and an end; an unhooked one leaves no event."""
+    async with (
+        brokering(tmp_path / "broker") as broker,
+        node(tmp_path, nats.url, **UNTIMED) as (_, environment, context),
+    ):
+        await until(context, bool)
+        async with program(environment) as unseen:
+            pass
+        async with program(environment | await broker.hook(GIB)) as seen:
+            pass
+        messages = await until(context, lambda all_: tasks_of(all_, seen.process)[-1:] == ["exited"])
+        assert tasks_of(messages, seen.process)[0] == "started"
+        assert tasks_of(messages, unseen.process) == []
