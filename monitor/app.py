@@ -16,8 +16,9 @@ from monitor.core.lifecycle import Fact
 from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
 from monitor.foreign import ForeignReport
+from monitor.listeners import Listeners
 from monitor.metrics import NodeMetrics, routes
-from monitor.observer import Listeners, Observer
+from monitor.observer import Observer
 from monitor.outbox.store import Store, open_store
 from monitor.publisher import Hearers, Publisher, Target
 from monitor.sampler import Sampler

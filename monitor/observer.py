@@ -15,8 +15,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -29,7 +28,7 @@ from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.health import Look
 from monitor.core.idle import IdleMeters
-from monitor.core.lifecycle import Fact, TaskKey
+from monitor.core.lifecycle import TaskKey
 from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, observe
 from monitor.core.pace import Pace
 from monitor.core.reports import Batch, Identity, Reports
@@ -37,6 +36,7 @@ from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
 from monitor.foreign import ForeignReport
 from monitor.info import Informer
+from monitor.listeners import Listeners
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
@@ -72,34 +72,6 @@ They also name it once its epoch passes ours, because from then on readers drop 
 """
 
 log = structlog.get_logger("monitor.observer")
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """The callbacks after a stored round.
-
-    Attributes:
-        events_stored: events wait in the outbox.
-        announcements_stored: announcements up to this number are on disk.
-        round_stored: the GPUs as of the end of the round, and the round's facts.
-        gpus_measured: the same GPUs, and CLOCK_MONOTONIC in nanoseconds just before NVML was read. Not called where
-            NVML was away.
-        foreign_report: another monitor reported under this node's name.
-        limit_event: the `<what>` of a stored `limit.<what>` event.
-        driver_answered: whether NVML answered, after each reading.
-        conditions_stored: the GPUs' conditions as of the end of a stored round, and the round's changes.
-        xid_seen: an XID error, once it was taken in.
-    """
-
-    events_stored: Callable[[], None]
-    announcements_stored: Callable[[int], None]
-    round_stored: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
-    gpus_measured: Callable[[tuple[Gpu, ...], int], None]
-    foreign_report: Callable[[], None]
-    limit_event: Callable[[str], None]
-    driver_answered: Callable[[bool], None]
-    conditions_stored: Callable[[Conditions, ConditionChanges], None]
-    xid_seen: Callable[[XidSeen], None]
 
 
 class Observer:

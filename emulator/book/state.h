@@ -155,7 +155,7 @@ struct book_limit {
     uint32_t gpu, unused;
 };
 
-/* See faults.h. */
+/* See call_faults.h. */
 struct book_call_fault {
     char call[64];            /* the beginning of the names of the functions that suffer */
     uint32_t length;          /* of `call`; atomic; 0 = no fault */

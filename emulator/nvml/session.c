@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "book/faults.h"
+#include "book/call_faults.h"
 #include "book/node_file.h"
 
 struct nvmlDevice_st {

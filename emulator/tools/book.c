@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "book/book.h"
-#include "book/faults.h"
+#include "book/call_faults.h"
 #include "book/timeline.h"
 #include "book/view.h"
 

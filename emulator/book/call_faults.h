@@ -1,6 +1,6 @@
 /* Faults of the management library that a test asks for: calls that fail, and calls that take long. */
-#ifndef PLIMSOLL_EMULATOR_BOOK_FAULTS_H
-#define PLIMSOLL_EMULATOR_BOOK_FAULTS_H
+#ifndef PLIMSOLL_EMULATOR_BOOK_CALL_FAULTS_H
+#define PLIMSOLL_EMULATOR_BOOK_CALL_FAULTS_H
 
 #include "book/state.h"
 

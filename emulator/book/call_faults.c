@@ -1,5 +1,5 @@
 /* Invariant: while a fault is being changed its `length` is 0, so no call meets half of a fault. */
-#include "book/faults.h"
+#include "book/call_faults.h"
 
 #include <string.h>
 #include <time.h>
