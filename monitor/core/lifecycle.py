@@ -155,7 +155,12 @@ def advance(life: Life, used_bytes: int | None, now_s: float, rules: Rules) -> t
         rules: when memory counts as moving.
     """
     used = life.used_bytes if used_bytes is None else used_bytes
-    sampled = replace(life, used_bytes=used, peak_bytes=max(life.peak_bytes, used), listed=True)
+    # A task at rest is not copied: on a quiet node these copies were most of a round's cost.
+    sampled = (
+        life
+        if life.listed and used == life.used_bytes
+        else replace(life, used_bytes=used, peak_bytes=max(life.peak_bytes, used), listed=True)
+    )
     match life.phase:
         case Phase.STARTED | Phase.LOADING:
             return _settle(sampled, now_s, rules)
@@ -202,5 +207,5 @@ def _settle(life: Life, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
 def _watch(life: Life, now_s: float, rules: Rules) -> Life:
     lowest_bytes = min(life.mark_bytes, life.used_bytes)
     if life.used_bytes - lowest_bytes <= max(rules.reload_bytes, RELOAD_RATIO * life.peak_bytes):
-        return replace(life, mark_bytes=lowest_bytes)
+        return life if lowest_bytes == life.mark_bytes else replace(life, mark_bytes=lowest_bytes)
     return replace(life, phase=Phase.LOADING, since_s=now_s, mark_bytes=life.used_bytes, still_since_s=now_s)

@@ -94,7 +94,8 @@ def take_listing(tasks: Tasks, listing: Listing, now_s: float, rules: Rules) -> 
         owner = tasks.owners.get(each.key.process, NOBODY).filled_from(each.owner)
         if each.key in lives:
             life = lives[each.key]
-            known = replace(life, owner=life.owner.filled_from(owner))
+            known_owner = life.owner.filled_from(owner)
+            known = life if known_owner == life.owner else replace(life, owner=known_owner)
             lives[each.key], fact = advance(known, each.used_bytes, now_s, rules)
         else:
             before = left.pop(each.key, None)

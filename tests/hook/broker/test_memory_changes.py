@@ -25,6 +25,15 @@ async def change(stream: Stream, holds: Callable[[MemoryChange], bool]) -> Memor
     raise AssertionError
 
 
+async def announcements_until(stream: Stream, what: str) -> None:
+    """Wait for an announcement; no change of memory may come before."""
+    async with asyncio.timeout(DEADLINE_S):
+        async for message in stream:
+            assert isinstance(message, Announcement)
+            if message.what == what:
+                return
+
+
 @pytest.fixture(name="node")
 def _node(tmp_path: Path) -> Path:
     return emulated_node(tmp_path)
@@ -97,11 +106,8 @@ async def test_a_subscriber_that_does_not_ask_gets_announcements_alone(broker: B
         contextlib.aclosing(subscribed(broker.root, Subscribe(memory=True))) as asking,
     ):
         await program.do("begin")
+        await announcements_until(plain, "context")  # the subscription exists from its first message on
         await program.do(f"alloc {GIB}")
         await change(asking, lambda each: each.used_bytes >= GIB)
         await program.kill()
-        async with asyncio.timeout(DEADLINE_S):
-            async for message in plain:
-                assert isinstance(message, Announcement)
-                if message.what == "exited":
-                    break
+        await announcements_until(plain, "exited")
