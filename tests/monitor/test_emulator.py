@@ -44,7 +44,7 @@ def told_of(messages: list[Message], one: Program, what: str) -> Task:
 
 def newest(messages: list[Message]) -> dict[str, Gpu]:
     """The node's GPUs in the stream's newest report."""
-    reports = [message.report for message in messages if not message.what.startswith("limit")]
+    reports = [each.report for each in messages if each.what.startswith("task.") or each.what == "node.state"]
     return {gpu.uuid: gpu for gpu in reports[-1].state.gpus} if reports else {}
 
 

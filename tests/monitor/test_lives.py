@@ -98,7 +98,10 @@ async def test_a_stopped_program_stays_and_goes_on(tmp_path: Path, nats: Embedde
         try:
             await monitor.kill()
             await monitor.start()
-            await until(context, lambda all_: all_[-1].report.state.epoch == 2)
+            await until(
+                context,
+                lambda all_: any(each.what == "node.state" and each.report.state.epoch == 2 for each in all_),
+            )
             assert is_shown(await until(context, bool), one, lambda task: task.used_bytes == 300 * MIB)
         finally:
             os.kill(one.process.pid, signal.SIGCONT)
