@@ -17,7 +17,8 @@ from plimsoll.ids import GpuUuid, ProcessKey
 
 LOOK_S: Final = 0.05
 """Seconds between two readings: half of the tenth of a second within which a change is seen, because the monitor's
-reading of NVML follows. A reading costs 2 µs for each process."""
+reading of NVML follows. With 64 processes at rest the readings cost about
+1 % of a core."""
 
 IDLE_LOOK_S: Final = 1.0
 """The same while no process is hooked; the announcement of one ends the pause."""
@@ -49,18 +50,25 @@ class MemoryWatch:
 
     def _look(self) -> list[MemoryChange]:
         changes: list[MemoryChange] = []
-        before, self._read = self._read, {}
+        known, page_count = self._read, 0
         for container, gpus, page in self._engine.shares.pages():
+            page_count += 1
             data = page.slot_bytes()
-            if data != before.get(page):
-                owners = {owner: key for key, owner in self._engine.node.processes(container).items()}
-                process = owners.get(page.owner)
-                if process is None:
-                    continue  # Its hello is under way: the next reading takes it.
-                changes += self._changes(process, gpus, page, data)
-            self._read[page] = data
-        self._sent = {page: sent for page, sent in self._sent.items() if page in self._read}
+            if data == known.get(page):
+                continue
+            owners = {owner: key for key, owner in self._engine.node.processes(container).items()}
+            process = owners.get(page.owner)
+            if process is None:
+                continue  # Its hello is under way: the next reading takes it.
+            changes += self._changes(process, gpus, page, data)
+            known[page] = data
+        if len(known) > page_count:
+            self._forget_all_but({page for _, _, page in self._engine.shares.pages()})
         return changes
+
+    def _forget_all_but(self, pages: set[WorkPage]) -> None:
+        self._read = {page: data for page, data in self._read.items() if page in pages}
+        self._sent = {page: sent for page, sent in self._sent.items() if page in pages}
 
     def _changes(
         self, process: ProcessKey, gpus: tuple[GpuUuid, ...], page: WorkPage, data: bytes

@@ -30,23 +30,28 @@ class Pace:
         self._fast_s = fast_s
         self._slow_s = slow_s
         self._tolerance_bytes = tolerance_bytes
-        self._unhooked: dict[TaskKey, int] = {}
+        self._unhooked: frozenset[TaskKey] = frozenset()
+        self._rested: dict[TaskKey, int] = {}  # bytes of unhooked tasks that have loaded
         self._changed_s: float | None = None
 
     def sampled(self, tasks: Tasks, now_s: float) -> None:
-        """Take in the table after a sample."""
-        unhooked = {key: life.used_bytes for key, life in tasks.lives.items() if life.owner.container is None}
-        if unhooked.keys() != self._unhooked.keys():
-            self._changed_s, self._unhooked = now_s, unhooked
-            return
+        """Take in the table after a sample.
+
+        A task without a container may still be announced, so it counts once it has loaded. Until then it is sampled
+        at the pace of a task that loads.
+        """
+        unhooked = {key: life for key, life in tasks.lives.items() if life.owner.container is None}
+        rested = {key: life.used_bytes for key, life in unhooked.items() if life.phase is Phase.LOADED}
         moved = {
-            key: used_bytes
-            for key, used_bytes in unhooked.items()
-            if abs(used_bytes - self._unhooked[key]) > self._tolerance_bytes
+            key
+            for key, used_bytes in rested.items()
+            if key not in self._rested or abs(used_bytes - self._rested[key]) > self._tolerance_bytes
         }
-        if moved:
+        if moved or any(key not in tasks.lives for key in self._unhooked):
             self._changed_s = now_s
-            self._unhooked |= moved
+        self._unhooked = frozenset(unhooked)
+        # A slow drift adds up to a change.
+        self._rested = {key: rested[key] if key in moved else self._rested[key] for key in rested}
 
     def pause_s(self, tasks: Tasks, now_s: float) -> float:
         """The pause until the next sample, in seconds."""
