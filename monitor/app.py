@@ -17,7 +17,7 @@ from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
 from monitor.foreign import ForeignReport
 from monitor.listeners import Listeners
-from monitor.metrics import NodeMetrics, routes
+from monitor.metrics import NodeMetrics, Sources, routes
 from monitor.observer import Observer
 from monitor.outbox.store import Store, open_store
 from monitor.publisher import Hearers, Publisher, Target
@@ -72,7 +72,16 @@ async def _closing(sampler: Sampler) -> AsyncIterator[Sampler]:
 
 async def _run_parts(settings: Settings, identity: Identity, store: Store, stop: asyncio.Event) -> None:
     node, root = NodeName(settings.node), Path(settings.broker_root)
-    metrics = NodeMetrics(node, lambda: store.waiting_count)
+    metrics = NodeMetrics(
+        node,
+        Sources(
+            waiting_count=lambda: store.waiting_count,
+            nats_answers=lambda: publisher.is_reachable,
+            broker_answers=lambda: observer.has_broker,
+            busy_s=lambda: observer.busy_s,
+            ecc_errors=lambda: observer.ecc_errors,
+        ),
+    )
 
     def labels_read(labels: Mapping[str, str]) -> None:
         observer.set_labels(labels)

@@ -5,7 +5,8 @@ label, because both come and go by the thousand.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -16,23 +17,46 @@ from prometheus_client.registry import Collector
 
 from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.lifecycle import Fact
-from plimsoll.events import LIMIT_EVENTS, Gpu
+from plimsoll.events import LIMIT_EVENTS, Gpu, Phase
 from plimsoll.gpu_events import HealthClass
-from plimsoll.ids import NodeName
+from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.nvml.readings import XidSeen
+from plimsoll.part.metrics import add_common
 
 _GPU: Final = ("node", "gpu")
+
+_PHASES: Final = (Phase.STARTED, Phase.LOADING, Phase.LOADED)
+"""The phases of tasks on a GPU; one that exited is on none."""
 
 CALL_BUCKETS_S: Final = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
 """Bounds for calls of the driver: most take a tenth of a millisecond, and the first one of a card takes seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What other parts of the monitor know, read at each scrape.
+
+    Attributes:
+        waiting_count: events on disk.
+        nats_answers: whether NATS takes events; None before the first attempt has ended.
+        broker_answers: whether the broker took the last measurement.
+        busy_s: per GPU, the seconds of its work since the monitor's start.
+        ecc_errors: per GPU, its uncorrected ECC errors since it was last reset.
+    """
+
+    waiting_count: Callable[[], int]
+    nats_answers: Callable[[], bool | None]
+    broker_answers: Callable[[], bool]
+    busy_s: Callable[[], Mapping[GpuUuid, float]]
+    ecc_errors: Callable[[], Mapping[GpuUuid, int]]
+
+
 class NodeMetrics(Collector):
     """The monitor's metrics; call `round_stored` after each round."""
 
-    def __init__(self, node: NodeName, waiting_count: Callable[[], int]) -> None:
+    def __init__(self, node: NodeName, sources: Sources) -> None:
         self._node = node
-        self._waiting_count = waiting_count
+        self._sources = sources
         self._gpus: tuple[Gpu, ...] = ()
         self._facts: Counter[tuple[str, str]] = Counter()
         self._limits: Counter[str] = Counter()
@@ -44,7 +68,7 @@ class NodeMetrics(Collector):
         self._xids: Counter[tuple[str, int]] = Counter()
         self._driver_calls = Histogram(
             "plimsoll_nvml_call_seconds",
-            "Duration of each call of NVIDIA's management library.",
+            "Duration of each call of NVML, by `call`; above 0.25 s, memory is seen late.",
             labelnames=("node", "call"),
             registry=None,
             buckets=CALL_BUCKETS_S,
@@ -83,61 +107,108 @@ class NodeMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """See `Collector`."""
+        return (
+            *self._collect_gpus(),
+            *self._collect_counts(),
+            *self._collect_servers(),
+            *self._collect_conditions(),
+            *self._driver_calls.collect(),
+        )
+
+    def _collect_gpus(self) -> Iterable[Metric]:
+        info = GaugeMetricFamily(
+            "plimsoll_gpu_info",
+            "1 for each GPU, with its model and its index on the node as labels.",
+            labels=(*_GPU, "index", "model"),
+        )
         usable = GaugeMetricFamily(
             "plimsoll_gpu_usable_bytes", "GPU memory less what the driver reserves.", labels=_GPU
         )
         used = GaugeMetricFamily("plimsoll_gpu_used_bytes", "GPU memory that processes hold.", labels=_GPU)
-        idle = GaugeMetricFamily("plimsoll_gpu_idle_ratio", "Decayed average of idle time.", labels=_GPU)
-        tasks = GaugeMetricFamily("plimsoll_gpu_tasks", "Processes on the GPU.", labels=_GPU)
+        idle = GaugeMetricFamily(
+            "plimsoll_gpu_idle_ratio", "Decayed average of idle time, 0 (busy) to 1.", labels=_GPU
+        )
+        tasks = GaugeMetricFamily(
+            "plimsoll_gpu_tasks",
+            "Processes on the GPU, by phase: `started`, `loading` or `loaded`.",
+            labels=(*_GPU, "phase"),
+        )
+        busy = CounterMetricFamily(
+            "plimsoll_gpu_busy_seconds",
+            "Time in which the GPU executed work, since the monitor's start.",
+            labels=_GPU,
+        )
+        busy_s = self._sources.busy_s()
         for gpu in self._gpus:
             names = (self._node, gpu.uuid)
+            info.add_metric((*names, str(gpu.index), gpu.model), 1)
             usable.add_metric(names, gpu.usable_bytes)
             used.add_metric(names, gpu.used_bytes)
             idle.add_metric(names, gpu.idle_pct / 100)
-            tasks.add_metric(names, len(gpu.tasks))
+            busy.add_metric(names, busy_s.get(gpu.uuid, 0.0))
+            phases = Counter(task.phase for task in gpu.tasks)
+            for phase in _PHASES:
+                tasks.add_metric((*names, phase.value), phases[phase])
+        return info, usable, used, idle, tasks, busy
+
+    def _collect_counts(self) -> Iterable[Metric]:
         events = CounterMetricFamily(
-            "plimsoll_task_events", "Task events since the monitor's start.", labels=(*_GPU, "phase")
+            "plimsoll_task_events",
+            "Task events since the monitor's start, by phase: `started`, `loaded` or `exited`.",
+            labels=(*_GPU, "phase"),
         )
         for (uuid, phase), count in sorted(self._facts.items()):
             events.add_metric((self._node, uuid, phase), count)
         limits = CounterMetricFamily(
-            "plimsoll_limit_events", "Limit events since the monitor's start.", labels=("node", "what")
+            "plimsoll_limit_events",
+            "Events `limit.<what>` since the monitor's start, by `what`.",
+            labels=("node", "what"),
         )
         for what in sorted(LIMIT_EVENTS):
             limits.add_metric((self._node, what), self._limits[what])
         foreign = CounterMetricFamily(
             "plimsoll_foreign_reports",
-            "Reports that another monitor published under this node's name, since this monitor's start.",
+            "Reports that another monitor published under this node's name, since this monitor's start; above 0, two "
+            "monitors have one name.",
             labels=("node",),
         )
         foreign.add_metric((self._node,), self._foreign_reports)
+        return events, limits, foreign
+
+    def _collect_servers(self) -> Iterable[Metric]:
+        node = (self._node,)
         driver = GaugeMetricFamily(
-            "plimsoll_driver_up", "1 if NVIDIA's driver answered in the last round, else 0.", labels=("node",)
+            "plimsoll_driver_up",
+            "1 if NVIDIA's driver (NVML) answered in the last round, else 0; absent before the first round.",
+            labels=("node",),
         )
         if self._driver_answers is not None:
-            driver.add_metric((self._node,), float(self._driver_answers))
+            driver.add_metric(node, float(self._driver_answers))
+        bus = GaugeMetricFamily(
+            "plimsoll_nats_up",
+            "1 while NATS takes this monitor's events, else 0; absent before the first attempt has ended.",
+            labels=("node",),
+        )
+        nats_answers = self._sources.nats_answers()
+        if nats_answers is not None:
+            bus.add_metric(node, float(nats_answers))
+        broker = GaugeMetricFamily(
+            "plimsoll_broker_up", "1 while the node's broker answers the monitor, else 0.", labels=("node",)
+        )
+        broker.add_metric(node, float(self._sources.broker_answers()))
         waiting = GaugeMetricFamily(
-            "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
+            "plimsoll_outbox_entries",
+            "Events on disk that NATS has not acknowledged; grows while NATS is away.",
+            labels=("node",),
         )
-        waiting.add_metric((self._node,), self._waiting_count())
-        of_conditions = self._collect_conditions()
-        return (
-            usable,
-            used,
-            idle,
-            tasks,
-            events,
-            limits,
-            foreign,
-            driver,
-            waiting,
-            *of_conditions,
-            *self._driver_calls.collect(),
-        )
+        waiting.add_metric(node, self._sources.waiting_count())
+        return driver, bus, broker, waiting
 
     def _collect_conditions(self) -> Iterable[Metric]:
         health = GaugeMetricFamily(
-            "plimsoll_gpu_health", "1 for the GPU's present class of health, else 0.", labels=(*_GPU, "class")
+            "plimsoll_gpu_health",
+            "1 for the GPU's present `class` of health, else 0: `healthy`, `info`, `degraded` or `fatal`.",
+            labels=(*_GPU, "class"),
         )
         condition = GaugeMetricFamily(
             "plimsoll_gpu_condition",
@@ -174,11 +245,19 @@ class NodeMetrics(Collector):
         )
         for error, errors in sorted(self._xids.items()):
             xids.add_metric((self._node, error[0], str(error[1])), errors)
-        return (health, condition, short, changes, pressures, xids)
+        ecc = CounterMetricFamily(
+            "plimsoll_gpu_uncorrected_ecc_errors",
+            "Uncorrected ECC errors since the GPU was last reset; 0 where the card does not count them.",
+            labels=_GPU,
+        )
+        for uuid, found_errors in self._sources.ecc_errors().items():
+            ecc.add_metric((self._node, uuid), found_errors)
+        return (health, condition, short, changes, pressures, xids, ecc)
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:
     """The route `/metrics`, which Prometheus scrapes."""
     registry = CollectorRegistry()
     registry.register(metrics)
+    add_common(registry, "monitor")
     return (web.get("/metrics", make_aiohttp_handler(registry)),)

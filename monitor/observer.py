@@ -45,8 +45,8 @@ from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
 from plimsoll.events import Foreign, Gpu, Phase
-from plimsoll.ids import NodeName, ProcessKey
-from plimsoll.nvml.readings import GpuReading, NvmlAwayError, XidSeen
+from plimsoll.ids import GpuUuid, NodeName, ProcessKey
+from plimsoll.nvml.readings import GpuReading, HealthReading, NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
 QUEUE_MAX: Final = 1024
@@ -100,6 +100,7 @@ class Observer:
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
+        self._figures: Mapping[GpuUuid, HealthReading] = {}  # as last read
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._utilisation_due_s = 0.0
         self._foreign_named_s = -math.inf
@@ -111,6 +112,21 @@ class Observer:
     def epoch(self) -> int:
         """The epoch of the reports that are built now."""
         return self._reports.epoch
+
+    @property
+    def has_broker(self) -> bool:
+        """Whether the broker took the last measurement."""
+        return self._has_broker
+
+    @property
+    def busy_s(self) -> Mapping[GpuUuid, float]:
+        """Per GPU, the seconds of work since this start of the monitor."""
+        return self._meters.busy_s
+
+    @property
+    def ecc_errors(self) -> Mapping[GpuUuid, int]:
+        """Per GPU, its uncorrected ECC errors since it was last reset, as last read."""
+        return {gpu: figures.uncorrected_ecc for gpu, figures in self._figures.items()}
 
     def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
         """Note whether the broker takes measurements; called after each attempt."""
@@ -292,6 +308,7 @@ class Observer:
             self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
             self._readings = sample.readings
             self._meters.add(sample.utilisation)
+            self._figures = sample.figures or self._figures
         return sample
 
     @staticmethod

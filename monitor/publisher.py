@@ -110,6 +110,11 @@ class Publisher:
         self._outage = Outage(log.warning)
         self._in_flight: list[asyncio.Future[PubAck]] = []
 
+    @property
+    def is_reachable(self) -> bool | None:
+        """Whether NATS takes events; None before the first attempt has ended."""
+        return self._reachable
+
     def wake(self) -> None:
         """Publish now: events were stored."""
         self._wakened.set()

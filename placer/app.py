@@ -162,6 +162,8 @@ async def _assemble(
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(client, reports, metrics, options)
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
+    metrics.nats_up.set_function(lambda: client.is_connected)
+    metrics.redis_up.set_function(lambda: not list_writer.is_away)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))

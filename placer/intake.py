@@ -14,6 +14,7 @@ nodes become silent: decisions would rest on measurements that are too old.
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -248,6 +249,7 @@ class Intake:
         if is_newer:
             now_s = asyncio.get_running_loop().time()
             self._reported_s[state.node] = now_s
+            self._metrics.last_report.labels(state.node).set(time.time() - age_s)
             if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
                 self._silence_wakened.set()
         self._metrics.nodes.set(len(self._reports))

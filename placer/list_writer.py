@@ -75,6 +75,11 @@ class ListWriter:
         self._outage = Outage(log.warning)
         self._reports.on_change(self._note)
 
+    @property
+    def is_away(self) -> bool:
+        """Whether Redis did not take the last write."""
+        return self._outage.is_on
+
     async def run(self) -> None:
         """Fill the list and keep it up to date; returns only by cancellation."""
         await self._leads.wait()

@@ -13,6 +13,7 @@ from placer.core.ledger import GpuKey, Ledger
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
+from plimsoll.part.metrics import add_common
 
 WRITE_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 WAIT_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
@@ -25,8 +26,28 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        add_common(self.registry, "placer")
+        self.nats_up = Gauge(
+            "plimsoll_placer_nats_up",
+            "1 while the placer is connected to NATS, else 0.",
+            registry=self.registry,
+        )
+        self.redis_up = Gauge(
+            "plimsoll_placer_redis_up",
+            "0 while the placer that leads cannot write to Redis, else 1.",
+            registry=self.registry,
+        )
+        self.last_report = Gauge(
+            "plimsoll_placer_last_report_timestamp_seconds",
+            "When the node reported last, in seconds since 1970; `time()` less this is the report's age.",
+            ["node"],
+            registry=self.registry,
+        )
         self.reports = Counter(
-            "plimsoll_placer_reports", "Reports taken in.", ["outcome"], registry=self.registry
+            "plimsoll_placer_reports",
+            "Reports taken in, by outcome: `applied`, `stale` (not newer than the last one) or `damaged`.",
+            ["outcome"],
+            registry=self.registry,
         )
         self.late_reports = Counter(
             "plimsoll_placer_late_reports",
@@ -39,18 +60,20 @@ class Metrics:
         )
         self.unpublished = Counter(
             "plimsoll_placer_unpublished",
-            "Placement events dropped from a full queue.",
+            "Placement events dropped from a full queue; above 0, NATS was away for long.",
             registry=self.registry,
         )
         self.decisions = Counter(
-            "plimsoll_placer_decisions", "Decisions made.", ["outcome"], registry=self.registry
+            "plimsoll_placer_decisions", "Decisions made, by outcome.", ["outcome"], registry=self.registry
         )
         self.nodes_read = Counter(
-            "plimsoll_placer_nodes_read", "Nodes that decisions have read.", registry=self.registry
+            "plimsoll_placer_nodes_read",
+            "Nodes that decisions have read; per decision they do not grow with the cluster.",
+            registry=self.registry,
         )
         self.gpus_read = Counter(
             "plimsoll_placer_gpus_read",
-            "GPUs that decisions have read, and groups of GPUs that they passed over.",
+            "GPUs that decisions have read, and groups of GPUs that they passed over; likewise.",
             registry=self.registry,
         )
         self.decision_seconds = Histogram(
@@ -102,7 +125,7 @@ class Metrics:
         )
         self.probes = Counter(
             "plimsoll_placer_probes",
-            "Probes of a changed node for pods that fit nowhere.",
+            "Probes of a changed node for pods that fit nowhere, by outcome: `fit` or `unfit`.",
             ["outcome"],
             registry=self.registry,
         )
@@ -120,7 +143,8 @@ class Metrics:
         )
         self.bind_failures = Counter(
             "plimsoll_placer_bind_failures",
-            "Binds that did not succeed, by result.",
+            "Binds without success, by result: `elsewhere` (bound by somebody else), `gone`, `changed` (the "
+            "pod is decided anew at once) or `refused`.",
             ["result"],
             registry=self.registry,
         )
@@ -131,7 +155,8 @@ class Metrics:
         )
         self.nominations = Counter(
             "plimsoll_placer_nominations",
-            "Nominations of this placer's own pods that ended, by outcome.",
+            "Nominations of this placer's own pods that ended, by outcome: `placed` (on the nominated node), "
+            "`elsewhere`, `given_up` (the room cannot be had any more) or `gone` (the pod).",
             ["outcome"],
             registry=self.registry,
         )
@@ -158,7 +183,7 @@ class Metrics:
         )
         self.drift_bytes = Gauge(
             "plimsoll_placer_drift_bytes",
-            "Bytes by which ledger and API server differed, over all GPUs, when they were last compared.",
+            "Bytes by which ledger and API server differed when they were last compared; 0 unless there is a bug.",
             registry=self.registry,
         )
         self.drift_pods = Gauge(
@@ -170,6 +195,7 @@ class Metrics:
     def forget_node(self, node: NodeName) -> None:
         """Drop the series of a node; an unknown one is no error."""
         self.late_reports.remove_by_labels({"node": node})
+        self.last_report.remove_by_labels({"node": node})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +218,13 @@ class Promises:
                 share_pct[booking.node, gpu] += promise.share_pct
         of_gpu = ["node", "gpu"]
         memory = GaugeMetricFamily(
-            "plimsoll_placer_promised_bytes", "Memory promised to pods on a GPU.", labels=of_gpu
+            "plimsoll_placer_promised_bytes",
+            "Memory promised to pods on a GPU; absent where none is.",
+            labels=of_gpu,
         )
         share = GaugeMetricFamily(
             "plimsoll_placer_promised_share_ratio",
-            "Compute time promised to pods on a GPU, 0 to 1.",
+            "Compute time promised to pods on a GPU, 0 to 1; absent where none is.",
             labels=of_gpu,
         )
         for key, count_bytes in promised_bytes.items():
@@ -224,7 +252,7 @@ class UnhealthyGpus:
         counts = Counts(one.health for state in self.states() for one in state.health)
         family = GaugeMetricFamily(
             "plimsoll_placer_unhealthy_gpus",
-            "GPUs that are not healthy, by class; fatal ones take no pod.",
+            "GPUs that are not healthy, by class: `info`, `degraded` or `fatal`; fatal ones take no pod.",
             labels=["class"],
         )
         for each in HealthClass:

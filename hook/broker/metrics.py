@@ -21,6 +21,7 @@ from hook.broker.settings import PREFIX
 from hook.broker.shares.metrics import CONTAINER, ShareRow, share_families
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerUse, Description
+from plimsoll.part.metrics import add_common
 from plimsoll.part.web import serving_tcp
 
 _GPU: Final = (*CONTAINER, "gpu")
@@ -34,13 +35,20 @@ class _Uses(Collector):
         self.description = Description(containers=())
 
     def collect(self) -> Iterable[Metric]:
+        info = GaugeMetricFamily(
+            "plimsoll_hook_container_info",
+            "1 for each GPU of each container; `whole` is `true` where the container owns the GPU.",
+            labels=(*_GPU, "whole"),
+        )
         processes = GaugeMetricFamily(
             "plimsoll_hook_processes", "Processes that run under the hook.", labels=CONTAINER
         )
         used = GaugeMetricFamily(
             "plimsoll_hook_used_bytes", "GPU memory that hooked processes hold.", labels=_GPU
         )
-        line = GaugeMetricFamily("plimsoll_hook_line_bytes", "GPU memory declared.", labels=_GPU)
+        line = GaugeMetricFamily(
+            "plimsoll_hook_line_bytes", "The container's line: the GPU memory that it may hold.", labels=_GPU
+        )
         denied = CounterMetricFamily(
             "plimsoll_hook_denied", "Allocations refused at the line.", labels=CONTAINER
         )
@@ -65,24 +73,25 @@ class _Uses(Collector):
             violated.add_metric(names, measuring.found_count(key, Violated) + belied)
             unenforced.add_metric(names, measuring.found_count(key, Unenforced))
             for place, gpu_line in enumerate(container.container.lines):
+                info.add_metric((*names, gpu_line.gpu, str(container.container.whole).lower()), 1)
                 held = sum(process.used_bytes[place] for process in container.processes)
                 used.add_metric((*names, gpu_line.gpu), held)
                 line.add_metric((*names, gpu_line.gpu), gpu_line.line_bytes)
                 excess.add_metric((*names, gpu_line.gpu), measuring.excess_bytes(key, gpu_line.gpu))
         enforcement = GaugeMetricFamily(
             "plimsoll_broker_enforcement_info",
-            "What holds containers to their lines of memory on a GPU: 1 for what the node does.",
+            "1 for what holds containers to their lines on a GPU: `both`, `preload`, `driver` or `none`.",
             labels=("gpu", "enforcement"),
         )
         for one in self.description.enforcement:
             enforcement.add_metric((one.gpu, one.enforcement), 1)
         journal = GaugeMetricFamily(
             "plimsoll_broker_journal_entries",
-            "Announcements that no subscriber has acknowledged.",
+            "Announcements that the monitor has not acknowledged; grows while the monitor is away.",
             value=self._engine.node.journal_length,
         )
         shares = share_families(self._shares())
-        counted = (processes, used, line, excess, denied, violated, unenforced)
+        counted = (info, processes, used, line, excess, denied, violated, unenforced)
         return (*counted, *self._waits(), *self._driver_limits(), *shares, enforcement, journal)
 
     def _driver_limits(self) -> tuple[Metric, ...]:
@@ -158,6 +167,7 @@ def serving_metrics(engine: Engine, host: str, port: int) -> AbstractAsyncContex
     registry = CollectorRegistry(auto_describe=False)
     uses = _Uses(engine)
     registry.register(uses)
+    add_common(registry, "broker")
     bake = make_aiohttp_handler(registry)
 
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -38,6 +38,12 @@ class IdleMeter:
         self._last_us: int | None = None
         self._measured_us = 0
         self._idle_us = 0.0
+        self._busy_us = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of work in all samples so far; never falls."""
+        return self._busy_us / 1_000_000
 
     @property
     def last_us(self) -> int:
@@ -69,6 +75,7 @@ class IdleMeter:
             self._measure(at_us - last_us, idle_ratio)
 
     def _measure(self, span_us: int, idle_ratio: float) -> None:
+        self._busy_us += span_us * (1 - idle_ratio)
         span_us = min(span_us, PERIODS_OF_MEMORY * self._period_us)
         while span_us > 0:
             part_us = min(span_us, self._period_us - self._measured_us)
@@ -107,6 +114,11 @@ class IdleMeters:
     def idle_pct(self) -> dict[GpuUuid, float]:
         """Per GPU, its idle average, 0-100."""
         return {uuid: meter.idle_pct for uuid, meter in self._meters.items()}
+
+    @property
+    def busy_s(self) -> dict[GpuUuid, float]:
+        """Per GPU, the seconds of work in all samples so far."""
+        return {uuid: meter.busy_s for uuid, meter in self._meters.items()}
 
     def add(self, utilisation: Mapping[GpuUuid, Iterable[tuple[int, float]]]) -> None:
         """Take in samples: per GPU, (microseconds since the epoch, busy percent), oldest first."""

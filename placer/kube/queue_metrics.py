@@ -20,14 +20,19 @@ class WaitingPods:
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
         places = GaugeMetricFamily(
-            "plimsoll_placer_waiting_pods", "Pods without a node, by place in the queue.", labels=["place"]
+            "plimsoll_placer_waiting_pods",
+            "Pods without a node, by place: `fresh` (never tried), `retry`, `deciding`, `binding`, `backoff`,"
+            " `parked` (fit nowhere) or `given_up` (malformed).",
+            labels=["place"],
         )
         for place, count in self.queue.counts.items():
             places.add_metric([place.value], count)
         yield places
         causes = GaugeMetricFamily(
             "plimsoll_placer_parked_pods",
-            "Pods that fit nowhere, by a cause that keeps them from some node; a pod may have several.",
+            "Parked pods by cause: `memory`, `memories` (of several containers, or best-effort), `share`, "
+            "`occupancy`, `gpus`, `pool`, `resources`, `node`, `rules` or `volumes`; a pod may have several, "
+            "and one that waits for its claims has none.",
             labels=["cause"],
         )
         for cause, count in self.queue.counts_by_cause.items():

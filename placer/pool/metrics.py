@@ -4,6 +4,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
+from plimsoll.part.metrics import add_common
+
 ACQUIRE_BUCKETS_S: Final = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
 """A pod starts in seconds; its image may have to be pulled first."""
 
@@ -14,6 +16,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        add_common(self.registry, "pool")
         self.gpus = Gauge(
             "plimsoll_pool_gpus",
             "GPUs that the pool has of device plugins, by phase: acquiring, active, idle, releasing.",
@@ -49,7 +52,7 @@ class Metrics:
         )
         self.leader = Gauge(
             "plimsoll_pool_leader",
-            "Whether this controller holds the Lease, and so takes and gives GPUs.",
+            "1 while this controller holds the Lease, and so takes and gives GPUs, else 0.",
             registry=self.registry,
         )
         self.write_failures = Counter(

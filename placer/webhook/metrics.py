@@ -4,6 +4,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
+from plimsoll.part.metrics import add_common
+
 REVIEW_BUCKETS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 
 
@@ -13,6 +15,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        add_common(self.registry, "webhook")
         self.reviews = Counter(
             "plimsoll_webhook_reviews",
             "Reviews answered, by outcome; `malformed` for bodies that are none.",

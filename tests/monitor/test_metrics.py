@@ -18,7 +18,7 @@ async def scraped(port: int) -> dict[tuple[str, str, str], float]:
         (sample.name, sample.labels.get("gpu", ""), sample.labels.get("phase", "")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.labels["node"] == "node-1.test"
+        if sample.labels.get("node") == "node-1.test"
     }
 
 
@@ -38,7 +38,13 @@ async def test_the_node_is_scraped_as_it_is(tmp_path: Path, nats: EmbeddedServer
     assert samples["plimsoll_gpu_usable_bytes", GPU_0, ""] == 24 * GIB - 512 * MIB
     assert samples["plimsoll_gpu_used_bytes", GPU_0, ""] == 300 * MIB
     assert 0 <= samples["plimsoll_gpu_idle_ratio", GPU_0, ""] <= 1
-    assert samples["plimsoll_gpu_tasks", GPU_0, ""] == 1
+    assert samples["plimsoll_gpu_tasks", GPU_0, "loaded"] == 1
+    assert samples["plimsoll_gpu_tasks", GPU_0, "loading"] == 0
+    assert samples["plimsoll_gpu_info", GPU_0, ""] == 1
+    assert samples["plimsoll_gpu_busy_seconds_total", GPU_0, ""] >= 0
+    assert samples["plimsoll_nats_up", "", ""] == 1
+    assert ("plimsoll_broker_up", "", "") in samples
+    assert samples["plimsoll_driver_up", "", ""] == 1
     assert samples["plimsoll_task_events_total", GPU_0, "started"] == 1
     assert samples["plimsoll_task_events_total", GPU_0, "loaded"] == 1
     assert ("plimsoll_outbox_entries", "", "") in samples

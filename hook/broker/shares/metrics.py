@@ -20,7 +20,7 @@ successor."""
 _COUNTERS: Final = {
     "used_seconds": (
         "busy_s",
-        "Time that a GPU executed its work while the gate was not open, mean over its GPUs.",
+        "Time in which the GPU executed its work while the gate was not open, mean over its GPUs.",
     ),
     "waited_seconds": ("waited_s", "Time in which a thread stood at the shut gate."),
     "waits": ("waits", "Times that a thread began to stand at the shut gate while no other did."),
@@ -51,7 +51,8 @@ def share_families(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
 def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
     used = GaugeMetricFamily(
         "plimsoll_hook_share_used_ratio",
-        "Compute time used in the latest second or two, of one GPU, mean over its GPUs.",
+        "Compute time used in the latest second or two, of one GPU, mean over its GPUs; absent while the gate"
+        " is open, as nothing is metered then.",
         labels=CONTAINER,
     )
     requested = GaugeMetricFamily(
@@ -70,7 +71,9 @@ def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
 
 def _gates(rows: Iterable[ShareRow]) -> Metric:
     gates = GaugeMetricFamily(
-        "plimsoll_hook_gate_state", "1 for the state of the container's gate.", labels=(*CONTAINER, "state")
+        "plimsoll_hook_gate_state",
+        "1 for the state of the container's gate: `open`, `metered` or `shut`.",
+        labels=(*CONTAINER, "state"),
     )
     for row in rows:
         for state in GateState:
@@ -86,7 +89,9 @@ def _counters(rows: Iterable[ShareRow]) -> Iterable[Metric]:
             family.add_metric(row.names, value(row.use))
         yield family
     unmet = CounterMetricFamily(
-        "plimsoll_hook_share_unmet", "Spans of wanting the request and getting less.", labels=CONTAINER
+        "plimsoll_hook_share_unmet",
+        "Spans in which the container wanted its request throughout and got less.",
+        labels=CONTAINER,
     )
     for row in rows:
         unmet.add_metric(row.names, row.unmet_count)

@@ -11,7 +11,9 @@ class ExtenderMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "plimsoll_placer_extender_requests",
-            "Requests of kube-scheduler, by verb and outcome.",
+            "Requests of kube-scheduler, by verb and outcome: `fits`, `unfit`, `scored`, `bound`, `not_bound`"
+            " (the GPUs or the pod are gone), `undecided` (the API server has not answered), `malformed`, "
+            "`unavailable` (this placer cannot bind now) or `forbidden`.",
             ["verb", "outcome"],
             registry=registry,
         )

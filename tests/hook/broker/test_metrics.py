@@ -23,6 +23,7 @@ from tests.hook.broker.test_measured import measured
 Samples = dict[tuple[str, str], float]
 A, B = PodUid("pod-a"), PodUid("pod-b")
 BUSY = BUILD / "bin/busy"
+OF_EACH_PART = ("process_", "plimsoll_build_info")
 
 
 async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker) -> None:
@@ -38,6 +39,7 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     for _ in range(RUN + 2):
         await broker.client.measure(measured((process, GIB), (bare, 3 * GIB)))
     samples = await read_samples(broker)
+    assert samples["plimsoll_hook_container_info", GPUS[1]] == 1
     assert samples["plimsoll_hook_excess_bytes", GPUS[0]] == 4 * GIB
     assert samples["plimsoll_hook_violated_total", ""] == 1
     assert samples["plimsoll_hook_unenforced_total", ""] == 1
@@ -186,9 +188,9 @@ async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
 
 async def read_samples(broker: Broker) -> Samples:
     """The samples by name and GPU."""
-    samples = await _scraped(broker)
+    samples = [one for one in await _scraped(broker) if not one.name.startswith(OF_EACH_PART)]
     for sample in samples:
-        own = {"gpu", "le", "state", "enforcement"}
+        own = {"gpu", "le", "state", "enforcement", "whole"}
         names = {key: value for key, value in sample.labels.items() if key not in own}
         pod = {"namespace": "default", "pod": "train", "uid": POD}
         assert names in ({}, pod, pod | {"container": "main"})

@@ -43,6 +43,16 @@ def test_a_sample_over_two_minutes_is_split_where_they_meet() -> None:
     assert meter.idle_pct == pytest.approx(decayed(200 / 3, 0))
 
 
+def test_busy_seconds_are_the_work_in_all_samples() -> None:
+    """A minute at 10 % and a second at 100 % are 7 s of work; the first sample only marks the beginning."""
+    meter = IdleMeter(60)
+    meter.add(0, 100)
+    assert meter.busy_s == 0
+    meter.add(MINUTE_US, 10)
+    meter.add(MINUTE_US + 1_000_000, 100)
+    assert meter.busy_s == pytest.approx(7)
+
+
 def test_samples_already_taken_in_change_nothing() -> None:
     """The driver's buffers overlap between readings, and each sample counts once."""
     meter, twice = IdleMeter(60), IdleMeter(60)

@@ -1,0 +1,87 @@
+"""A real Prometheus (Debian's) on loopback, and `promtool`."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from tests.servers.debian import debian_program
+
+PACKAGE: Final = "prometheus"
+PROMTOOL_S: Final = 120.0
+
+
+class QueryError(Exception):
+    """Prometheus refused a query; the message is its own."""
+
+
+def promtool(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `promtool` to its end, whatever it says; `given` is its standard input. Blocks."""
+    program = debian_program(PACKAGE, "promtool")
+    return subprocess.run(
+        (str(program), *arguments),
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=PROMTOOL_S,
+    )
+
+
+@asynccontextmanager
+async def prometheus(
+    directory: Path, scrapes: Sequence[dict[str, Any]], rules: Sequence[Path] = (), *, interval: str = "1s"
+) -> AsyncIterator[EmbeddedServer]:
+    """Run Prometheus until the context ends.
+
+    Args:
+        directory: the folder of its data.
+        scrapes: its `scrape_configs`.
+        rules: files of rules.
+        interval: between two scrapes, and between two evaluations of rules.
+    """
+    await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
+    settings = {
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "rule_files": [str(path.absolute()) for path in rules],
+        "scrape_configs": list(scrapes),
+    }
+    config = directory / "prometheus.yaml"
+    await asyncio.to_thread(config.write_text, yaml.safe_dump(settings))
+    kind = ServerKind(
+        name="prometheus",
+        scheme="http",
+        ready="Server is ready to receive web requests",
+        program=partial(debian_program, PACKAGE, "prometheus"),
+        arguments=lambda port, folder: (
+            f"--config.file={folder / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ),
+    )
+    async with running(kind, directory) as server:
+        yield server
+
+
+async def query(
+    session: aiohttp.ClientSession, server: EmbeddedServer, expression: str
+) -> list[dict[str, Any]]:
+    """The samples of an instant query.
+
+    Raises:
+        QueryError: the query is wrong.
+    """
+    async with session.get(f"{server.url}/api/v1/query", params={"query": expression}) as answer:
+        body = await answer.json()
+    if body["status"] != "success":
+        raise QueryError(body["error"])
+    found: list[dict[str, Any]] = body["data"]["result"]
+    return found

@@ -1,0 +1,149 @@
+"""Writes the table of metrics in docs/metrics.md from the parts' own code, so that it cannot drift.
+
+    python -m tools.metrics
+
+tests/docs compares the page with the code.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+
+import hook.broker.metrics
+import monitor.metrics
+import placer.metrics
+import placer.pool.metrics
+import placer.webhook.metrics
+from placer.core.ledger import Ledger
+from placer.kube.extender.metrics import ExtenderMetrics
+from placer.kube.queue import Queue
+from placer.kube.queue_metrics import WaitingPods
+from plimsoll.ids import NodeName
+from plimsoll.part.metrics import add_common
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+BEGIN: Final = "<!-- The tables are written by `python -m tools.metrics`: change the code, not them. -->\n"
+
+PARTS: Final[Mapping[str, str]] = {
+    "every part": "Each part has these, under the same names.",
+    "monitor": "One on each GPU node. It knows GPUs, and no pods.",
+    "broker": "One on each GPU node. It knows containers.",
+    "placer": "The placer that leads has them all. Others show 0 or nothing for what only a leader does.",
+    "webhook": "Each replica has its own counts.",
+    "pool": "Only where the pool's controller runs ([more](pool.md)).",
+}
+"""The sections of the page, and the sentence at the head of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric as Prometheus shows it.
+
+    Attributes:
+        name: with the ending of a counter; histograms have their `_bucket`, `_sum` and `_count` beside.
+        kind: counter, gauge, histogram or info.
+        labels: their names, in order.
+        text: the help text.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+def described() -> dict[str, tuple[Described, ...]]:
+    """The metrics of each section, by name."""
+    common = CollectorRegistry()
+    add_common(common, "part")
+    shared = _of(common)
+    known = {one.name for one in shared}
+    rest = {
+        part: tuple(one for one in _of(registry) if one.name not in known)
+        for part, registry in _registries().items()
+    }
+    return {"every part": shared, **rest}
+
+
+def _registries() -> dict[str, CollectorRegistry]:
+    """The registry of each part, with all collectors that it can have, and no samples."""
+    nothing = monitor.metrics.Sources(lambda: 0, lambda: None, lambda: True, dict, dict)
+    node = CollectorRegistry()
+    of_node = monitor.metrics.NodeMetrics(NodeName("node"), nothing)
+    of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample
+    node.register(of_node)
+    broker = CollectorRegistry()
+    # Without a container, the collector reads these two of its engine.
+    engine = SimpleNamespace(node=SimpleNamespace(journal_length=0, measuring=None, memory_requests=None))
+    engine.driver_lines = None
+    broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
+    placing = placer.metrics.Metrics().registry
+    for collector in (
+        placer.metrics.Promises(Ledger()),
+        placer.metrics.UnhealthyGpus(tuple),
+        WaitingPods(Queue()),
+    ):
+        placing.register(cast("Any", collector))
+    ExtenderMetrics(placing)
+    return {
+        "monitor": node,
+        "broker": broker,
+        "placer": placing,
+        "webhook": placer.webhook.metrics.Metrics().registry,
+        "pool": placer.pool.metrics.Metrics().registry,
+    }
+
+
+def _of(registry: CollectorRegistry) -> tuple[Described, ...]:
+    # Not `registry.collect()`, which gives no labels where there are no samples.
+    collectors = list(registry._collector_to_names)  # noqa: SLF001 - no public way to them
+    found = {one.name: one for collector in collectors for one in _families(collector)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _families(collector: Any) -> Iterator[Described]:  # noqa: ANN401 - prometheus_client types no collectors
+    for family in collector.collect():
+        labels = _labels(collector if isinstance(collector, MetricWrapperBase) else family)
+        if family.type == "info":
+            labels = ("part", "version")
+        ending = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        yield Described(family.name + ending, family.type, labels, family.documentation)
+
+
+def _labels(source: Any) -> tuple[str, ...]:  # noqa: ANN401 - likewise
+    by_sample = source.samples[0].labels if getattr(source, "samples", ()) else ()
+    return tuple(getattr(source, "_labelnames", None) or (label for label in by_sample if label != "le"))
+
+
+def tables(sections: Mapping[str, Sequence[Described]]) -> str:
+    """The generated part of the page."""
+    lines: list[str] = []
+    for part, metrics in sections.items():
+        lines += ["", f"## {part.capitalize()}", "", PARTS[part], ""]
+        lines += ["| metric | type | labels | says |", "| --- | --- | --- | --- |"]
+        for one in metrics:
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.text} |")
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """The whole page, with its tables as the code has them now."""
+    head, _, _ = PAGE.read_text().partition(BEGIN)
+    return head + BEGIN + tables(described())
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
