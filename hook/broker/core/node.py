@@ -246,11 +246,10 @@ class Node:
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
         enrolments = self._enrol(request)
-        # The record of a resized pod is saved together with its announcement; see `resizes`.
-        instructions = [
-            *self._lay_out(request),
-            *(map(self.survey_of, resized) if resized else (SaveRecord(record),)),
-        ]
+        # The record is saved first: if the broker is killed next, the next broker still knows whose directories these
+        # are. Only the record of a resized pod is saved together with its announcement; see `resizes`.
+        saved = [] if resized else [SaveRecord(record)]
+        instructions = [*saved, *self._lay_out(request), *map(self.survey_of, resized)]
         return instructions + self._requests.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
