@@ -153,7 +153,6 @@ async def _assemble(
     metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
     metrics.registry.register(Promises(ledger))
     metrics.registry.register(UnhealthyGpus(reports.states))
-    reports.on_report(ledger.observe)
     client = BusClient()
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)

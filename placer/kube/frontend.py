@@ -461,6 +461,7 @@ class KubeFrontEnd:
         await self.reports_loaded.wait()
         for state in self.decider.reports.values():
             self._cluster.observe(state)
+            self.decider.learn(state)
         if self.lease is not None:
             await self.lease.held.wait()
             await self._take_over(pods)
