@@ -26,6 +26,8 @@ from placer.decide import Decider
 from placer.explaining import Explainer, NotExplainedError
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
+from placer.learned_store import LearnedStore
+from placer.learning import Learning
 from placer.limit_news import LimitView
 from placer.list_writer import ListWriter
 from placer.local.explain import LocalExplainer
@@ -82,6 +84,7 @@ class _Parts:
     decider: Decider
     intake: Intake
     list_writer: ListWriter
+    learning: Learning
     publisher: Publisher
     rpc: RpcServer
     limits: LimitView
@@ -137,17 +140,23 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of
     scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
+    store = LearnedStore(settings.redis_url)
     try:
-        parts, api = await _assemble(settings, environment, decider, scores)
+        parts, api = await _assemble(settings, environment, decider, scores, store)
         async with tasks_until(stop) as tasks:
             tasks.create_task(_serve(parts, api), name="serve")
         log.info("placer stopped")
     finally:
         await scores.close()
+        await store.close()
 
 
 async def _assemble(
-    settings: Settings, environment: Mapping[str, str], decider: Decider, scores: ScoreList
+    settings: Settings,
+    environment: Mapping[str, str],
+    decider: Decider,
+    scores: ScoreList,
+    store: LearnedStore,
 ) -> tuple[_Parts, Api]:
     """Make every part. None is running or connected yet."""
     metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
@@ -160,6 +169,8 @@ async def _assemble(
     _check_has_nodes(settings, cluster)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(client, reports, metrics, options)
+    intake.on_event = decider.learn_event
+    learning = Learning(store, decider.learned, decider.wall_s, cluster.leads if cluster else None)
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
@@ -177,7 +188,9 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
     )
-    parts = _Parts(settings, client, decider, intake, list_writer, publisher, rpc, limits, local, cluster)
+    parts = _Parts(
+        settings, client, decider, intake, list_writer, learning, publisher, rpc, limits, local, cluster
+    )
     return parts, api
 
 
@@ -252,7 +265,10 @@ async def _serve(parts: _Parts, api: Api) -> None:
             _start(tasks, "limit events", parts.limits.run())
             await parts.intake.ready.wait()
             _start(tasks, "list writer", parts.list_writer.run())
+            _start(tasks, "learning", parts.learning.run())
             if parts.local is not None:
+                await parts.learning.restore()
+                heed_cancellation()
                 _start(tasks, "local front end", parts.local.run())
             log.info("placer ready", nodes=len(parts.decider.reports))
 
@@ -311,6 +327,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
         )
         front_end.explainer.news_of = parts.limits.of
+        front_end.recall = parts.learning.restore
         cluster.lease, cluster.front_end = lease, front_end
         metrics.leader.set_function(lease.is_held)
         metrics.lease_transitions.set_function(lambda: lease.transitions)

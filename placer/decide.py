@@ -22,7 +22,7 @@ from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.events import NodeState
+from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.placer_api.explain import Expected
 
@@ -110,6 +110,7 @@ class Decider:
 
     def __post_init__(self) -> None:
         self.learned = Learned(self.ledger)
+        self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
             self.candidates.note_report(node)
@@ -119,6 +120,10 @@ class Decider:
     def learn(self, state: NodeState) -> None:
         """Learn from a report what the pods that are booked need."""
         self.learned.observe(state, self.wall_s())
+
+    def learn_event(self, report: Report) -> None:
+        """Learn from the load or the end of a task."""
+        self.learned.take(report, self.wall_s())
 
     def decide(
         self,

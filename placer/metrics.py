@@ -37,6 +37,11 @@ class Metrics:
         self.refills = Counter(
             "plimsoll_placer_refills", "Times the list in Redis was filled.", registry=self.registry
         )
+        self.learned_owners = Gauge(
+            "plimsoll_placer_learned_owners",
+            "Workloads of which is known what their pods need.",
+            registry=self.registry,
+        )
         self.unpublished = Counter(
             "plimsoll_placer_unpublished",
             "Placement events dropped from a full queue.",

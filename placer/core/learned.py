@@ -118,7 +118,7 @@ class Learned:
         """
         for owner, stored in records.items():
             both = merged(self._records.get(owner, EMPTY), stored, now_s)
-            if both != stored:
+            if both != stored or not both.samples:
                 self._changed.add(owner)
             if both.samples:
                 self._records[owner] = both

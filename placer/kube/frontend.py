@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -72,6 +72,10 @@ TIMING: Final = Timing(longest_backoff_s=2.0)
 has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
+async def _recall_nothing() -> None:
+    """Nothing was learned before."""
+
+
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
     """Takes all events that the front end publishes."""
 
@@ -116,6 +120,8 @@ class KubeFrontEnd:
         extender: answers kube-scheduler, if somebody serves it.
         explainer: explains pods to people.
         tickets: carries out resizes.
+        recall: awaited before the first decision: reads what earlier placers learned. It must neither raise nor take
+            long.
         clock: the wall clock in UTC.
     """
 
@@ -127,6 +133,7 @@ class KubeFrontEnd:
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     lease: Lease | None = None
     leads: asyncio.Event = field(default_factory=asyncio.Event)
+    recall: Callable[[], Awaitable[None]] = _recall_nothing
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     extender: Extender = field(init=False)
     _outside: OutsidePods = field(default_factory=OutsidePods)
@@ -465,6 +472,7 @@ class KubeFrontEnd:
         if self.lease is not None:
             await self.lease.held.wait()
             await self._take_over(pods)
+        await self.recall()
         self._cluster.bookings.decides = True
         self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
