@@ -42,6 +42,7 @@ from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
 from placer.state import StateReader
+from placer.violation_events import read_violations
 from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
 from plimsoll.kube.lease import Lease
@@ -301,6 +302,7 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
 
 async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
+    from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
@@ -309,7 +311,11 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     settings, metrics = parts.settings, cluster.metrics
     policy = policy_named(settings.policy, PREFIX + "POLICY")
     options = KubeOptions(
-        policy, settings.instance, drift_s=settings.drift_s, pool_namespace=settings.pool_namespace
+        policy,
+        settings.instance,
+        drift_s=settings.drift_s,
+        pool_namespace=settings.pool_namespace,
+        evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
     )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
@@ -337,6 +343,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             async with asyncio.TaskGroup() as tasks:
                 _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
                 _start(tasks, "scheduler", front_end.run())
+                _start(tasks, "violations", read_violations(parts.client, front_end.evictions.suspect))
                 if settings.extender_port is not None:
                     _start(tasks, "extender", serve_extender(settings, settings.extender_port, front_end))
         finally:
