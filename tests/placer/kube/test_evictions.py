@@ -176,16 +176,14 @@ async def test_a_pod_that_came_back_under_its_line_is_spared(
     """Between two attempts the pod gives memory back, and nothing is tried again."""
     async with site(apiserver, valkey, namespace) as world:
         greedy = await running(world, "greedy", {"app": "web"})
-        budget = {
-            "metadata": {"name": "web"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-        }
-        await apiserver.must("POST", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", budget)
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        await apiserver.must("POST", path, {"metadata": {"name": "web"}, "spec": spec})
         await passes(world, greedy)
         await world.events("greedy", "EvictionRefused")
         await passes(world, greedy, gib=4, times=1)
         await until_true(lambda: world.metrics.violations._value.get() == 0)
-        await apiserver.must("DELETE", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/web")
+        await apiserver.must("DELETE", f"{path}/web")
         later = await running(world, "later")
         await passes(world, later)
         await world.until("later", is_ending)
