@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
 import redis.asyncio as redis
@@ -17,6 +18,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import BEST_EFFORT
 from plimsoll.events import Phase, Report, Task, encode, fact_id
 from plimsoll.ids import GpuUuid
+from plimsoll.placer_api.http import State
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
 from plimsoll.subjects import state_subject, task_subject
@@ -52,7 +54,7 @@ class Site:
         return self.started[-1]
 
     async def tell(self, what: str, *tasks: Task, other_gib: int = 0, about: Task | None = None) -> None:
-        """Publish a report of the node."""
+        """Publish a report of the node, and wait until the placer that runs decides by it."""
         self.seq += 1
         state = report(NODE, self.seq, gpus=(gpu(GPU, *tasks, other_bytes=other_gib * GIB),))
         middle = "node.state" if what == "state" else f"task.{what}"
@@ -60,6 +62,14 @@ class Site:
         body = encode(middle, event_id, f"/nodes/{NODE}", state.time, Report(state=state, task=about))
         subject = state_subject(state.node) if what == "state" else task_subject(what, state.node)
         await self.jetstream.publish(subject, body, headers={Header.MSG_ID.value: event_id})
+        port = (await self.started[-1].until("http ready")).port
+
+        async def is_taken_in() -> bool:
+            async with aiohttp.request("GET", f"http://127.0.0.1:{port}/v1/state") as response:
+                shown = msgspec.json.decode(await response.read(), type=State)
+            return [node.seq for node in shown.nodes] == [self.seq]
+
+        await until(is_taken_in)
 
     async def replica(self, name: str, deployment: str) -> Object:
         """Create a best-effort pod, as a Deployment's ReplicaSet does."""
