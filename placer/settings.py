@@ -49,6 +49,9 @@ class Settings:
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
             Kubernetes.
         drift_s: the pause between two comparisons of the ledger with the pods on the API server, in seconds.
+        on_violation: what happens to a pod that passes its line in spite of enforcement: `report`, `evict`, or
+            `evict-all` for pods of other schedulers too, see docs/operations.md.
+        violation_grace_s: the time for which reports must show such a pod past its line, in seconds.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
         lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
             Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
@@ -93,6 +96,8 @@ class Settings:
     control_socket: str = ""
     kubeconfig: str = ""
     drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
+    on_violation: Annotated[str, Meta(pattern="^(report|evict|evict-all)$")] = "report"
+    violation_grace_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
     lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""

@@ -310,9 +310,8 @@ class Cluster:
         return name in self._offers
 
     def observe(self, state: NodeState) -> None:
-        """Learn peaks and the GPUs of a node from a report."""
+        """Learn the GPUs of a node from a report."""
         self.bookings.observe(state)
-        self._ledger.observe(state)
 
     def forget_report(self, node: NodeName) -> None:
         """Forget the GPUs of a node whose report was dropped."""
