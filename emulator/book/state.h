@@ -25,7 +25,7 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 6,
+    BOOK_VERSION = 7,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
     BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
@@ -126,6 +126,7 @@ struct book_gpu {
     uint64_t sample_count; /* the latest is samples[(sample_count - 1) % BOOK_MAX_SAMPLES] */
     struct book_sample samples[BOOK_MAX_SAMPLES];
     uint32_t lost;                /* atomic; 1 = the GPU fell off the bus */
+    uint32_t ended;               /* atomic; 1 = an administrator ended the MIG instance */
     uint64_t faults[BOOK_FAULTS]; /* atomic */
     uint64_t reset_ns;            /* atomic; CLOCK_MONOTONIC of the last reset; 0 = none */
 };
@@ -135,7 +136,7 @@ struct book_event {
     uint64_t time_ns;  /* CLOCK_REALTIME */
     uint64_t type;     /* nvmlEventType bit, for example 8 = XID critical error */
     uint64_t data;     /* for an XID, its number */
-    uint32_t gpu;
+    uint32_t gpu;      /* a card, or the MIG instance that the event is about */
     uint32_t reserved;
 };
 

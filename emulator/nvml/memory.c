@@ -8,14 +8,12 @@
 #include <stddef.h>
 #include <string.h>
 
-static const unsigned NO_MIG_INSTANCE = 0xffffffffu;
-
 /* BAR1 maps the whole card on current servers; one page table is in use from the start. */
 static const unsigned long long BAR1_USED_BYTES = 1ull << 20;
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, memory, &gpu);
+    nvmlReturn_t found = nvml_find_present_place(device, memory, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     memory->total = nvml_node()->gpus[gpu].memory_bytes;
@@ -26,7 +24,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, memory, &gpu);
+    nvmlReturn_t found = nvml_find_present_place(device, memory, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (memory->version != nvmlMemory_v2)
@@ -72,7 +70,7 @@ static nvmlReturn_t give_list(const char *function, nvmlDevice_t device, unsigne
                               void *entries, size_t entry_bytes) {
     struct book_snapshot snapshot;
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu_for(function, device, count, &gpu);
+    nvmlReturn_t found = nvml_find_present_place_for(function, device, count, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     unsigned room = mode == MODE_COMPUTE ? *count : 0;
@@ -88,8 +86,8 @@ static nvmlReturn_t give_list(const char *function, nvmlDevice_t device, unsigne
         const nvmlProcessDetail_v1_t whole = {
             .pid = snapshot.processes[i].pid,
             .usedGpuMemory = snapshot.processes[i].used_bytes,
-            .gpuInstanceId = NO_MIG_INSTANCE,
-            .computeInstanceId = NO_MIG_INSTANCE,
+            .gpuInstanceId = nvml_gpu_instance_id(snapshot.processes[i].gpu),
+            .computeInstanceId = nvml_compute_instance_id(snapshot.processes[i].gpu),
         };
         memcpy((char *)entries + i * entry_bytes, &whole, entry_bytes);
     }
@@ -113,7 +111,7 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, MODE_MPS)
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, list, &gpu);
+    nvmlReturn_t found = nvml_find_present_place(device, list, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (list->version != nvmlProcessDetailList_v1)

@@ -71,6 +71,7 @@ _KNOWN: Final = {
     Reason.OUTSIDE_POOL.value: Cause.POOL,
     Reason.GPU_MODEL.value: Cause.GPUS,
     Reason.GPU_ID.value: Cause.GPUS,
+    Reason.MIG_ALONE.value: Cause.GPUS,
     Reason.NO_REPORT.value: Cause.GPUS,
     Reason.SILENT.value: Cause.GPUS,
     fit.UNKNOWN_NODE: Cause.NODE,
