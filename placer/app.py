@@ -294,7 +294,11 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     settings, metrics = parts.settings, cluster.metrics
     policy = policy_named(settings.policy, PREFIX + "POLICY")
     options = KubeOptions(
-        policy, settings.instance, drift_s=settings.drift_s, pool_namespace=settings.pool_namespace
+        policy,
+        settings.instance,
+        drift_s=settings.drift_s,
+        pool_namespace=settings.pool_namespace,
+        opt_out_label=settings.opt_out_label,
     )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)

@@ -75,6 +75,7 @@ _KNOWN: Final = {
     Reason.NO_REPORT.value: Cause.GPUS,
     Reason.SILENT.value: Cause.GPUS,
     fit.UNKNOWN_NODE: Cause.NODE,
+    fit.OPTED_OUT: Cause.NODE,
     KEPT_OUT: Cause.RULES,
     SKEWED: Cause.RULES,
     NOT_BESIDE: Cause.RULES,
