@@ -11,6 +11,7 @@
 #include "book/holders.h"
 #include "book/limits.h"
 #include "book/lock.h"
+#include "book/mps.h"
 #include "book/node_file.h"
 #include "book/state_file.h"
 #include "book/timeline.h"
@@ -31,7 +32,8 @@ static void clear_slot(struct book *book, int slot) {
 
 void book_sweep_locked(struct book *book) {
     for (int slot = 0; slot < (int)book->state->slots_touched; slot++)
-        if (book->state->slots[slot].pid && !book_slot_alive(book, slot))
+        if (book->state->slots[slot].pid &&
+            (!book_slot_alive(book, slot) || !book_has_its_server(book, slot)))
             clear_slot(book, slot);
 }
 
@@ -68,6 +70,7 @@ static void claim(struct book *book, int index) {
     memset(slot->gpus, 0, sizeof slot->gpus[0] * (size_t)book->node.place_count);
     own_name(slot->name);
     cgroup_own(slot->cgroups);
+    book_find_mps_locked(book, index);
     slot->start_ticks = own_start_ticks();
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
     book->claimed_ns = book_now_ns();

@@ -93,6 +93,14 @@ struct book_share {
     struct book_span spans[BOOK_MAX_SPANS];
 };
 
+/* A process's part in NVIDIA's Multi-Process Service; see mps.h. */
+struct book_mps {
+    uint32_t is_server;         /* lock */
+    uint32_t server;            /* lock; atomic; of a client: the server's slot, plus 1; 0 = no client */
+    uint64_t server_claimed_ns; /* lock; tells the server from a later process in its slot */
+    uint64_t pipe_device, pipe_inode; /* lock; of a server: its directory */
+};
+
 struct book_slot {
     uint32_t pid; /* lock; in the owner's PID namespace; 0 = free */
     uint32_t reserved;
@@ -102,6 +110,7 @@ struct book_slot {
     char name[BOOK_NAME_BYTES];          /* lock; the command, as in /proc/self/comm */
     uint64_t cgroups[BOOK_CGROUP_DEPTH]; /* lock; see cgroup.h; read at the claim, and again at each charge
                                             below a limit */
+    struct book_mps mps;
     struct book_share gpus[NODE_MAX_GPUS];
 };
 

@@ -23,6 +23,7 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
     process->slot = (uint32_t)slot;
     process->contexts = share->contexts;
     process->gpu = (uint32_t)gpu;
+    process->is_mps_client = from->mps.server != 0;
     process->used_bytes = share->used_bytes + book_inherited_locked(book, gpu, slot);
     process->peak_bytes = share->peak_bytes;
     if (process->peak_bytes <

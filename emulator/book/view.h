@@ -10,6 +10,7 @@ struct book_process {
     uint32_t slot;
     uint32_t contexts;
     uint32_t gpu; /* the card or the MIG instance that the process is on */
+    bool is_mps_client;
     uint64_t used_bytes, peak_bytes;
     uint64_t purpose_bytes[BOOK_PURPOSES];
     uint64_t busy_ns, spun_ns, unfinished_ns, launches;

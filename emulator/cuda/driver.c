@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "book/book.h"
+#include "book/mps.h"
 #include "book/node_file.h"
 #include "book/state_file.h"
 #include "cuda/visible.h"
@@ -81,6 +82,8 @@ CUresult driver_enter(void) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (thread_forbidden)
         return CUDA_ERROR_NOT_PERMITTED;
+    if (!book_has_its_server(&driver.book, driver.book.slot))
+        return CUDA_ERROR_MPS_CLIENT_TERMINATED;
     if (book_is_cut_off(&driver.book))
         return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&driver.lock);
