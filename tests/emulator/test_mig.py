@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,7 +146,7 @@ print([[name("", i), name("_v2", i)] for i in range(count.value)])
     for variable, uuids in shown.items():
         surroundings = environment(node_file) | ({"CUDA_VISIBLE_DEVICES": variable} if variable else {})
         output = subprocess.run(
-            ["python3", "-c", code], env=surroundings, check=True, capture_output=True, text=True
+            [sys.executable, "-c", code], env=surroundings, check=True, capture_output=True, text=True
         ).stdout
         found = json.loads(output.replace("'", '"'))
         assert [one[1] for one in found] == [uuid[4:] for uuid in uuids], variable

@@ -83,6 +83,15 @@ def shown(messages: list[Message]) -> list[str]:
     return list(newest(messages))
 
 
+def struck(messages: list[Message], what: str, xid: int | None = None) -> set[str]:
+    """The GPUs that have had this condition."""
+    return {
+        one.gpu
+        for one in changes(messages)
+        if (what, xid) in {(each.what, each.xid) for each in one.conditions}
+    }
+
+
 async def test_an_instance_is_a_gpu_and_its_card_is_none(tmp_path: Path, nats: EmbeddedServer) -> None:
     """Reports, hardware and advertised resources have the instances beside the whole cards, and name their card."""
     async with divided(tmp_path, nats.url) as (_, _, context):
@@ -161,21 +170,25 @@ async def test_a_container_on_an_instance_is_held_to_its_line(tmp_path: Path, na
 
 async def test_errors_of_a_card_are_those_of_its_instances(tmp_path: Path, nats: EmbeddedServer) -> None:
     """An XID of the card, its figures and its loss concern every instance; an XID of one instance that one alone."""
-    async with divided(tmp_path, nats.url) as (monitor, environment, context):
+    async with divided(tmp_path, nats.url, health_hold_s=0.2) as (monitor, environment, context):
         await listening(monitor, context, environment, WHOLE)
         await book(environment, "xid", SMALL_PLACE, "43")
-        messages = await until(context, lambda all_: SMALL in unhealthy(all_))
-        assert LARGE not in unhealthy(messages)
+        await until(context, lambda all_: struck(all_, "xid", 43) == {SMALL})
         await book(environment, "xid", "0", "48")
         messages = await until(context, lambda all_: {SMALL, LARGE} <= unhealthy(all_).keys())
-        assert "XID 48" in unhealthy(messages)[SMALL]
-        assert "XID 48" in unhealthy(messages)[LARGE]
+        assert struck(messages, "xid", 43) == {SMALL}
+        assert struck(messages, "xid", 48) == {SMALL, LARGE}
+        await book(environment, "fault", "0", "remap", "1")
+        await until(context, lambda all_: struck(all_, "row-remap") == {SMALL, LARGE})
         await book(environment, "reset", "0")
         await book(environment, "lose", "0")
         await until(context, lambda all_: shown(all_) == [WHOLE])
         await book(environment, "find", "0")
-        messages = await until(context, lambda all_: not {SMALL, LARGE} & unhealthy(all_).keys())
-        assert CARD not in {one.gpu for one in changes(messages)}
+        messages = await until(
+            context,
+            lambda all_: shown(all_) == [SMALL, LARGE, WHOLE] and not {SMALL, LARGE} & unhealthy(all_).keys(),
+        )
+        assert struck(messages, "lost") == {SMALL, LARGE}
 
 
 async def test_an_instance_that_was_ended_is_gone_and_not_lost(tmp_path: Path, nats: EmbeddedServer) -> None:
