@@ -9,11 +9,11 @@ from pathlib import Path
 from monitor.processes import read_process
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ProcessKey
-from tests.monitor.emulated import GPU_0, GPU_1, MIB, program
+from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, program
 from tests.monitor.harness import EMULATOR, WAIT_S, tasks_of, until
+from tests.monitor.test_detection import UNTIMED
 from tests.monitor.test_emulator import newest, node, told_of
-
-SERVER_BYTES = 28 * MIB
+from tests.monitor.test_hooked import POD, brokering
 
 
 class Server:
@@ -131,3 +131,24 @@ async def test_a_client_of_the_next_server_is_a_task_again(tmp_path: Path, nats:
                     tasks_of(all_, each.process)[-1:] == ["exited"] for each in (client, server)
                 ),
             )
+
+
+async def test_a_client_is_held_to_its_line(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """The library counts in the client as in any program, and the task has its pod; the server has none."""
+    async with (
+        brokering(tmp_path / "broker") as broker,
+        node(tmp_path, nats.url, **UNTIMED) as (_, environment, context),
+        serving(environment, tmp_path / "pipe") as (server, clients),
+        program(clients | await broker.hook(2 * GIB)) as client,
+    ):
+        await client.do("alloc 1024")
+        await client.do("refused 1536")
+        messages = await until(context, lambda all_: tasks_of(all_, client.process)[-1:] == ["loaded"])
+        assert told_of(messages, client, "loaded").pod == POD
+        await until(
+            context,
+            lambda all_: (
+                {(task.pid, task.pod) for task in newest(all_)[GPU_0].tasks}
+                == {(client.process.pid, POD), (server.process.pid, None)}
+            ),
+        )
