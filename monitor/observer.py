@@ -299,7 +299,16 @@ class Observer:
         """The driver's word on the GPUs' health. While it says nothing, errors wait for it."""
         if sample is None:
             return Look(now_s, time_text)
-        return Look(now_s, time_text, sample.readings, sample.failing, sample.figures, xids, sample.session)
+        return Look(
+            now_s=now_s,
+            time=time_text,
+            present=sample.readings,
+            failing=sample.failing,
+            figures=sample.figures,
+            xids=xids,
+            session=sample.session,
+            divided=sample.divided,
+        )
 
     def _advance_conditions(self, found: Conditions, changes: ConditionChanges, look: Look) -> None:
         self._conditions = found

@@ -37,6 +37,7 @@ class Sample:
         figures: the health of the GPUs that answered; empty if it was not read.
         failing: the GPUs that did not answer.
         session: the number of the session with the driver, see `Nvml.sessions`.
+        divided: the cards in MIG mode, which are no GPUs.
     """
 
     began_ns: int
@@ -46,6 +47,7 @@ class Sample:
     figures: Mapping[GpuUuid, HealthReading]
     failing: tuple[FailingGpu, ...]
     session: int
+    divided: frozenset[GpuUuid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +161,5 @@ class Sampler:
             figures=figures,
             failing=nvml.failing,
             session=nvml.sessions,
+            divided=nvml.divided,
         )

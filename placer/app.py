@@ -316,6 +316,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         drift_s=settings.drift_s,
         pool_namespace=settings.pool_namespace,
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
+        opt_out_label=settings.opt_out_label,
     )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)

@@ -87,11 +87,14 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """A GPU at one moment.
 
     Attributes:
+        index: NVML's; a MIG instance has that of its card.
         usable_bytes: NVML's total less what the driver reserves for itself.
         used_bytes: held by all processes together, at most `usable_bytes`.
-        idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle).
+        idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle). The driver measures no
+            utilisation in MIG mode, so a MIG instance has 100.
         overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
         tasks: every process on the GPU that has not exited.
+        mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU.
     """
 
     uuid: GpuUuid
@@ -102,6 +105,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     idle_pct: float
     overcommit_ratio: float = 1.0
     tasks: tuple[Task, ...] = ()
+    mig_parent: GpuUuid | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
@@ -372,6 +376,8 @@ def _check_report(report: Report, now_s: float) -> None:
         name = f"state.gpus[{gpu.uuid}]"
         if gpu.uuid in uuids[:place]:
             raise InputError(f"{name}.uuid", gpu.uuid, "stands twice", "report each GPU once")
+        if gpu.mig_parent is not None:
+            _check_uuid(f"{name}.mig_parent", gpu.mig_parent)
         _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
         _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
         _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)

@@ -56,7 +56,7 @@ from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
-from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
@@ -95,6 +95,7 @@ class KubeOptions:
         volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
         evictions: what happens to pods that pass their lines.
         pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
+        opt_out_label: a node with this label and the value `off` takes no pods.
     """
 
     policy: Policy
@@ -105,6 +106,7 @@ class KubeOptions:
     volumes_s: float = BIND_TIMEOUT_S
     pool_namespace: str = OFF
     evictions: EvictionRules = field(default_factory=EvictionRules)
+    opt_out_label: str = OPT_OUT_LABEL
 
 
 @dataclass(slots=True)
@@ -170,7 +172,7 @@ class KubeFrontEnd:
     _pool: PoolWatch = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cluster = Cluster(self.decider.ledger, self._report_doubt)
+        self._cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
         self.decider.reports.on_change(self._forget_report)
         self._choice = NodeChoice(self.decider, self._cluster)
         self._cluster.bookings.decides = self.lease is None

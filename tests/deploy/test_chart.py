@@ -231,7 +231,7 @@ def test_dialects_and_extender_reach_the_webhook() -> None:
 
 
 def test_parts_of_the_node_stay_off_nodes_that_opt_out() -> None:
-    """Monitor and broker choose nodes by GPU feature discovery's label, and heed the label that opts out."""
+    """Monitor and broker choose nodes by feature discovery's label. All heed the label that opts out."""
     for name, template in templates({}):
         if name in {"plimsoll-monitor", "plimsoll-broker"}:
             spec = template["spec"]
@@ -243,6 +243,8 @@ def test_parts_of_the_node_stay_off_nodes_that_opt_out() -> None:
                 {"key": "plimsoll.dev/node", "operator": "NotIn", "values": ["off"]}
             ]
             assert spec["runtimeClassName"] == "nvidia"
+    values = {"nodes": {"optOutLabel": "mine/gpus"}}
+    assert environment(values, "plimsoll-placer")["PLIMSOLL_OPT_OUT_LABEL"] == "mine/gpus"
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -62,7 +62,7 @@ def killed_before(step: int, work: Callable[[Path], None], root: Path) -> bool:
 @pytest.mark.parametrize("work", [register, remove])
 def test_files_without_a_record_never_stay(tmp_path: Path, work: Callable[[Path], None]) -> None:
     """Wherever the broker is killed: if a file of the pod is there, its record is there too, for the next broker."""
-    step, killed = 0, True
+    step, killed, files = 0, True, list[Path]()
     while killed:
         root = tmp_path / str(step)
         root.mkdir()
