@@ -17,9 +17,9 @@ from redis.exceptions import AuthenticationError
 
 from monitor import settings
 from monitor.outbox.store import Store
-from placer.connection import connect
 from placer.redis_client import open_redis
 from plimsoll.bus import Stream
+from plimsoll.bus_connection import connect
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.resize import Confirmed, resize

@@ -15,9 +15,9 @@ from nats.aio.client import Client
 from structlog.testing import capture_logs
 
 from placer import connection
-from placer.connection import connect
 from placer.scores import ScoreList, ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.bus_connection import connect
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.explain import NoPlacerError, explanation
