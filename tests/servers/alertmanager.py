@@ -21,6 +21,9 @@ from tests.servers.waiting import until
 
 PACKAGE = "prometheus-alertmanager"
 
+TEMPLATES = b"/usr/share/prometheus/alertmanager"
+"""The folder of templates in Debian's executable; as long as `./` seventeen times."""
+
 FETCH_S = 120
 """Seconds for a mirror: the package has 10 MB."""
 
@@ -75,10 +78,18 @@ def _unpack(folder: Path) -> None:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             words.append(str(getattr(error, "stderr", "") or error).strip())
         else:
+            _relocate(partial / "root")
             (partial / "root").rename(folder / "root")
             return
     msg = f"{PACKAGE} cannot be had; remedy: apt-get install {PACKAGE}; {'; '.join(words)}"
     raise EmbeddedServerError(msg)
+
+
+def _relocate(root: Path) -> None:
+    """Have the program read its templates from the current folder: it names Debian's folder, which needs root."""
+    executable = root / "usr" / "bin" / PACKAGE
+    here = (b"./" * len(TEMPLATES))[: len(TEMPLATES)]
+    executable.write_bytes(executable.read_bytes().replace(TEMPLATES, here))
 
 
 @asynccontextmanager
@@ -86,10 +97,8 @@ async def alertmanager(directory: Path, *options: str) -> AsyncIterator[Embedded
     """Run Alertmanager until the context ends; skips the test where it is not to be had."""
 
     def arguments(port: int, place: Path) -> Sequence[str]:
-        configuration = place / "alertmanager.yml"
-        configuration.write_text(CONFIGURATION)
         return (
-            f"--config.file={configuration}",
+            f"--config.file={place / 'alertmanager.yml'}",
             f"--storage.path={place / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--cluster.listen-address=",
@@ -101,8 +110,16 @@ async def alertmanager(directory: Path, *options: str) -> AsyncIterator[Embedded
         await asyncio.to_thread(program)
     except EmbeddedServerError as error:
         pytest.skip(str(error))
+    await asyncio.to_thread(_lay_out, directory)
     async with running(kind, directory) as server:
         yield server
+
+
+def _lay_out(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "alertmanager.yml").write_text(CONFIGURATION)
+    for template in (program().parents[1] / "share" / "prometheus" / "alertmanager").glob("*.tmpl"):
+        shutil.copy(template, directory)
 
 
 async def alerts(url: str, **options: object) -> dict[str, dict[str, object]]:
