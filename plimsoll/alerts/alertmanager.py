@@ -193,4 +193,4 @@ def _identity(settings: Settings) -> dict[str, str]:
         raise _RefusedError(f"{PREFIX}{name} holds more than one line; write the secret alone")
     if settings.token_file:
         return {"Authorization": f"Bearer {secret}"}
-    return {"Authorization": aiohttp.BasicAuth(settings.user, secret, "utf-8").encode()}
+    return {"Authorization": aiohttp.encode_basic_auth(settings.user, secret, "utf-8")}

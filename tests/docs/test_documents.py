@@ -17,6 +17,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
+import plimsoll.alerts.settings
 from hook.broker.shares.metrics import share_families
 from plimsoll.cli.main import app
 from plimsoll.contract import parse_pod
@@ -115,6 +116,7 @@ def test_every_setting_named_is_one() -> None:
         (hook.broker.settings.PREFIX, hook.broker.settings),
         (placer.webhook.settings.PREFIX, placer.webhook.settings),
         (placer.pool.settings.PREFIX, placer.pool.settings),
+        (plimsoll.alerts.settings.PREFIX, plimsoll.alerts.settings),
     )
     known = {
         prefix + field.name.upper()
