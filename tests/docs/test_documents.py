@@ -80,7 +80,7 @@ def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
     assert {words[0] for words in shown} == {
-        *("run", "resize", "status", "convert", "explain", "demo", "events"),
+        *("run", "resize", "status", "convert", "explain", "demo", "events", "alerts"),
     }
     for name, *words in shown:
         if name == "run":
