@@ -11,7 +11,7 @@ from plimsoll.bus import Stream
 from plimsoll.bus_access import BusAccess
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.subjects import STREAM
-from tests.plimsoll.alerts.facts import A, B, Facts, ill
+from tests.plimsoll.alerts.facts import A, B, Facts, ill, task
 from tests.servers.waiting import TIMEOUT_S, until_true
 
 
@@ -48,16 +48,17 @@ async def test_a_stream_that_is_made_anew_is_read_from_its_start(nats: EmbeddedS
     async def publish(facts: Facts, body: bytes) -> None:
         await jetstream.publish(facts.subject(body), body)
 
-    task = asyncio.create_task(reader.run())
+    reading = asyncio.create_task(reader.run())
     try:
         await Stream().ensure(jetstream)
         for _ in range(5):
-            await publish(node, node.report(health=(ill(),)))
-        await until_true(lambda: len(book.firing(reader.clock_s)) == 1)
+            await publish(node, node.report(task(71), health=(ill(),)))
+        await publish(node, node.limit("unenforced", pid=71))
+        await until_true(lambda: len(book.firing(reader.clock_s)) == 2)
         await jetstream.delete_stream(STREAM)
         await Stream().ensure(jetstream)
         await publish(other, other.report(short=(A, B)))
-        await until_true(lambda: len(book.firing(reader.clock_s)) == 3)
+        await until_true(lambda: len(book.firing(reader.clock_s)) == 4)
         await publish(node, node.report())
         await until_true(lambda: len(book.firing(reader.clock_s)) == 2)
         await client.publish(node.subject(node.report()), b"nonsense")
@@ -65,6 +66,6 @@ async def test_a_stream_that_is_made_anew_is_read_from_its_start(nats: EmbeddedS
         await until_true(lambda: not book.firing(reader.clock_s))
         assert reader.damaged == 1
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
         await client.close()

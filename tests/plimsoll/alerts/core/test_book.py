@@ -92,6 +92,16 @@ def test_a_report_from_before_the_event_ends_nothing() -> None:
     assert firing(book) == ["PlimsollLimitViolated main"]
 
 
+def test_an_earlier_report_that_is_read_later_ends_nothing() -> None:
+    """A service that starts reads the events `limit.*` first, and then the reports that came meanwhile."""
+    node = Facts()
+    book = taken(Book(), node.report())
+    before, event = node.report(), node.limit("unenforced", pid=71)
+    taken(book, event, start=3)
+    taken(book, before, start=2)
+    assert firing(book) == ["PlimsollLimitUnenforced main"]
+
+
 @pytest.mark.parametrize("report_first", [False, True])
 def test_a_raised_line_ends_a_violation(report_first: bool) -> None:  # noqa: FBT001 - a parameter
     """Also for a run that begins later, and so reads the newest report first."""
