@@ -126,7 +126,7 @@ class Observer:
                 "the broker is away",
                 effect="the last memory limits hold, no shares are kept",
             )
-            self._wakened.set()
+        self._wakened.set()  # either is worth a report
 
     async def listen(self, messages: AsyncIterable[Announcement | MemoryChange]) -> None:
         """Queue announcements for as long as they come, and note changes of memory; waits while the queue is full."""

@@ -19,7 +19,6 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from placer.connection import connect
 from placer.core.ledger import Ledger
 from placer.core.policies import policy_named
 from placer.decide import Decider
@@ -45,6 +44,7 @@ from placer.state import StateReader
 from placer.violation_events import read_violations
 from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
+from plimsoll.bus_connection import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable

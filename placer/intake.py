@@ -27,12 +27,12 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from placer.connection import REQUEST_S
 from placer.core.lateness import LONG_S, Lateness
 from placer.core.silence import Silence
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.bus import Stream
+from plimsoll.bus_connection import REQUEST_S
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, Report, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses

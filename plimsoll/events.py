@@ -119,6 +119,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
             `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
         health: the GPUs that are not healthy. One that NVML cannot read is here, and not in `gpus`.
+        short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
+        broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.
     """
 
     node: NodeName
@@ -128,6 +130,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
     health: tuple[GpuHealth, ...] = ()
+    short: dict[GpuUuid, str] = {}
+    broker_away_since: str | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -158,6 +162,7 @@ class Limit(Struct, frozen=True, kw_only=True):
         limit_pct: for `resized`, the most compute time, in percent of the GPU; 0 otherwise.
         used_pct: in percent of the GPU's time. For `unmet`, the container's time while it wanted more. For
             `violated`, the process's time by NVML, where that is far more than its page says. 0 otherwise.
+        broker_away: for `unenforced`, the cause is that the node's broker is away; it ends once the broker is back.
     """
 
     node: NodeName
@@ -174,6 +179,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     share_pct: int = 0
     limit_pct: int = 0
     used_pct: float = 0.0
+    broker_away: bool = False
 
 
 class Foreign(Struct, frozen=True, kw_only=True):

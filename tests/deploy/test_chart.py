@@ -16,6 +16,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
+import plimsoll.alerts.settings
 from plimsoll.part import settings as part_settings
 from tests.deploy.rendering import (
     CASES,
@@ -37,6 +38,7 @@ PARTS: Mapping[str, tuple[str, Any]] = {
     "monitor": ("PLIMSOLL_", monitor.settings.Settings),
     "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
     "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
+    "alerts": ("PLIMSOLL_ALERTS_", plimsoll.alerts.settings.Settings),
 }
 
 
@@ -97,7 +99,8 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
         for name, value in environment(CASES[case], f"plimsoll-{part}").items()
         if name.startswith("PLIMSOLL_")
     }
-    assert {name.removeprefix(prefix).lower() for name in given} <= fields(part)
+    bus = {"PLIMSOLL_NATS_URL"} if part == "alerts" else set()  # that of all parts, with their prefix
+    assert {name.removeprefix(prefix).lower() for name in given.keys() - bus} <= fields(part)
     made_up = {"PLIMSOLL_NODE": "n1", "PLIMSOLL_INSTANCE": "p1", "PLIMSOLL_NATS_URL": "nats://h:4222"}
     made_up |= {"PLIMSOLL_BROKER_NODE": "n1", "PLIMSOLL_POOL_INSTANCE": "p1"}
     known = {name: value if isinstance(value, str) else made_up[name] for name, value in given.items()}
@@ -109,6 +112,8 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
         monitor.settings.load(known)
     elif part == "pool" and given:
         placer.pool.settings.load(known)
+    elif part == "alerts" and given:
+        plimsoll.alerts.settings.load(known)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -133,6 +138,7 @@ def test_every_setting_can_be_given(part: str) -> None:
         "monitor": set(),
         "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root", "users_lock"},
         "pool": {"kubeconfig", "lease_name", "card_command"},
+        "alerts": set(),
     }[part]
     assert offered == fields(part) - given - needless
 
