@@ -69,9 +69,11 @@ NO_DRIVER: Final = (
 )
 """The remedy where no driver answers."""
 
-GATHER_S: Final = 0.01
-"""Seconds from the begin of a round to the begin of the next one, at least. An event alone is published at once. Of
-many in a row, each is published at most so much later, and they share a round, its state, and its write to disk."""
+GATHER_S: Final = 0.05
+"""Seconds between two rounds while events come without end: they share a round, its state, and its write to disk."""
+
+AT_ONCE: Final = 10
+"""Rounds that may follow one another without a pause, so that an event of a quiet node is published at once."""
 
 UTILISATION_S: Final = 5.0
 """Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
@@ -215,13 +217,14 @@ class Observer:
         """
         try:
             await self._restore()
+            free_s = time.monotonic()  # rounds up to then are paid for by pauses
             while True:
-                began_s = time.monotonic()
+                free_s = max(free_s, time.monotonic() - AT_ONCE * GATHER_S) + GATHER_S
                 pause_s = await self._round()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
-                await asyncio.sleep(max(0.0, began_s + GATHER_S - time.monotonic()))
+                await asyncio.sleep(max(0.0, free_s - time.monotonic()))
         finally:
             self._deaths.close()
 
