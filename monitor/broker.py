@@ -22,6 +22,10 @@ ACKNOWLEDGE_S: Final = 0.5
 """Seconds between two acknowledgements, at least: one covers all announcements before it, and each costs the broker a
 turn and a line of its journal."""
 
+MEASURE_S: Final = 0.25
+"""Seconds between two measurements, at least: the broker compares each with the words of all processes, in some
+milliseconds."""
+
 log = structlog.get_logger("monitor.broker")
 
 
@@ -102,6 +106,7 @@ class Measurer:
                 self._wakened.clear()
                 assert self._newest is not None
                 self._presence(await self._sent(self._newest))
+                await asyncio.sleep(MEASURE_S)
         finally:
             await self._client.close()
 
