@@ -239,7 +239,7 @@ class Observer:
         elif kept.boot_id:
             exits = tuple(lifecycle.finish(life, now_s) for life in kept.lives)
             self._reports.add_former_boot(kept.boot_id, exits)
-        await self._watch_deaths()
+        self._watch_deaths()
 
     async def _round(self) -> float:
         """Observe once, store the events, and return the pause until the next round in seconds."""
@@ -276,7 +276,7 @@ class Observer:
         self._listeners.round_stored(gpus, findings.facts)
         if sample is not None:
             self._listeners.gpus_measured(gpus, sample.began_ns)
-        await self._watch_deaths()
+        self._watch_deaths()
         self._recovered(sample)
         return self._pause_s(now_s, sample)
 
@@ -372,8 +372,8 @@ class Observer:
             del self._unstored[: len(observation.announcements)]
             self._listeners.announcements_stored(observation.announcements[-1].seq)
 
-    async def _watch_deaths(self) -> None:
-        await self._deaths.watch({key.process for key in (*self._tasks.lives, *self._tasks.left)})
+    def _watch_deaths(self) -> None:
+        self._deaths.watch({key.process for key in (*self._tasks.lives, *self._tasks.left)})
 
     def _died(self, process: ProcessKey) -> None:
         self._dead.add(process)

@@ -4,7 +4,6 @@ A `pidfd` reports a death, 58 µs after it; nothing is polled. What always holds
 watched process, on the loop's thread, also for a process that died before the watch began.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from monitor.core.lifecycle import NOBODY, Owner
@@ -71,14 +70,15 @@ class Deaths:
         """The watched processes by pid, as of now."""
         return dict(self._watched)
 
-    async def watch(self, processes: Iterable[ProcessKey]) -> None:
-        """Call `on_death` when one of them ends; at once if it has ended. A second watch changes nothing."""
-        new = [process for process in processes if process not in self._watch]
-        if not new:
-            return
-        for process, handle in zip(new, await asyncio.to_thread(_opened, new), strict=True):
-            self._watched[process.pid] = process
-            self._watch.watch(process, handle)
+    def watch(self, processes: Iterable[ProcessKey]) -> None:
+        """Call `on_death` when one of them ends; at once if it has ended. A second watch changes nothing.
+
+        It opens handles on the loop's thread, as a change of threads costs more than the kernel's answer from memory.
+        """
+        for process in processes:
+            if process not in self._watch:
+                self._watched[process.pid] = process
+                self._watch.watch(process, open_process(process.pid, process.start_ticks))
 
     def close(self) -> None:
         """Stop watching; `on_death` is not called any more."""
@@ -88,7 +88,3 @@ class Deaths:
         if self._watched.get(process.pid) == process:
             del self._watched[process.pid]
         self._on_death(process)
-
-
-def _opened(processes: Iterable[ProcessKey]) -> list[int | None]:
-    return [open_process(process.pid, process.start_ticks) for process in processes]

@@ -124,6 +124,14 @@ class Sampler:
         """
         return await self._driver.ask(lambda nvml: Hardware(nvml.driver(), nvml.hardware(gpus)))
 
+    async def used_bytes(self) -> Mapping[GpuUuid, int]:
+        """Read the used memory of the GPUs that answer, and nothing else.
+
+        Raises:
+            NvmlAwayError: there is no driver, or the driver does not answer.
+        """
+        return await self._driver.ask(Nvml.used_bytes)
+
     async def close(self) -> None:
         """End the session with the driver and the thread."""
         if self._reading is not None:

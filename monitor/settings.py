@@ -54,7 +54,8 @@ class Settings:
             sooner while such processes come and go. Hooked processes are announced and need none. 1 s costs 1 % of a
             core with 64 tasks, and 5 s a fifth of that.
         settle_s: how long memory must stand still to count as loaded. Frameworks pause for tenths of a
-            second between layers while they load; a second is longer than those pauses and short for a placement.
+            second between layers while they load; 0.8 s is longer than those pauses, and `loaded` is still known
+            within a second of the moment from which memory stood still.
         tolerance_bytes: a change up to this counts as standing still: small allocations of a running program.
         reload_bytes: a loaded task that grows by more than this, and by a tenth of its peak, loads again.
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
@@ -94,7 +95,7 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     sample_ms: Annotated[int, Meta(ge=1, le=10_000)] = 100
     reconcile_s: Positive = 5.0
-    settle_s: Positive = 1.0
+    settle_s: Positive = 0.8
     tolerance_bytes: Bytes = 8 * MIB
     reload_bytes: Bytes = 64 * MIB
     idle_period_s: Annotated[float, Meta(ge=0.05)] = 60.0

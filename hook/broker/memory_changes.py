@@ -21,6 +21,12 @@ LOOK_S: Final = 0.05
 """Seconds between two readings: half of the tenth of a second within which a change is seen, because the monitor's
 reading of NVML follows. Processes at rest cost one comparison of bytes for each container."""
 
+REST_LOOK_S: Final = 0.09
+"""The same after a second without a change: at rest the broker's cost is that of its wake-ups."""
+
+REST_AFTER: Final = 20
+"""Readings without a change, after which memory is at rest: a second of them."""
+
 IDLE_LOOK_S: Final = 1.0
 """The same while no process is hooked; the announcement of one ends the pause."""
 
@@ -49,18 +55,21 @@ class MemoryWatch:
         self._engine = engine
         self._known: dict[ContainerKey, _Container] = {}
         self._has_processes = False
+        self._unchanged = 0
 
     async def next(self) -> list[MemoryChange]:
         """Wait for changes that the subscriber does not know."""
         while True:
             await self._pause()
-            if changes := self._look():
+            changes = self._look()
+            self._unchanged = 0 if changes else self._unchanged + 1
+            if changes:
                 return changes
 
     async def _pause(self) -> None:
         growth = self._engine.growth()
         if self._has_processes:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LOOK_S if self._unchanged < REST_AFTER else REST_LOOK_S)
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(IDLE_LOOK_S):

@@ -15,8 +15,8 @@ async def test_a_death_is_reported_once_without_polling() -> None:
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (living, _), sleeping() as (process, child):
-        await deaths.watch([living, process])
-        await deaths.watch([process])
+        deaths.watch([living, process])
+        deaths.watch([process])
         child.kill()
         await until_true(lambda: dead)
         await child.wait()
@@ -34,7 +34,7 @@ async def test_a_process_dead_before_the_watch_is_reported_too() -> None:
     ourselves = await asyncio.to_thread(read_process, os.getpid())
     assert ourselves is not None
     earlier = replace(ourselves, start_ticks=ourselves.start_ticks - 1)
-    await deaths.watch([process, earlier])
+    deaths.watch([process, earlier])
     assert dead == [process, earlier]
     deaths.close()
 

@@ -42,7 +42,11 @@ FAREWELL_S: Final = 1.0
 removes one pod after another."""
 
 GLANCE_S: Final = 0.001
-"""Seconds between two checks whether a datagram is still unread."""
+"""Seconds until the next check, after a datagram was still unread."""
+
+QUIET_ROUNDS: Final = 3
+"""Rounds of the loop in a row in which no datagram may be unread. What the loop takes from the kernel reaches its
+task in the loop's next round, and is seen nowhere until then."""
 
 ACCEPT_PAUSE_S: Final = 0.5
 """Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
@@ -149,11 +153,11 @@ class HookSockets:
     async def _until_quiet(self, places: tuple[ContainerKey, ...], pid: int | None, most_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
-                # Twice: a datagram that the loop has read reaches its task in the loop's next round.
-                quiet_count = 0
-                while quiet_count < 2:
-                    await asyncio.sleep(GLANCE_S)
-                    quiet_count = quiet_count + 1 if self._is_quiet(places, pid) else 0
+                quiet_rounds = 0
+                while quiet_rounds < QUIET_ROUNDS:
+                    is_quiet = self._is_quiet(places, pid)
+                    quiet_rounds = quiet_rounds + 1 if is_quiet else 0
+                    await asyncio.sleep(0 if is_quiet else GLANCE_S)
 
     def _is_quiet(self, places: Iterable[ContainerKey], pid: int | None) -> bool:
         """Whether no connection waits to be accepted, and no datagram of this process, or of any, to be handled."""
