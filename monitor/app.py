@@ -117,7 +117,7 @@ async def _run_parts(settings: Settings, identity: Identity, store: Store, stop:
     )
     sampler = Sampler(sample_came, metrics.driver_called)
     observer = Observer(settings, identity, store, sampler, listeners)
-    glances = Glances(sampler, settings.tolerance_bytes, sample_came)
+    glances = Glances(sampler, settings.glance_s, settings.tolerance_bytes, sample_came)
     measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
     messages = subscribed(root, Subscribe(memory=True))
     xids = XidListener(observer.xid_seen)

@@ -7,14 +7,10 @@ sample.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from monitor.sampler import Sampler
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import NvmlAwayError
-
-GLANCE_S: Final = 1.0
-"""Seconds between two glances. For eight GPUs they cost a thousandth of a core."""
 
 
 class Glances:
@@ -22,12 +18,16 @@ class Glances:
 
     Args:
         sampler: reads the driver.
+        every_s: seconds between two glances.
         tolerance_bytes: a change of memory up to this is none.
         changed: called after a glance that found a change.
     """
 
-    def __init__(self, sampler: Sampler, tolerance_bytes: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, sampler: Sampler, every_s: float, tolerance_bytes: int, changed: Callable[[], None]
+    ) -> None:
         self._sampler = sampler
+        self._every_s = every_s
         self._tolerance_bytes = tolerance_bytes
         self._changed = changed
         self._known: dict[GpuUuid, int] = {}
@@ -35,7 +35,7 @@ class Glances:
     async def run(self) -> None:
         """Glance for ever. A driver that does not answer is the sampler's to report."""
         while True:
-            await asyncio.sleep(GLANCE_S)
+            await asyncio.sleep(self._every_s)
             try:
                 used_bytes = await self._sampler.used_bytes()
             except NvmlAwayError:
