@@ -113,6 +113,14 @@ class Nvml:
 
         return tuple(self._read(sample).values())
 
+    def used_bytes(self) -> dict[GpuUuid, int]:
+        """The used memory of every GPU that answers, by one call each.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
+        """
+        return self._read(lambda device: _memory(device).used_bytes)
+
     def usage(
         self, since_us: Mapping[GpuUuid, int], earliest_us: int
     ) -> dict[GpuUuid, tuple[ProcessUsage, ...]]:

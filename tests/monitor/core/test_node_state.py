@@ -1,8 +1,7 @@
 """The node's state and its thresholds."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from monitor.core.lifecycle import NOBODY, Owner, TaskKey, begin
 from monitor.core.node_state import Thresholds, gpus, is_state_due

@@ -89,8 +89,8 @@ class Audit:
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
         """Forget a dead process and its excess; returns the containers whose numbers changed."""
-        self._overheads = {seen: each for seen, each in self._overheads.items() if seen[0] != process}
-        return frozenset(self._sum_up())
+        gone = [self._overheads.pop(seen) for seen in tuple(self._overheads) if seen[0] == process]
+        return frozenset(self._sum_up() if any(overhead.excess_bytes for _, overhead in gone) else ())
 
     def _weigh(self, held: Iterable[Held], began_ns: int) -> None:
         """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
