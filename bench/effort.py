@@ -21,6 +21,18 @@ def resident_mib(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES / MIB
 
 
+def mapped_mib(pid: int, file: str) -> float:
+    """The part of a process's resident memory that is a mapped file of this name, in MiB."""
+    found_kib, path = 0, ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):  # the first line of a mapping: addresses, flags and the file
+            path = words[-1]
+        elif words[0] == "Rss:" and path.endswith(f"/{file}"):
+            found_kib += int(words[1])
+    return found_kib / 1024
+
+
 class Effort:
     """The CPU time of a process from now on."""
 

@@ -8,7 +8,7 @@ EMULATOR_CUDA := $(wildcard emulator/cuda/*.c emulator/cuda/*/*.c)
 emulator_objects = $(patsubst emulator/%.c,$(EMULATOR)/objects/%.o,$(1))
 
 libraries: $(patsubst emulator/%.c,$(EMULATOR)/cuda13/%.o,$(EMULATOR_CUDA) emulator/tools/busy.c)
-libraries: $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml.so.1 $(EMULATOR)/book $(BUILD)/bin/busy
+libraries: $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml.so.1 $(EMULATOR)/book $(EMULATOR)/nvidia-cuda-mps-server $(BUILD)/bin/busy
 
 # Every source sees the real headers, so a signature that differs from NVIDIA's does not compile.
 $(EMULATOR)/objects/%.o: emulator/%.c emulator/build.mk
@@ -29,6 +29,9 @@ $(EMULATOR)/libnvidia-ml.so.1: $(call emulator_objects,$(EMULATOR_NVML) $(EMULAT
 	@ln -sf libnvidia-ml.so.1 $(EMULATOR)/libnvidia-ml.so
 
 $(EMULATOR)/book: $(call emulator_objects,emulator/tools/book.c $(EMULATOR_BOOK))
+	@$(CC_PORTABLE) $(LINK_FLAGS) $^ -lpthread -o $@
+
+$(EMULATOR)/nvidia-cuda-mps-server: $(call emulator_objects,emulator/tools/mps_server.c $(EMULATOR_BOOK))
 	@$(CC_PORTABLE) $(LINK_FLAGS) $^ -lpthread -o $@
 
 $(BUILD)/bin/busy: $(call emulator_objects,emulator/tools/busy.c)

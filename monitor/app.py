@@ -16,6 +16,7 @@ from monitor.core.lifecycle import Fact
 from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
 from monitor.foreign import ForeignReport
+from monitor.glances import Glances
 from monitor.listeners import Listeners
 from monitor.metrics import NodeMetrics, Sources, routes
 from monitor.observer import Observer
@@ -125,6 +126,7 @@ async def _run_parts(settings: Settings, identity: Identity, store: Store, stop:
     )
     sampler = Sampler(sample_came, metrics.driver_called)
     observer = Observer(settings, identity, store, sampler, listeners)
+    glances = Glances(sampler, settings.glance_s, settings.tolerance_bytes, sample_came)
     measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
     messages = subscribed(root, Subscribe(memory=True))
     xids = XidListener(observer.xid_seen)
@@ -133,6 +135,7 @@ async def _run_parts(settings: Settings, identity: Identity, store: Store, stop:
             _start(group, "observer", observer.run)
             _start(group, "messages of the broker", lambda: observer.listen(messages))
             _start(group, "acknowledger", acknowledger.run)
+            _start(group, "glances", glances.run)
             _start(group, "XID errors", xids.run)
             _start(group, "measurer", measurer.run)
             _start(group, "publisher", publisher.run)

@@ -6,6 +6,7 @@ Neither ever waits in the monitor's loop. Each has a task of its own, which send
 import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -16,6 +17,14 @@ from plimsoll.events import Gpu, Task
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import PlimsollError
+
+ACKNOWLEDGE_S: Final = 0.5
+"""Seconds between two acknowledgements, at least: one covers all announcements before it, and each costs the broker a
+turn and a line of its journal."""
+
+MEASURE_S: Final = 0.25
+"""Seconds between two measurements, at least: the broker compares each with the words of all processes, in some
+milliseconds."""
 
 log = structlog.get_logger("monitor.broker")
 
@@ -46,6 +55,7 @@ class Acknowledger:
                     await self._client.acknowledge(self._wanted)
                 except PlimsollError as error:
                     log.info("the broker did not take an acknowledgement", seq=self._wanted, error=str(error))
+                await asyncio.sleep(ACKNOWLEDGE_S)
         finally:
             await self._client.close()
 
@@ -96,6 +106,7 @@ class Measurer:
                 self._wakened.clear()
                 assert self._newest is not None
                 self._presence(await self._sent(self._newest))
+                await asyncio.sleep(MEASURE_S)
         finally:
             await self._client.close()
 

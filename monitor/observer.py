@@ -29,7 +29,14 @@ from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.health import Look
 from monitor.core.idle import IdleMeters
 from monitor.core.lifecycle import TaskKey
-from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, observe
+from monitor.core.observation import (
+    JOURNAL_START,
+    Findings,
+    JournalPosition,
+    Observation,
+    is_urgent,
+    observe,
+)
 from monitor.core.pace import Pace
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
@@ -61,6 +68,12 @@ NO_DRIVER: Final = (
     "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
 )
 """The remedy where no driver answers."""
+
+GATHER_S: Final = 0.05
+"""Seconds between two rounds while events come without end: they share a round, its state, and its write to disk."""
+
+AT_ONCE: Final = 10
+"""Rounds that may follow one another without a pause, so that an event of a quiet node is published at once."""
 
 UTILISATION_S: Final = 5.0
 """Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
@@ -96,6 +109,7 @@ class Observer:
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
         self._readings: tuple[GpuReading, ...] = ()  # as last read, () while no driver answers
+        self._is_away = False  # the last reading found no driver
         self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.tolerance_bytes)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
@@ -142,7 +156,7 @@ class Observer:
                 "the broker is away",
                 effect="the last memory limits hold, no shares are kept",
             )
-            self._wakened.set()
+        self._wakened.set()  # either is worth a report
 
     async def listen(self, messages: AsyncIterable[Announcement | MemoryChange]) -> None:
         """Queue announcements for as long as they come, and note changes of memory; waits while the queue is full."""
@@ -151,7 +165,8 @@ class Observer:
                 self._note_change(message)
             else:
                 await self._queue.put(message)
-                self._wakened.set()
+                if self._queue.full() or is_urgent(message, self._tasks, self._dead):
+                    self._wakened.set()
 
     def wake(self) -> None:
         """Begin the next round now."""
@@ -218,11 +233,14 @@ class Observer:
         """
         try:
             await self._restore()
+            free_s = time.monotonic()  # rounds up to then are paid for by pauses
             while True:
+                free_s = max(free_s, time.monotonic() - AT_ONCE * GATHER_S) + GATHER_S
                 pause_s = await self._round()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
+                await asyncio.sleep(max(0.0, free_s - time.monotonic()))
         finally:
             self._deaths.close()
 
@@ -237,7 +255,7 @@ class Observer:
         elif kept.boot_id:
             exits = tuple(lifecycle.finish(life, now_s) for life in kept.lives)
             self._reports.add_former_boot(kept.boot_id, exits)
-        await self._watch_deaths()
+        self._watch_deaths()
 
     async def _round(self) -> float:
         """Observe once, store the events, and return the pause until the next round in seconds."""
@@ -274,7 +292,7 @@ class Observer:
         self._listeners.round_stored(gpus, findings.facts)
         if sample is not None:
             self._listeners.gpus_measured(gpus, sample.began_ns)
-        await self._watch_deaths()
+        self._watch_deaths()
         self._recovered(sample)
         return self._pause_s(now_s, sample)
 
@@ -283,21 +301,24 @@ class Observer:
             self._unstored.append(self._queue.get_nowait())
         announcements, deaths, peaks = tuple(self._unstored), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
-        sample = await self._sample()
+        is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
+        sample = await self._sample() if is_due else None
         return Observation(announcements, sample.listing if sample else None, deaths, peaks), sample
 
     async def _sample(self) -> Sample | None:
         """Sample the GPUs; None if no driver answers, or not yet."""
         is_due = not self._sampler.is_busy and time.monotonic() >= self._utilisation_due_s
         try:
-            since_us = self._meters.last_us if is_due else None
-            sample = await self._sampler.sample(since_us, reads_health=is_due or bool(self._xids))
+            since_us, watched = self._meters.last_us if is_due else None, self._deaths.watched
+            if not self._sampler.has_begun:
+                self._pace.begins(time.monotonic())
+            sample = await self._sampler.sample(since_us, watched, reads_health=is_due or bool(self._xids))
             if sample is not None:
                 info = await self._informer.due(sample.readings, time.monotonic())
                 if info is not None:
                     self._reports.add_info(info)
         except NvmlAwayError as error:
-            self._readings = ()
+            self._readings, self._is_away = (), True
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
             self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
             return None
@@ -306,7 +327,7 @@ class Observer:
             self._utilisation_due_s = time.monotonic() + max(self._slow_s, longest_s)
         if sample is not None:
             self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
-            self._readings = sample.readings
+            self._readings, self._is_away = sample.readings, False
             self._meters.add(sample.utilisation)
             self._figures = sample.figures or self._figures
         return sample
@@ -316,7 +337,16 @@ class Observer:
         """The driver's word on the GPUs' health. While it says nothing, errors wait for it."""
         if sample is None:
             return Look(now_s, time_text)
-        return Look(now_s, time_text, sample.readings, sample.failing, sample.figures, xids, sample.session)
+        return Look(
+            now_s=now_s,
+            time=time_text,
+            present=sample.readings,
+            failing=sample.failing,
+            figures=sample.figures,
+            xids=xids,
+            session=sample.session,
+            divided=sample.divided,
+        )
 
     def _advance_conditions(self, found: Conditions, changes: ConditionChanges, look: Look) -> None:
         self._conditions = found
@@ -368,9 +398,8 @@ class Observer:
             del self._unstored[: len(observation.announcements)]
             self._listeners.announcements_stored(observation.announcements[-1].seq)
 
-    async def _watch_deaths(self) -> None:
-        for process in {key.process for key in (*self._tasks.lives, *self._tasks.left)}:
-            await self._deaths.watch(process)
+    def _watch_deaths(self) -> None:
+        self._deaths.watch({key.process for key in (*self._tasks.lives, *self._tasks.left)})
 
     def _died(self, process: ProcessKey) -> None:
         self._dead.add(process)
@@ -390,7 +419,7 @@ class Observer:
         elif self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
         else:
-            return self._settings.nvml_retry_s
+            return self._settings.nvml_retry_s if self._is_away else max(0.0, self._pace.wait_s(now_s))
         return min(self._pace.pause_s(self._tasks, now_s), heartbeat_s)
 
     def _troubled(self, what: str) -> float:
@@ -404,5 +433,5 @@ class Observer:
         """Note that a round was stored; without a sample, the trouble of the driver goes on."""
         was_troubled = bool(self._troubles)
         self._troubles = {what for what in self._troubles if sample is None and what.startswith(NO_GPU)}
-        if was_troubled and sample is not None:
-            log.info("observing again", gpus=len(sample.readings))
+        if was_troubled and not self._troubles:
+            log.info("observing again", gpus=len(self._readings))

@@ -4,8 +4,7 @@ A `pidfd` reports a death, 58 µs after it; nothing is polled. What always holds
 watched process, on the loop's thread, also for a process that died before the watch began.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from monitor.core.lifecycle import NOBODY, Owner
 from plimsoll.ids import ProcessKey
@@ -22,12 +21,17 @@ class Identities:
     def __init__(self) -> None:
         self._owners: dict[ProcessKey, Owner] = {}
 
-    def of(self, pids: set[int]) -> dict[int, tuple[ProcessKey, Owner]]:
-        """The living processes among `pids`; every other process is forgotten."""
+    def of(self, pids: set[int], watched: Mapping[int, ProcessKey]) -> dict[int, tuple[ProcessKey, Owner]]:
+        """The living processes among `pids`; every other process is forgotten.
+
+        Args:
+            pids: any pids of this machine.
+            watched: processes whose deaths are watched, by pid. They need no reading of /proc.
+        """
         owners: dict[ProcessKey, Owner] = {}
         found: dict[int, tuple[ProcessKey, Owner]] = {}
         for pid in pids:
-            if (process := read_process(pid)) is not None:
+            if (process := watched.get(pid) or read_process(pid)) is not None:
                 owner = self._owners.get(process) or _owner(pid)
                 owners[process] = owner
                 found[pid] = (process, owner)
@@ -57,14 +61,30 @@ class Deaths:
     """Watches processes for their death. For one event loop; `close` it there."""
 
     def __init__(self, on_death: Callable[[ProcessKey], None]) -> None:
-        self._watch = DeathWatch(on_death)
+        self._watch = DeathWatch(self._ended)
+        self._on_death = on_death
+        self._watched: dict[int, ProcessKey] = {}
 
-    async def watch(self, process: ProcessKey) -> None:
-        """Call `on_death` when the process ends; at once if it has ended. A second watch changes nothing."""
-        if process not in self._watch:
-            handle = await asyncio.to_thread(open_process, process.pid, process.start_ticks)
-            self._watch.watch(process, handle)
+    @property
+    def watched(self) -> dict[int, ProcessKey]:
+        """The watched processes by pid, as of now."""
+        return dict(self._watched)
+
+    def watch(self, processes: Iterable[ProcessKey]) -> None:
+        """Call `on_death` when one of them ends; at once if it has ended. A second watch changes nothing.
+
+        It opens handles on the loop's thread, as a change of threads costs more than the kernel's answer from memory.
+        """
+        for process in processes:
+            if process not in self._watch:
+                self._watched[process.pid] = process
+                self._watch.watch(process, open_process(process.pid, process.start_ticks))
 
     def close(self) -> None:
         """Stop watching; `on_death` is not called any more."""
         self._watch.close()
+
+    def _ended(self, process: ProcessKey) -> None:
+        if self._watched.get(process.pid) == process:
+            del self._watched[process.pid]
+        self._on_death(process)

@@ -13,7 +13,7 @@ from monitor.core.lifecycle import TaskKey
 from monitor.core.tasks import ListedProcess, Listing
 from monitor.processes import Identities
 from plimsoll.gpu_events import GpuInfo
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.nvml.library import Nvml
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
@@ -37,6 +37,7 @@ class Sample:
         figures: the health of the GPUs that answered; empty if it was not read.
         failing: the GPUs that did not answer.
         session: the number of the session with the driver, see `Nvml.sessions`.
+        divided: the cards in MIG mode, which are no GPUs.
     """
 
     began_ns: int
@@ -46,6 +47,7 @@ class Sample:
     figures: Mapping[GpuUuid, HealthReading]
     failing: tuple[FailingGpu, ...]
     session: int
+    divided: frozenset[GpuUuid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,25 @@ class Sampler:
         """The driver has not answered yet, so `sample` begins no other sample."""
         return self._reading is not None and not self._reading.done()
 
-    async def sample(self, since_us: Mapping[GpuUuid, int] | None, *, reads_health: bool) -> Sample | None:
+    @property
+    def has_begun(self) -> bool:
+        """`sample` was called for a sample that it has not returned yet."""
+        return self._reading is not None
+
+    async def sample(
+        self,
+        since_us: Mapping[GpuUuid, int] | None,
+        watched: Mapping[int, ProcessKey],
+        *,
+        reads_health: bool,
+    ) -> Sample | None:
         """Read every GPU.
 
         Cancelling loses nothing: the next call returns the sample.
 
         Args:
             since_us: see `Nvml.read`; without effect while the sampler is busy.
+            watched: see `Identities.of`; likewise.
             reads_health: the driver's figures on health too, which costs two more calls a GPU; likewise.
 
         Returns:
@@ -94,7 +108,7 @@ class Sampler:
         """
         if self._reading is None:
             self._reading = asyncio.create_task(
-                self._driver.ask(partial(self._read, since_us, reads_health)), name="sample"
+                self._driver.ask(partial(self._read, since_us, watched, reads_health)), name="sample"
             )
             self._reading.add_done_callback(self._answered)
         done, _ = await asyncio.wait({self._reading}, timeout=0 if self._is_late else PATIENCE_S)
@@ -111,6 +125,14 @@ class Sampler:
             NvmlAwayError: there is no driver, or the driver does not answer.
         """
         return await self._driver.ask(lambda nvml: Hardware(nvml.driver(), nvml.hardware(gpus)))
+
+    async def used_bytes(self) -> Mapping[GpuUuid, int]:
+        """Read the used memory of the GPUs that answer, and nothing else.
+
+        Raises:
+            NvmlAwayError: there is no driver, or the driver does not answer.
+        """
+        return await self._driver.ask(Nvml.used_bytes)
 
     async def close(self) -> None:
         """End the session with the driver and the thread."""
@@ -135,6 +157,7 @@ class Sampler:
     def _read(
         self,
         since_us: Mapping[GpuUuid, int] | None,
+        watched: Mapping[int, ProcessKey],
         reads_health: bool,  # noqa: FBT001 - from `sample`, which names it
         nvml: Nvml,
     ) -> Sample:
@@ -142,7 +165,7 @@ class Sampler:
         gpus = nvml.read(since_us)
         figures = nvml.health() if reads_health else {}
         try:
-            living = self._identities.of({pid for gpu in gpus for pid in gpu.used_bytes})
+            living = self._identities.of({pid for gpu in gpus for pid in gpu.used_bytes}, watched)
         except OSError as error:  # no process may count as dead for that
             raise NvmlAwayError(f"the GPUs' processes cannot be read ({error}); raise ulimit -n") from error
         processes = tuple(
@@ -159,4 +182,5 @@ class Sampler:
             figures=figures,
             failing=nvml.failing,
             session=nvml.sessions,
+            divided=nvml.divided,
         )

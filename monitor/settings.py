@@ -50,11 +50,13 @@ class Settings:
         metrics_host: address of that port.
         sample_ms: between samples while a task loads. 100 ms dates `loaded` to a tenth of the settle time, at
             1 % of a core.
-        reconcile_s: between samples otherwise. They find processes without the hook: a start within this time, and
-            sooner while such processes come and go. Hooked processes are announced and need none. 1 s costs 1 % of a
-            core with 64 tasks, and 5 s a fifth of that.
+        glance_s: between glances at the GPUs' used memory, one call of the driver for each. A change causes a sample,
+            so the start of a process without the hook is found within this time.
+        reconcile_s: between samples otherwise. They find what neither an announcement nor a glance shows. 1 s costs
+            half a percent of a core with 64 tasks, and 5 s a fifth of that.
         settle_s: how long memory must stand still to count as loaded. Frameworks pause for tenths of a
-            second between layers while they load; a second is longer than those pauses and short for a placement.
+            second between layers while they load; 0.8 s is longer than those pauses, and `loaded` is still known
+            within a second of the moment from which memory stood still.
         tolerance_bytes: a change up to this counts as standing still: small allocations of a running program.
         reload_bytes: a loaded task that grows by more than this, and by a tenth of its peak, loads again.
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
@@ -93,8 +95,9 @@ class Settings:
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_host: str = "127.0.0.1"
     sample_ms: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    glance_s: Positive = 1.0
     reconcile_s: Positive = 5.0
-    settle_s: Positive = 1.0
+    settle_s: Positive = 0.8
     tolerance_bytes: Bytes = 8 * MIB
     reload_bytes: Bytes = 64 * MIB
     idle_period_s: Annotated[float, Meta(ge=0.05)] = 60.0

@@ -65,8 +65,9 @@ class XidListener:
             while not self._ended.is_set():
                 is_lost = False
                 try:
-                    if (seen := session.wait(WAIT_MS)) is not None:
-                        report(seen)
+                    if struck := session.wait(WAIT_MS):
+                        for seen in struck:
+                            report(seen)
                         continue
                 except GpuLostError:
                     is_lost = True

@@ -19,13 +19,14 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from placer.connection import connect
 from placer.core.ledger import Ledger
 from placer.core.policies import policy_named
 from placer.decide import Decider
 from placer.explaining import Explainer, NotExplainedError
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
+from placer.learned_store import LearnedStore
+from placer.learning import Learning
 from placer.limit_news import LimitView
 from placer.list_writer import ListWriter
 from placer.local.explain import LocalExplainer
@@ -40,8 +41,10 @@ from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
 from placer.state import StateReader
+from placer.violation_events import read_violations
 from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
+from plimsoll.bus_connection import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -82,6 +85,7 @@ class _Parts:
     decider: Decider
     intake: Intake
     list_writer: ListWriter
+    learning: Learning
     publisher: Publisher
     rpc: RpcServer
     limits: LimitView
@@ -137,23 +141,28 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of
     scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
+    store = LearnedStore(settings.redis_url)
     try:
-        parts, api = await _assemble(settings, environment, decider, scores)
+        parts, api = await _assemble(settings, environment, decider, scores, store)
         async with tasks_until(stop) as tasks:
             tasks.create_task(_serve(parts, api), name="serve")
         log.info("placer stopped")
     finally:
         await scores.close()
+        await store.close()
 
 
 async def _assemble(
-    settings: Settings, environment: Mapping[str, str], decider: Decider, scores: ScoreList
+    settings: Settings,
+    environment: Mapping[str, str],
+    decider: Decider,
+    scores: ScoreList,
+    store: LearnedStore,
 ) -> tuple[_Parts, Api]:
     """Make every part. None is running or connected yet."""
     metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
     metrics.registry.register(Promises(ledger))
     metrics.registry.register(UnhealthyGpus(reports.states))
-    reports.on_report(ledger.observe)
     client = BusClient()
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
@@ -161,6 +170,8 @@ async def _assemble(
     _check_has_nodes(settings, cluster)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(client, reports, metrics, options)
+    intake.on_event = decider.learn_event
+    learning = Learning(store, decider.learned, decider.wall_s, cluster.leads if cluster else None)
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     metrics.nats_up.set_function(lambda: client.is_connected)
     metrics.redis_up.set_function(lambda: not list_writer.is_away)
@@ -180,7 +191,9 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
     )
-    parts = _Parts(settings, client, decider, intake, list_writer, publisher, rpc, limits, local, cluster)
+    parts = _Parts(
+        settings, client, decider, intake, list_writer, learning, publisher, rpc, limits, local, cluster
+    )
     return parts, api
 
 
@@ -255,7 +268,10 @@ async def _serve(parts: _Parts, api: Api) -> None:
             _start(tasks, "limit events", parts.limits.run())
             await parts.intake.ready.wait()
             _start(tasks, "list writer", parts.list_writer.run())
+            _start(tasks, "learning", parts.learning.run())
             if parts.local is not None:
+                await parts.learning.restore()
+                heed_cancellation()
                 _start(tasks, "local front end", parts.local.run())
             log.info("placer ready", nodes=len(parts.decider.reports))
 
@@ -288,6 +304,7 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
 
 async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
+    from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
@@ -296,7 +313,12 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     settings, metrics = parts.settings, cluster.metrics
     policy = policy_named(settings.policy, PREFIX + "POLICY")
     options = KubeOptions(
-        policy, settings.instance, drift_s=settings.drift_s, pool_namespace=settings.pool_namespace
+        policy,
+        settings.instance,
+        drift_s=settings.drift_s,
+        pool_namespace=settings.pool_namespace,
+        evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
+        opt_out_label=settings.opt_out_label,
     )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
@@ -314,6 +336,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
         )
         front_end.explainer.news_of = parts.limits.of
+        front_end.recall = parts.learning.restore
         cluster.lease, cluster.front_end = lease, front_end
         metrics.leader.set_function(lease.is_held)
         metrics.lease_transitions.set_function(lambda: lease.transitions)
@@ -323,6 +346,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             async with asyncio.TaskGroup() as tasks:
                 _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
                 _start(tasks, "scheduler", front_end.run())
+                _start(tasks, "violations", read_violations(parts.client, front_end.evictions.suspect))
                 if settings.extender_port is not None:
                     _start(tasks, "extender", serve_extender(settings, settings.extender_port, front_end))
         finally:

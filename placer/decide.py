@@ -5,12 +5,15 @@ room. A decision reads a bounded number of nodes, however many there are. Nodes 
 been silent for too long, are no candidates.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from placer.core.candidates import Candidate, Candidates
+from placer.core.explain.expected import expected_of, is_expected
+from placer.core.learned import Learned
 from placer.core.ledger import Booking, Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
@@ -19,7 +22,9 @@ from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
 from placer.reports import ReportView
+from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
+from plimsoll.placer_api.explain import Expected
 
 MOST_PLANS: Final = 64
 """The number of nodes with a place that one decision compares: enough to choose well. Only a pod that wants several
@@ -86,6 +91,8 @@ class Decider:
 
     Attributes:
         pool: the GPUs that may be used.
+        wall_s: the wall clock, in seconds since 1970.
+        learned: what the pods of each owner needed, from the reports.
         candidates: the GPUs of all reported nodes, ranked.
         nodes_read: the number of nodes that decisions have read.
         gpus_read: the number of GPUs that decisions have read, among the candidates and on these nodes.
@@ -95,15 +102,28 @@ class Decider:
     ledger: Ledger
     metrics: Metrics
     pool: Pool = field(default_factory=Pool)
+    wall_s: Callable[[], float] = time.time
+    learned: Learned = field(init=False)
     candidates: Candidates = field(init=False)
     nodes_read: int = field(default=0, init=False)
     gpus_read: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self.learned = Learned(self.ledger)
+        self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
             self.candidates.note_report(node)
         self.reports.on_change(self.candidates.note_report)
+        self.reports.on_report(self.learn)
+
+    def learn(self, state: NodeState) -> None:
+        """Learn from a report what the pods that are booked need."""
+        self.learned.observe(state, self.wall_s())
+
+    def learn_event(self, report: Report) -> None:
+        """Learn from the load or the end of a task."""
+        self.learned.take(report, self.wall_s())
 
     def decide(
         self,
@@ -153,8 +173,14 @@ class Decider:
             candidates = self._led(candidates, request, side.wishes.promising)
         decided = self._best(request, policy, candidates, side)
         if isinstance(decided, Plan):
+            if is_expected(decided.booking):
+                decided = replace(decided, expected=self.expected(request.owner).text)
             self.ledger.book(decided.booking)
         return decided
+
+    def expected(self, owner: str | None) -> Expected:
+        """The memory that a container without a declaration is expected to need, by its pod's owner."""
+        return expected_of(owner, self.ledger, self.learned.expectation(owner, self.wall_s()))
 
     def plan_on(
         self, request: Request, policy: Policy, node: NodeName, held: Held = nothing_held

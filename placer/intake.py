@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -28,13 +28,13 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from placer.connection import REQUEST_S
 from placer.core.lateness import LONG_S, Lateness
 from placer.core.silence import Silence
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.bus import Stream
-from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
+from plimsoll.bus_connection import REQUEST_S
+from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, Report, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
@@ -91,6 +91,8 @@ class Intake:
     """Takes reports in while `run` does.
 
     Attributes:
+        on_event: called with each report that can be read, also with one that is late or came before. It must not
+            block or raise.
         ready: set once the view holds every node's last report.
     """
 
@@ -118,6 +120,7 @@ class Intake:
         )
         self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
+        self.on_event: Callable[[Report], None] = lambda _: None
 
     def silent_s(self) -> float:
         """Seconds since NATS last answered a request for reports; infinite before."""
@@ -167,7 +170,7 @@ class Intake:
             if number % TOGETHER == 0:
                 await asyncio.sleep(0)  # other tasks run between two batches of messages
             try:
-                self._keep(_report(message), _age_s(message, now))
+                self._keep(self._read(message), _age_s(message, now))
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
             self._loaded_seq = max(self._loaded_seq, message.metadata.sequence.stream)
@@ -227,7 +230,7 @@ class Intake:
         problems: list[InputError | None] = []
         for message in messages:
             try:
-                state = _report(message)
+                state = self._read(message)
                 is_newer = self._keep(state, _age_s(message, now) if now else 0.0)
             except InputError as error:
                 problems.append(error)
@@ -243,6 +246,11 @@ class Intake:
                 await message.ack()
             else:
                 await self._terminate(message, problem)
+
+    def _read(self, message: Msg) -> NodeState:
+        report = _report(message)
+        self.on_event(report)
+        return report.state
 
     def _keep(self, state: NodeState, age_s: float) -> bool:
         is_newer = self._reports.apply(state)
@@ -364,14 +372,15 @@ async def _consumer(
             await subscription.unsubscribe()
 
 
-def _report(message: Msg) -> NodeState:
-    """The node's state in a message. The subject must name the same node, as a monitor reports its own node alone."""
-    state = decode_report(message.data).state
+def _report(message: Msg) -> Report:
+    """The report in a message. The subject must name the same node, as a monitor reports its own node alone."""
+    report = decode_report(message.data)
+    state = report.state
     token = message.subject.rpartition(".")[2]
     if node_token(state.node) != token:
         remedy = "publish a node's reports on its own subject"
         raise InputError("data.state.node", state.node, f"came on the subject of node {token}", remedy)
-    return state
+    return report
 
 
 class _StreamInfo(msgspec.Struct, frozen=True):

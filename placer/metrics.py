@@ -58,6 +58,22 @@ class Metrics:
         self.refills = Counter(
             "plimsoll_placer_refills", "Times the list in Redis was filled.", registry=self.registry
         )
+        self.learned_owners = Gauge(
+            "plimsoll_placer_learned_owners",
+            "Workloads of which is known what their pods need.",
+            registry=self.registry,
+        )
+        self.violations = Gauge(
+            "plimsoll_placer_violating_pods",
+            "Pods that pass their line of memory, by several reports and for the grace time.",
+            registry=self.registry,
+        )
+        self.evictions = Counter(
+            "plimsoll_placer_evictions",
+            "Attempts to evict a pod that passes its line.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.unpublished = Counter(
             "plimsoll_placer_unpublished",
             "Placement events dropped from a full queue; above 0, NATS was away for long.",

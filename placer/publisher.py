@@ -20,10 +20,10 @@ import structlog
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
-from placer.connection import REQUEST_S
 from placer.core.plan import Plan
 from placer.metrics import Metrics
 from plimsoll.bus import Stream
+from plimsoll.bus_connection import REQUEST_S
 from plimsoll.events import Placement, PoolChange, encode, fact_id
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta

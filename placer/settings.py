@@ -13,6 +13,7 @@ from placer.kube.extender.tls import TlsFiles
 from placer.redis_client import check_redis_url
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
+from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part import settings
@@ -49,6 +50,9 @@ class Settings:
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
             Kubernetes.
         drift_s: the pause between two comparisons of the ledger with the pods on the API server, in seconds.
+        on_violation: what happens to a pod that passes its line in spite of enforcement: `report`, `evict`, or
+            `evict-all` for pods of other schedulers too, see docs/operations.md.
+        violation_grace_s: the time for which reports must show such a pod past its line, in seconds.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
         lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
             Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
@@ -59,6 +63,7 @@ class Settings:
         pool_namespace: the namespace in which the pool's controller keeps its reservation pods, see docs/pool.md.
             With it, GPUs outside of the pool have no room. Empty: there is no pool, and all GPUs that monitors report
             may be used.
+        opt_out_label: a node with this label and the value `off` takes no pods; those that it has stay.
         extender_address, extender_port: the TCP address at which kube-scheduler may use the placer as its extender;
             none is served without a port. 0 takes a free port, which the log names.
         extender_certificate, extender_key: paths of PEM files for TLS there. Empty: plain HTTP.
@@ -93,11 +98,14 @@ class Settings:
     control_socket: str = ""
     kubeconfig: str = ""
     drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
+    on_violation: Annotated[str, Meta(pattern="^(report|evict|evict-all)$")] = "report"
+    violation_grace_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
     lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
     pool_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
+    opt_out_label: str = OPT_OUT_LABEL
     extender_address: str = "127.0.0.1"
     extender_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     extender_certificate: str = ""

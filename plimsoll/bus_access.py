@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import PREFIX
-from plimsoll.part.variables import Hidden
+from plimsoll.part.settings import PREFIX, shown_path
 
 _SEED: Final = "SU"
 """How the seed of a user's nkey begins."""
@@ -53,16 +52,18 @@ class BusAccess:
             raise InputError(PREFIX + name, "", "is missing beside its other half", "give both, or neither")
         if self.credentials and self.nkey:
             remedy = f"give it, or {PREFIX}NATS_CREDENTIALS, whose file has an nkey"
-            raise InputError(PREFIX + "NATS_NKEY", _shown(self.nkey), "is a second identity", remedy)
+            raise InputError(PREFIX + "NATS_NKEY", shown_path(self.nkey), "is a second identity", remedy)
         self._context()
         if self.credentials and _JWT not in _text("NATS_CREDENTIALS", self.credentials):
             remedy = "name a .creds file of a user, as `nsc generate creds` prints it"
             raise InputError(
-                PREFIX + "NATS_CREDENTIALS", _shown(self.credentials), "has no user's JWT", remedy
+                PREFIX + "NATS_CREDENTIALS", shown_path(self.credentials), "has no user's JWT", remedy
             )
         if self.nkey and not _text("NATS_NKEY", self.nkey).strip().startswith(_SEED):
             remedy = f"name a file with a user's seed ({_SEED}…), as `nsc generate nkey --user` prints it"
-            raise InputError(PREFIX + "NATS_NKEY", _shown(self.nkey), "has no seed of a user's nkey", remedy)
+            raise InputError(
+                PREFIX + "NATS_NKEY", shown_path(self.nkey), "has no seed of a user's nkey", remedy
+            )
 
     def options(self) -> dict[str, Any]:
         """The options of `nats.aio.client.Client.connect`. Blocks on the disk.
@@ -82,7 +83,7 @@ class BusAccess:
         except OSError as error:
             remedy = "name a PEM file of certificates"
             raise InputError(
-                PREFIX + "NATS_CA", _shown(self.ca), f"cannot be used ({_reason(error)})", remedy
+                PREFIX + "NATS_CA", shown_path(self.ca), f"cannot be used ({_reason(error)})", remedy
             ) from error
         if self.certificate:
             try:
@@ -90,7 +91,7 @@ class BusAccess:
             except OSError as error:
                 where, remedy = PREFIX + "NATS_CERTIFICATE", "name PEM files of a certificate and its key"
                 raise InputError(
-                    where, _shown(self.certificate), f"cannot be used ({_reason(error)})", remedy
+                    where, shown_path(self.certificate), f"cannot be used ({_reason(error)})", remedy
                 ) from error
         return context
 
@@ -103,7 +104,7 @@ def _text(name: str, path: str) -> str:
         ValueError,
     ) as error:  # the latter for bytes that are no text, and for a path that is none
         problem, remedy = f"cannot be read ({_reason(error)})", "name a readable file that holds the secret"
-        raise InputError(PREFIX + name, _shown(path), problem, remedy) from error
+        raise InputError(PREFIX + name, shown_path(path), problem, remedy) from error
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -111,8 +112,3 @@ def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return "it is no text"
-
-
-def _shown(path: str) -> object:
-    """A path as an error may show it: seeds, JWTs and PEM never begin as these do."""
-    return path if path.startswith(("/", "./", "../", "~")) else Hidden()

@@ -47,6 +47,11 @@ SHARES: Final = "plimsoll.dev/shares"
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
+OPT_OUT_LABEL: Final = "plimsoll.dev/node"
+OPT_OUT: Final = "off"
+"""A node whose label has this value is left alone: no part runs there, and it takes no pods. The chart and the
+placer's settings may name another label."""
+
 _ASKED: Final = (
     GPU_MEMORY_PERCENT,
     SHARE_LIMIT,

@@ -63,6 +63,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
         time: of the decision, RFC 3339 in UTC.
         parts: sub-scores by `<container>/<gpu>` and name.
         resized: the containers whose grants a resize has changed.
+        expected: what containers that declare no memory were expected to need, and whence that is known, for people.
         start: the order in which the init containers among `containers` begin. A reader that does not know this field
             counts all grants as if all containers ran at once, which is never too little.
     """
@@ -73,6 +74,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: str
     parts: Mapping[str, Mapping[str, float]] = {}
     resized: tuple[ContainerName, ...] = ()
+    expected: str = ""
     start: StartOrder = NO_ORDER
 
 

@@ -87,11 +87,14 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """A GPU at one moment.
 
     Attributes:
+        index: NVML's; a MIG instance has that of its card.
         usable_bytes: NVML's total less what the driver reserves for itself.
         used_bytes: held by all processes together, at most `usable_bytes`.
-        idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle).
+        idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle). The driver measures no
+            utilisation in MIG mode, so a MIG instance has 100.
         overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
         tasks: every process on the GPU that has not exited.
+        mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU.
     """
 
     uuid: GpuUuid
@@ -102,6 +105,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     idle_pct: float
     overcommit_ratio: float = 1.0
     tasks: tuple[Task, ...] = ()
+    mig_parent: GpuUuid | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
@@ -115,6 +119,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
             `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
         health: the GPUs that are not healthy. One that NVML cannot read is here, and not in `gpus`.
+        short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
+        broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.
     """
 
     node: NodeName
@@ -124,6 +130,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
     health: tuple[GpuHealth, ...] = ()
+    short: dict[GpuUuid, str] = {}
+    broker_away_since: str | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -154,6 +162,7 @@ class Limit(Struct, frozen=True, kw_only=True):
         limit_pct: for `resized`, the most compute time, in percent of the GPU; 0 otherwise.
         used_pct: in percent of the GPU's time. For `unmet`, the container's time while it wanted more. For
             `violated`, the process's time by NVML, where that is far more than its page says. 0 otherwise.
+        broker_away: for `unenforced`, the cause is that the node's broker is away; it ends once the broker is back.
     """
 
     node: NodeName
@@ -170,6 +179,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     share_pct: int = 0
     limit_pct: int = 0
     used_pct: float = 0.0
+    broker_away: bool = False
 
 
 class Foreign(Struct, frozen=True, kw_only=True):
@@ -372,6 +382,8 @@ def _check_report(report: Report, now_s: float) -> None:
         name = f"state.gpus[{gpu.uuid}]"
         if gpu.uuid in uuids[:place]:
             raise InputError(f"{name}.uuid", gpu.uuid, "stands twice", "report each GPU once")
+        if gpu.mig_parent is not None:
+            _check_uuid(f"{name}.mig_parent", gpu.mig_parent)
         _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
         _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
         _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)

@@ -29,9 +29,9 @@ class Condition(Struct, frozen=True, kw_only=True):
 
     Attributes:
         what: `xid`, `lost` (NVML cannot read the GPU, or does not list it any more), `gone` (the machine was started
-            without it), `ecc` (uncorrected errors since the last reset), `retired-page` or `row-remap` (takes effect
-            at the next reset), `row-remap-failure`, `recovery` (the driver asks for a reset), `thermal`, `power` (the
-            hardware or the driver lowers the clocks).
+            without it, or MIG divided its card anew), `ecc` (uncorrected errors since the last reset), `retired-page`
+            or `row-remap` (takes effect at the next reset), `row-remap-failure`, `recovery` (the driver asks for a
+            reset), `thermal`, `power` (the hardware or the driver lowers the clocks).
         xid: the number of the XID error; None for any other condition.
         since: when it was first seen, RFC 3339 in UTC.
         text: for people.
@@ -118,13 +118,14 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     """The hardware of one GPU.
 
     Attributes:
-        index: NVML's.
+        index: NVML's; a MIG instance has that of its card.
         pci: its PCI address, such as `00000000:17:00.0`.
         numa: its NUMA node; None where the driver names none.
         cores: the CPU cores near it, as Linux lists CPUs (`0-3,8`); empty where they are not known.
-        mig: MIG mode is on.
-        mig_parent: for a MIG instance, the GPU that it is a part of; None for a whole GPU.
-        links: to each other GPU of the node: its row of the link matrix.
+        mig: it is a MIG instance. A card in MIG mode is not listed, but its instances are.
+        mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU. The instance has the
+            position of its card.
+        links: to each other GPU of the node: its row of the link matrix. There are none to and from MIG instances.
     """
 
     uuid: GpuUuid

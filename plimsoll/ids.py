@@ -1,7 +1,8 @@
 """Identifiers as types of their own, so that mypy refuses a pod uid where a node name is expected."""
 
-from dataclasses import dataclass
 from typing import Final, NewType
+
+from msgspec import Struct
 
 NodeName = NewType("NodeName", str)
 """A Kubernetes node's name (RFC 1123: lower case, digits, `-` and `.`)."""
@@ -21,9 +22,10 @@ ContainerName = NewType("ContainerName", str)
 """A container's name within its pod."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessKey:
+class ProcessKey(Struct, frozen=True, order=True, cache_hash=True):
     """A process of this machine. A pid is used again after its process ended; a pid with a start time is not.
+
+    A `Struct`, because its hash and comparisons are C: tables by process are built anew many times a second.
 
     Attributes:
         pid: as the host's PID namespace numbers processes.

@@ -88,6 +88,7 @@ def _gpu(sample: GpuSample, owners: Mapping[int, PodUid]) -> Gpu:
         usable_bytes=reading.usable_bytes,
         used_bytes=reading.used_bytes,
         idle_pct=100.0 - busy_pct,
+        mig_parent=reading.mig_parent,
         tasks=tuple(_task(pid, used, reading.uuid, owners) for pid, used in sample.used_bytes.items()),
     )
 

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from bench.effort import Effort, resident_mib
+from bench.effort import Effort, mapped_mib, resident_mib
 from bench.monitor.place import GPUS, Json, Place
 
 RESIDENTS: Final = 64
@@ -17,6 +17,10 @@ SETTLED_S: Final = 5.0
 """After the last `loaded` the monitor falls to its slow pace, and buffers of the start are written."""
 
 IDLE: Final = ("--memory", "1Gi", "--hold-seconds", "7200")
+CARDS: Final = "node.conf.state"
+"""The file in which the emulator keeps its GPUs, mapped into each process that calls the driver. It stands for the
+cards, and is no memory of the monitor's."""
+
 BUSY: Final = ("--memory", "1Gi", "--kernel-ms", "20", "--gap-ms", "180", "--seconds", "7200")
 """Each task uses a tenth of a GPU's time, so eight of them keep it busy for most of the time."""
 
@@ -30,7 +34,7 @@ async def measure(here: Place, seconds: float) -> Json:
             await asyncio.sleep(seconds)
             found[f"cpu_{name}_pct"] = round(monitor.core_pct(), 3)
             found[f"broker_{name}_pct"] = round(broker.core_pct(), 3)
-            found[f"rss_{name}_mib"] = round(resident_mib(here.monitor_pid), 1)
+            found[f"rss_{name}_mib"] = _resident_mib(here)
     async with residents(here, IDLE):
         found |= await _churn(here, seconds)
     found["rss_mib"] = max(found[f"rss_{name}_mib"] for name in ("idle", "busy", "churn"))
@@ -59,6 +63,11 @@ async def residents(here: Place, options: tuple[str, ...]) -> AsyncIterator[None
         await here.until(lambda: are("exited"))
 
 
+def _resident_mib(here: Place) -> float:
+    """The monitor's resident memory without the emulator's cards, in MiB."""
+    return round(resident_mib(here.monitor_pid) - mapped_mib(here.monitor_pid, CARDS), 1)
+
+
 async def _churn(here: Place, seconds: float) -> Json:
     """Start tasks at a steady pace, beside the residents."""
     loop = asyncio.get_running_loop()
@@ -76,7 +85,7 @@ async def _churn(here: Place, seconds: float) -> Json:
     found: Json = {
         "cpu_churn_pct": round(monitor.core_pct(), 2),
         "broker_churn_pct": round(broker.core_pct(), 2),
-        "rss_churn_mib": round(resident_mib(here.monitor_pid), 1),
+        "rss_churn_mib": _resident_mib(here),
         "churn_starts_per_s": round(len(pids) / took_s, 1),
     }
     await asyncio.gather(*running)

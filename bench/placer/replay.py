@@ -53,7 +53,6 @@ def pod(number: int, gib: float) -> Pod:
 def cluster_of(nodes: int) -> NodeChoice:
     """A cluster of idle nodes that have all reported."""
     ledger, reports = Ledger(), ReportView()
-    reports.on_report(ledger.observe)
     cluster = Cluster(ledger)
     choice = NodeChoice(Decider(reports, ledger, Metrics()), cluster)
     for number in range(nodes):

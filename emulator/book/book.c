@@ -11,6 +11,7 @@
 #include "book/holders.h"
 #include "book/limits.h"
 #include "book/lock.h"
+#include "book/mps.h"
 #include "book/node_file.h"
 #include "book/state_file.h"
 #include "book/timeline.h"
@@ -23,7 +24,7 @@ bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]) {
 static void clear_slot(struct book *book, int slot) {
     /* Clear claimed_ns first: if the owner lives after all, it then submits no more work. */
     __atomic_store_n(&book->state->slots[slot].claimed_ns, 0, __ATOMIC_RELAXED);
-    for (int gpu = 0; gpu < book->node.gpu_count; gpu++)
+    for (int gpu = 0; gpu < book->node.place_count; gpu++)
         timeline_drop(book, gpu, slot);
     book_forget_holder_locked(book, slot);
     book->state->slots[slot].pid = 0;
@@ -31,7 +32,8 @@ static void clear_slot(struct book *book, int slot) {
 
 void book_sweep_locked(struct book *book) {
     for (int slot = 0; slot < (int)book->state->slots_touched; slot++)
-        if (book->state->slots[slot].pid && !book_slot_alive(book, slot))
+        if (book->state->slots[slot].pid &&
+            (!book_slot_alive(book, slot) || !book_has_its_server(book, slot)))
             clear_slot(book, slot);
 }
 
@@ -65,9 +67,10 @@ static void own_name(char name[BOOK_NAME_BYTES]) {
 static void claim(struct book *book, int index) {
     struct book_slot *slot = &book->state->slots[index];
     struct stat space = {0};
-    memset(slot->gpus, 0, sizeof slot->gpus[0] * (size_t)book->node.gpu_count);
+    memset(slot->gpus, 0, sizeof slot->gpus[0] * (size_t)book->node.place_count);
     own_name(slot->name);
     cgroup_own(slot->cgroups);
+    book_find_mps_locked(book, index);
     slot->start_ticks = own_start_ticks();
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
     book->claimed_ns = book_now_ns();
@@ -93,11 +96,19 @@ bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     return book->slot >= 0;
 }
 
-uint64_t book_used_locked(const struct book *book, int gpu) {
+static uint64_t used_at(const struct book *book, int gpu) {
     uint64_t used_bytes = book_inherited_locked(book, gpu, -1);
     for (uint32_t slot = 0; slot < book->state->slots_touched; slot++)
         if (book->state->slots[slot].pid)
             used_bytes += book->state->slots[slot].gpus[gpu].used_bytes;
+    return used_bytes;
+}
+
+uint64_t book_used_locked(const struct book *book, int gpu) {
+    uint64_t used_bytes = used_at(book, gpu);
+    for (int part = book->node.gpu_count; gpu < book->node.gpu_count && part < book->node.place_count; part++)
+        if (book->node.gpus[part].card == gpu)
+            used_bytes += used_at(book, part);
     return used_bytes;
 }
 
@@ -137,6 +148,8 @@ bool book_charge_locked(struct book *book, int gpu, uint64_t bytes) {
         if (share->peak_bytes < share->used_bytes)
             share->peak_bytes = share->used_bytes;
         note_peak_locked(book, gpu);
+        if (book->node.gpus[gpu].card != gpu)
+            note_peak_locked(book, book->node.gpus[gpu].card);
     }
     return fits;
 }

@@ -23,6 +23,7 @@ uint64_t book_free_bytes(struct book *book, int gpu);
 
 /* The caller of these functions holds the book's lock. */
 void book_sweep_locked(struct book *book);
+/* A card in MIG mode uses what its instances use. */
 uint64_t book_used_locked(const struct book *book, int gpu);
 bool book_charge_locked(struct book *book, int gpu, uint64_t bytes);
 void book_refund_locked(struct book *book, int gpu, uint64_t bytes);

@@ -1,8 +1,11 @@
 /* The description of one emulated node, from its node file. README.md lists every key.
  *
- * Invariants after a successful read: the node has at least one GPU; indices have no gaps; uuids and PCI
- * addresses are distinct; reserved_bytes and context_bytes fit in memory_bytes; links is symmetric. All from
- * `driver` on is the same in every process of the node. */
+ * Invariants after a successful read: the node has at least one card; indices have no gaps; uuids are
+ * distinct, and PCI addresses of cards; reserved_bytes and context_bytes fit in memory_bytes; the instances
+ * of a card fit in it; links is symmetric. All from `driver` on is the same in every process of the node.
+ *
+ * A MIG instance is a GPU of its own, which stands behind the cards in `gpus`: it has its own memory and its
+ * own timeline. Programs run on cards outside of MIG mode and on instances, never on a card in MIG mode. */
 #ifndef PLIMSOLL_EMULATOR_BOOK_NODE_H
 #define PLIMSOLL_EMULATOR_BOOK_NODE_H
 
@@ -10,11 +13,13 @@
 #include <stdint.h>
 
 enum {
-    NODE_MAX_GPUS = 16,
+    NODE_MAX_GPUS = 16,     /* cards and MIG instances together */
+    NODE_MAX_INSTANCES = 7, /* of one card, as on every card with MIG */
     NODE_MAX_CPUS = 1024,
     NODE_PATH_BYTES = 1024,
     NODE_UUID_BYTES = 48,
     NODE_MODEL_BYTES = 96,
+    NODE_PROFILE_BYTES = 16,
     NODE_DRIVER_BYTES = 80,
     NODE_MESSAGE_BYTES = 1536,
 };
@@ -40,7 +45,11 @@ struct node_gpu {
     uint64_t memory_bytes;        /* the card's total */
     uint64_t reserved_bytes;      /* bytes that the driver reserves for itself */
     uint64_t context_bytes;       /* bytes that one CUDA context costs */
-    bool is_mig;                  /* the card is in MIG mode, of which only the memory limits take notice */
+    bool is_mig;                  /* the card is in MIG mode */
+    int card;                     /* the card's place in `gpus`: its own, or that of an instance's card */
+    unsigned instance;            /* of a MIG instance, its number on its card */
+    unsigned slices;              /* of a MIG instance, its sevenths of the card's processors; 0 = a card */
+    char profile[NODE_PROFILE_BYTES]; /* of a MIG instance: 1g.5gb */
     uint64_t module_bytes; /* a module costs its image, rounded up to a multiple of this; 0 = nothing */
     unsigned compute_major, compute_minor;
     unsigned sm_count;
@@ -62,9 +71,19 @@ struct node_file {
     uint64_t query_ns;              /* the same for a call that queries an event or a stream */
     uint64_t launch_ns;             /* the same for a call that launches a kernel or a graph */
     bool has_private_addresses;     /* cuGetProcAddress returns other addresses than dlsym */
-    int gpu_count;
+    int gpu_count;                  /* cards */
+    int place_count;                /* cards and MIG instances */
     struct node_gpu gpus[NODE_MAX_GPUS];
     struct node_link links[NODE_MAX_GPUS][NODE_MAX_GPUS];
 };
+
+static inline bool node_is_instance(const struct node_gpu *gpu) {
+    return gpu->slices > 0;
+}
+
+/* NVML's number of a GPU instance. The driver's 0 is an instance that takes the whole card. */
+static inline unsigned node_gpu_instance_id(const struct node_gpu *gpu) {
+    return gpu->instance + 1;
+}
 
 #endif

@@ -1,6 +1,8 @@
 /* Parses the description of one emulated node; node.h states the invariants of the result. Each kind of
  * section has one table of keys, so a new key is one line and one small function. */
 #include "book/node_file.h"
+#include "book/node_default.h"
+#include "book/node_instance.h"
 #include "book/node_value.h"
 
 #include <ctype.h>
@@ -11,14 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum section { TOP, GPU, LINK };
+enum section { TOP, GPU, MIG, LINK };
 
 struct parser {
     struct node_file *node;
     char *message;
     unsigned line;
     enum section section;
-    int gpu, peer;
+    int gpu, peer; /* of the section; in [mig N M], the card and the number */
+    struct node_instances mig;
     bool described[NODE_MAX_GPUS];
     bool linked[NODE_MAX_GPUS][NODE_MAX_GPUS];
     bool numa_given[NODE_MAX_GPUS];
@@ -31,7 +34,7 @@ static bool refuse(struct parser *p, const char *field, const char *value, const
 }
 
 static struct node_gpu *gpu_of(struct parser *p) {
-    return &p->node->gpus[p->gpu];
+    return p->section == MIG ? &p->mig.rows[p->gpu][p->peer] : &p->node->gpus[p->gpu];
 }
 
 static bool set_driver(struct parser *p, const char *value) {
@@ -81,7 +84,8 @@ static bool set_private_addresses(struct parser *p, const char *value) {
 }
 
 static bool set_uuid(struct parser *p, const char *value) {
-    return node_valid_uuid(value) && node_copy_text(gpu_of(p)->uuid, NODE_UUID_BYTES, value);
+    return node_valid_uuid(value, p->section == MIG ? "MIG-" : "GPU-") &&
+           node_copy_text(gpu_of(p)->uuid, NODE_UUID_BYTES, value);
 }
 
 static bool set_model(struct parser *p, const char *value) {
@@ -108,6 +112,10 @@ static bool set_context(struct parser *p, const char *value) {
 static bool set_mig(struct parser *p, const char *value) {
     gpu_of(p)->is_mig = strcmp(value, "yes") == 0;
     return gpu_of(p)->is_mig || strcmp(value, "no") == 0;
+}
+
+static bool set_profile(struct parser *p, const char *value) {
+    return node_set_profile(gpu_of(p), value);
 }
 
 static bool set_compute(struct parser *p, const char *value) {
@@ -197,6 +205,11 @@ static const struct key {
     {GPU, "pci", set_pci, "give domain:bus:device.0 in hexadecimal, such as 0000:17:00.0"},
     {GPU, "numa", set_numa, "give the NUMA node between 0 and 63, or -1 for none"},
     {GPU, "cpus", set_cpus, "give CPUs below 1024 as a list of ranges, such as 0-15,32-47"},
+    {MIG, "uuid", set_uuid,
+     "give MIG- and a lower-case UUID, such as MIG-5a1c0d2e-0000-0000-0000-000000000001"},
+    {MIG, "profile", set_profile, "give slices and gigabytes, such as 1g.5gb or 3g.20gb"},
+    {MIG, "memory", set_memory, "give the instance's total between 64Mi and 1Ti, such as 4864Mi"},
+    {MIG, "sms", set_sms, "give the number of multiprocessors between 1 and 1024, such as 14"},
     {LINK, "path", set_path, "give one of NV1 to NV18, PIX, PXB, PHB, NODE, SYS"},
 };
 
@@ -212,7 +225,8 @@ static char *trim(char *text) {
 static bool read_key(struct parser *p, char *text) {
     char *equals = strchr(text, '=');
     if (!equals)
-        return refuse(p, "line", text, "write `key = value`, `[gpu N]`, `[link N M]` or a `#` comment");
+        return refuse(p, "line", text,
+                      "write `key = value`, `[gpu N]`, `[mig N M]`, `[link N M]` or a `#` comment");
     *equals = '\0';
     const char *name = trim(text), *value = trim(equals + 1);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
@@ -224,6 +238,7 @@ static bool read_key(struct parser *p, char *text) {
                               "event-us, query-us, launch-us, private-addresses"
         : p->section == GPU ? "no such key in [gpu]; known: uuid, model, memory, reserved, context, module, "
                               "mig, compute, sms, pci, numa, cpus"
+        : p->section == MIG ? "no such key in [mig]; known: uuid, profile, memory, sms"
                             : "no such key in [link]; known: path");
 }
 
@@ -235,6 +250,18 @@ static bool open_gpu(struct parser *p, int index, const char *text) {
     p->section = GPU;
     p->gpu = index;
     p->described[index] = true;
+    return true;
+}
+
+static bool open_mig(struct parser *p, int card, int number, const char *text) {
+    if (card < 0 || card >= NODE_MAX_GPUS || !p->described[card] || !p->node->gpus[card].is_mig)
+        return refuse(p, "section", text, "name a GPU that is described above this line with mig = yes");
+    if (number < 0 || number >= NODE_MAX_INSTANCES)
+        return refuse(p, "section", text, "number the instances of a GPU from 0 to 6");
+    p->section = MIG;
+    p->gpu = card;
+    p->peer = number;
+    gpu_of(p)->is_mig = true;
     return true;
 }
 
@@ -254,7 +281,9 @@ static bool read_section(struct parser *p, const char *text) {
         return open_gpu(p, one, text);
     if (sscanf(text, "[link %d %d]%n", &one, &other, &used) == 2 && used && !text[used])
         return open_link(p, one, other, text);
-    return refuse(p, "section", text, "write [gpu N] or [link N M]");
+    if (sscanf(text, "[mig %d %d]%n", &one, &other, &used) == 2 && used && !text[used])
+        return open_mig(p, one, other, text);
+    return refuse(p, "section", text, "write [gpu N], [mig N M] or [link N M]");
 }
 
 static bool read_line(struct parser *p, char *line) {
@@ -277,38 +306,6 @@ static bool read_lines(struct parser *p, FILE *file) {
             return false;
     }
     return !ferror(file) || refuse(p, "file", strerror(errno), "make the file readable");
-}
-
-/* Without uuids in the node file, each GPU of each node still has a stable identity of its own. */
-static void default_uuid(const char *path, int index, char uuid[NODE_UUID_BYTES]) {
-    uint64_t hash = 14695981039346656037ull;
-    for (const char *c = path; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211ull;
-    snprintf(uuid, NODE_UUID_BYTES, "GPU-%08x-%04x-4000-8000-%012x", (unsigned)(hash >> 32),
-             (unsigned)(hash >> 16 & 0xffff), (unsigned)index);
-}
-
-static void defaults(struct node_file *node) {
-    snprintf(node->driver, sizeof node->driver, "570.124.06");
-    node->cuda_version = 12080;
-    node->slice_ns = 2000000;
-    node->sample_ns = 100000000;
-    node->copy_bytes_per_s = 12ull << 30;
-    node->event_ns = 500;
-    node->query_ns = 300;
-    node->launch_ns = 2000;
-    for (int i = 0; i < NODE_MAX_GPUS; i++) {
-        struct node_gpu *gpu = &node->gpus[i];
-        default_uuid(node->path, i, gpu->uuid);
-        snprintf(gpu->model, sizeof gpu->model, "Emulated GPU");
-        gpu->memory_bytes = 24ull << 30;
-        gpu->context_bytes = 300u << 20;
-        gpu->compute_major = 8;
-        gpu->compute_minor = 9;
-        gpu->sm_count = 58;
-        gpu->pci_bus = 0x17 + 8 * (unsigned)i;
-        memset(gpu->cpus, 0xff, sizeof gpu->cpus);
-    }
 }
 
 static bool check_gpu(struct parser *p, int index) {
@@ -351,10 +348,9 @@ static bool check(struct parser *p) {
         if (!check_gpu(p, i))
             return false;
     fill_links(p);
-    /* Their default uuids depend on the path, by which a container knows the same file under another name. */
-    memset(&p->node->gpus[p->node->gpu_count], 0,
-           sizeof p->node->gpus[0] * (size_t)(NODE_MAX_GPUS - p->node->gpu_count));
-    return true;
+    struct node_fault fault = {0};
+    return node_place_instances(p->node, &p->mig, &fault) ||
+           refuse(p, fault.field, fault.value, fault.remedy);
 }
 
 /* A container sees the GPUs whose device files its runtime made. */
@@ -386,7 +382,7 @@ bool node_file_read(const char *path, struct node_file *node, char message[NODE_
         return false;
     }
     node_copy_text(node->path, sizeof node->path, path);
-    defaults(node);
+    node_set_defaults(node);
     FILE *file = fopen(path, "re");
     if (!file)
         return refuse(&parser, NODE_FILE_VARIABLE, path, strerror(errno));

@@ -69,9 +69,9 @@ bool node_copy_text(char *target, size_t size, const char *text) {
     return true;
 }
 
-bool node_valid_uuid(const char *text) {
-    static const char form[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-    if (strlen(text) != sizeof form - 1)
+bool node_valid_uuid(const char *text, const char *prefix) {
+    static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    if (strncmp(text, prefix, strlen(prefix)) != 0 || strlen(text += strlen(prefix)) != sizeof form - 1)
         return false;
     for (size_t i = 0; form[i]; i++) {
         bool hex = isdigit((unsigned char)text[i]) || (text[i] >= 'a' && text[i] <= 'f');

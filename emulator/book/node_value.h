@@ -18,7 +18,8 @@ bool node_parse_time(const char *text, uint64_t *value);
 bool node_parse_us(const char *text, uint64_t *value);
 /* Parses a list such as 0-15,32-47 into one bit per CPU. */
 bool node_parse_cpus(const char *text, uint64_t cpus[NODE_MAX_CPUS / 64]);
-bool node_valid_uuid(const char *text);
+/* `prefix`, such as GPU-, and a lower-case UUID. */
+bool node_valid_uuid(const char *text, const char *prefix);
 /* Copies `text`. False if the text is empty or does not fit. */
 bool node_copy_text(char *target, size_t size, const char *text);
 

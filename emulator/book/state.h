@@ -25,7 +25,7 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 6,
+    BOOK_VERSION = 7,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
     BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
@@ -93,6 +93,14 @@ struct book_share {
     struct book_span spans[BOOK_MAX_SPANS];
 };
 
+/* A process's part in NVIDIA's Multi-Process Service; see mps.h. */
+struct book_mps {
+    uint32_t is_server;         /* lock */
+    uint32_t server;            /* lock; atomic; of a client: the server's slot, plus 1; 0 = no client */
+    uint64_t server_claimed_ns; /* lock; tells the server from a later process in its slot */
+    uint64_t pipe_device, pipe_inode; /* lock; of a server: its directory */
+};
+
 struct book_slot {
     uint32_t pid; /* lock; in the owner's PID namespace; 0 = free */
     uint32_t reserved;
@@ -102,6 +110,7 @@ struct book_slot {
     char name[BOOK_NAME_BYTES];          /* lock; the command, as in /proc/self/comm */
     uint64_t cgroups[BOOK_CGROUP_DEPTH]; /* lock; see cgroup.h; read at the claim, and again at each charge
                                             below a limit */
+    struct book_mps mps;
     struct book_share gpus[NODE_MAX_GPUS];
 };
 
@@ -126,6 +135,7 @@ struct book_gpu {
     uint64_t sample_count; /* the latest is samples[(sample_count - 1) % BOOK_MAX_SAMPLES] */
     struct book_sample samples[BOOK_MAX_SAMPLES];
     uint32_t lost;                /* atomic; 1 = the GPU fell off the bus */
+    uint32_t ended;               /* atomic; 1 = an administrator ended the MIG instance */
     uint64_t faults[BOOK_FAULTS]; /* atomic */
     uint64_t reset_ns;            /* atomic; CLOCK_MONOTONIC of the last reset; 0 = none */
 };
@@ -135,7 +145,7 @@ struct book_event {
     uint64_t time_ns;  /* CLOCK_REALTIME */
     uint64_t type;     /* nvmlEventType bit, for example 8 = XID critical error */
     uint64_t data;     /* for an XID, its number */
-    uint32_t gpu;
+    uint32_t gpu;      /* a card, or the MIG instance that the event is about */
     uint32_t reserved;
 };
 

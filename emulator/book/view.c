@@ -22,7 +22,8 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
         return false;
     process->slot = (uint32_t)slot;
     process->contexts = share->contexts;
-    process->reserved = 0;
+    process->gpu = (uint32_t)gpu;
+    process->is_mps_client = from->mps.server != 0;
     process->used_bytes = share->used_bytes + book_inherited_locked(book, gpu, slot);
     process->peak_bytes = share->peak_bytes;
     if (process->peak_bytes <
@@ -41,23 +42,36 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
     return true;
 }
 
-void book_look(struct book *book, int gpu, struct book_snapshot *snapshot) {
-    book_lock(book);
-    book_sweep_locked(book);
+/* Adds the work of one place, and the processes on it. */
+static void add_place(struct book *book, int gpu, bool adds_idle, struct book_snapshot *snapshot) {
     timeline_lock(book, gpu);
     snapshot->time_ns = book_now_ns();
     timeline_advance(book, gpu, snapshot->time_ns);
-    snapshot->used_bytes = book_used_locked(book, gpu);
-    snapshot->peak_bytes = book->state->gpus[gpu].peak_bytes;
-    snapshot->busy_ns = book->state->gpus[gpu].busy_ns;
-    snapshot->spun_ns = book->state->gpus[gpu].spun_ns;
-    snapshot->lost = book_is_lost(book, gpu);
-    snapshot->process_count = 0;
-    for (int slot = 0; slot < (int)book->state->slots_touched; slot++)
-        if (book->state->slots[slot].pid)
+    snapshot->busy_ns += book->state->gpus[gpu].busy_ns;
+    snapshot->spun_ns += book->state->gpus[gpu].spun_ns;
+    for (int slot = 0; slot < (int)book->state->slots_touched; slot++) {
+        const struct book_slot *from = &book->state->slots[slot];
+        if (from->pid && (adds_idle || from->gpus[gpu].contexts))
             snapshot->process_count +=
                 copy_process(book, slot, gpu, &snapshot->processes[snapshot->process_count]);
+    }
     timeline_unlock(book, gpu);
+}
+
+void book_look(struct book *book, int gpu, struct book_snapshot *snapshot) {
+    const struct node_file *node = &book->node;
+    book_lock(book);
+    book_sweep_locked(book);
+    snapshot->used_bytes = book_used_locked(book, gpu);
+    snapshot->peak_bytes = book->state->gpus[gpu].peak_bytes;
+    snapshot->busy_ns = snapshot->spun_ns = 0;
+    snapshot->lost = book_is_lost(book, gpu);
+    snapshot->process_count = 0;
+    add_place(book, gpu, !node->gpus[gpu].is_mig, snapshot);
+    /* A process is on one instance at most, so each slot is listed once. */
+    for (int part = node->gpu_count; node->gpus[gpu].is_mig && part < node->place_count; part++)
+        if (node->gpus[part].card == gpu)
+            add_place(book, part, false, snapshot);
     book_unlock(book);
 }
 
@@ -138,11 +152,21 @@ bool book_next_event(struct book *book, uint64_t *cursor,
 }
 
 void book_set_lost(struct book *book, int gpu, bool lost) {
-    __atomic_store_n(&book->state->gpus[gpu].lost, lost ? 1 : 0, __ATOMIC_RELAXED);
+    int card = book->node.gpus[gpu].card;
+    __atomic_store_n(&book->state->gpus[card].lost, lost ? 1 : 0, __ATOMIC_RELAXED);
 }
 
 bool book_is_lost(const struct book *book, int gpu) {
-    return __atomic_load_n(&book->state->gpus[gpu].lost, __ATOMIC_RELAXED) != 0;
+    int card = book->node.gpus[gpu].card;
+    return __atomic_load_n(&book->state->gpus[card].lost, __ATOMIC_RELAXED) != 0;
+}
+
+void book_set_ended(struct book *book, int gpu, bool ended) {
+    __atomic_store_n(&book->state->gpus[gpu].ended, ended ? 1 : 0, __ATOMIC_RELAXED);
+}
+
+bool book_is_ended(const struct book *book, int gpu) {
+    return __atomic_load_n(&book->state->gpus[gpu].ended, __ATOMIC_RELAXED) != 0;
 }
 
 void book_set_fault(struct book *book, int gpu, enum book_fault fault, uint64_t value) {

@@ -51,16 +51,30 @@ static unsigned char hex(char digit) {
     return (unsigned char)(digit <= '9' ? digit - '0' : digit - 'a' + 10);
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-    CUresult entered = enter(device, uuid);
-    if (entered)
-        return entered;
-    const char *text = driver_gpu(device)->uuid + strlen("GPU-");
+static void read_uuid(const struct node_gpu *gpu, CUuuid *uuid) {
+    const char *text = gpu->uuid + strlen("GPU-"); /* as long as MIG- */
     for (int i = 0; i < 16; i++) {
         text += *text == '-';
         uuid->bytes[i] = (char)(hex(text[0]) << 4 | hex(text[1]));
         text += 2;
     }
+}
+
+/* The first version names the card. */
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    CUresult entered = enter(device, uuid);
+    if (entered)
+        return entered;
+    read_uuid(&driver.book.node.gpus[driver_gpu(device)->card], uuid);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+/* The second one names the MIG instance, where the device is one. */
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    CUresult entered = enter(device, uuid);
+    if (entered)
+        return entered;
+    read_uuid(driver_gpu(device), uuid);
     return driver_leave(CUDA_SUCCESS);
 }
 

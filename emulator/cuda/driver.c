@@ -1,12 +1,14 @@
 #include "cuda/driver.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "book/book.h"
+#include "book/mps.h"
 #include "book/node_file.h"
 #include "book/state_file.h"
+#include "cuda/visible.h"
 
 enum {
     DOORBELL_NS = 300
@@ -17,55 +19,13 @@ struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static int initialised_pid; /* atomic; 0 = not yet. A forked child sees its parent's pid. */
 static _Thread_local bool thread_forbidden;
 
-static bool is_listed(const char *item, size_t length, int shown) {
-    const char *uuid = driver.book.node.gpus[driver.book.node.shown[shown]].uuid;
-    char *end;
-    if (length && strncmp(item, uuid, length) == 0)
-        return length > 4;
-    long index = strtol(item, &end, 10);
-    return end != item && (size_t)(end - item) == length && index == shown;
-}
-
-static bool show(int shown) {
-    int gpu = driver.book.node.shown[shown];
-    for (int device = 0; device < driver.device_count; device++)
-        if (driver.gpus[device] == gpu)
-            return false;
-    driver.gpus[driver.device_count++] = gpu;
-    return true;
-}
-
-/* Makes the GPU of one entry of CUDA_VISIBLE_DEVICES visible; false ends the list, as NVIDIA's driver does at
- * the first bad entry. */
-static bool show_listed(const char *item, size_t length) {
-    for (int shown = 0; shown < driver.book.node.shown_count; shown++)
-        if (is_listed(item, length, shown))
-            return show(shown);
-    return false;
-}
-
-static void choose_devices(void) {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    driver.device_count = 0;
-    if (!list) {
-        for (int shown = 0; shown < driver.book.node.shown_count; shown++)
-            show(shown);
-        return;
-    }
-    while (show_listed(list, strcspn(list, ","))) {
-        list += strcspn(list, ",");
-        if (*list++ != ',')
-            return;
-    }
-}
-
 static CUresult initialise(void) {
     char message[NODE_MESSAGE_BYTES];
     if (!book_open(&driver.book, message)) {
         fprintf(stderr, "plimsoll emulator: %s\n", message);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    choose_devices();
+    driver.device_count = visible_gpus(&driver.book.node, getenv("CUDA_VISIBLE_DEVICES"), driver.gpus);
     if (!driver.device_count)
         return CUDA_ERROR_NO_DEVICE;
     if (!book_join(&driver.book, message)) {
@@ -122,6 +82,8 @@ CUresult driver_enter(void) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (thread_forbidden)
         return CUDA_ERROR_NOT_PERMITTED;
+    if (!book_has_its_server(&driver.book, driver.book.slot))
+        return CUDA_ERROR_MPS_CLIENT_TERMINATED;
     if (book_is_cut_off(&driver.book))
         return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&driver.lock);

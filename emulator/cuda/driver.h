@@ -29,8 +29,8 @@ extern struct driver driver;
 
 /* Each API function enters, works, and leaves. Entering takes the lock unless it returns an error:
  * NOT_INITIALIZED before cuInit or in a forked child, NOT_PERMITTED from a host function, UNKNOWN if the
- * program closed the driver's descriptors. A call that detects the closed descriptors on its way fails
- * too. */
+ * program closed the driver's descriptors, MPS_CLIENT_TERMINATED after the end of its MPS server. A call that
+ * detects the closed descriptors on its way fails too. */
 CUresult driver_enter(void);
 CUresult driver_leave(CUresult result);
 /* Makes a call last as long as with a real driver: returns `result` once `length_ns` have passed since

@@ -40,19 +40,30 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
 
 typedef bool matcher(const struct node_gpu *gpu, const void *wanted);
 
-static nvmlReturn_t find_handle(matcher *matches, const void *wanted, nvmlDevice_t *device) {
-    if (!nvml_is_initialized())
-        return NVML_ERROR_UNINITIALIZED;
+/* Finds the first of the GPUs below `end` that matches and that this process sees. */
+static nvmlReturn_t find_handle(matcher *matches, const void *wanted, int end, nvmlDevice_t *device) {
+    int found;
     if (!wanted || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int i = 0; i < nvml_node()->shown_count; i++) {
-        int gpu = nvml_node()->shown[i];
-        if (matches(&nvml_node()->gpus[gpu], wanted)) {
-            *device = nvml_handle_of(gpu);
+    for (int place = 0; place < end; place++) {
+        if (matches(&nvml_node()->gpus[place], wanted) &&
+            nvml_find_place(nvml_handle_of(place), wanted, &found) == NVML_SUCCESS) {
+            *device = nvml_handle_of(place);
             return NVML_SUCCESS;
         }
     }
     return NVML_ERROR_NOT_FOUND;
+}
+
+static nvmlReturn_t find_card(matcher *matches, const void *wanted, nvmlDevice_t *device) {
+    return nvml_is_initialized() ? find_handle(matches, wanted, nvml_node()->gpu_count, device)
+                                 : NVML_ERROR_UNINITIALIZED;
+}
+
+/* Finds a card or a MIG instance. */
+static nvmlReturn_t find_named(matcher *matches, const void *wanted, nvmlDevice_t *device) {
+    return nvml_is_initialized() ? find_handle(matches, wanted, nvml_node()->place_count, device)
+                                 : NVML_ERROR_UNINITIALIZED;
 }
 
 static bool has_uuid(const struct node_gpu *gpu, const void *wanted) {
@@ -61,7 +72,7 @@ static bool has_uuid(const struct node_gpu *gpu, const void *wanted) {
 
 static bool has_uuid_bytes(const struct node_gpu *gpu, const void *wanted) {
     const unsigned char *bytes = wanted;
-    const char *text = gpu->uuid + strlen("GPU-");
+    const char *text = gpu->uuid + strlen("GPU-"); /* as long as MIG- */
     for (int i = 0; i < NVML_DEVICE_UUID_BINARY_LEN; i++, text += 2) {
         unsigned byte;
         text += *text == '-';
@@ -98,7 +109,7 @@ static bool read_address(const char *text, struct pci_address *address) {
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    return find_handle(has_uuid, uuid, device);
+    return find_named(has_uuid, uuid, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
@@ -109,9 +120,9 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
     if (uuid->version != nvmlUUID_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (uuid->type == NVML_UUID_TYPE_ASCII)
-        return find_handle(has_uuid, uuid->value.str, device);
+        return find_named(has_uuid, uuid->value.str, device);
     if (uuid->type == NVML_UUID_TYPE_BINARY)
-        return find_handle(has_uuid_bytes, uuid->value.bytes, device);
+        return find_named(has_uuid_bytes, uuid->value.bytes, device);
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
@@ -121,7 +132,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
         return NVML_ERROR_UNINITIALIZED;
     if (!bus_id || !read_address(bus_id, &address))
         return NVML_ERROR_INVALID_ARGUMENT;
-    return find_handle(has_address, &address, device);
+    return find_card(has_address, &address, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
@@ -190,9 +201,11 @@ static unsigned minor_of(const struct node_gpu *gpu) {
     return (unsigned)(gpu - nvml_node()->gpus);
 }
 
-/* The place among the GPUs that this process sees. */
+/* The place among the GPUs that this process sees; of a MIG instance, the place on its card. */
 static unsigned index_of(const struct node_gpu *gpu) {
     unsigned index = 0;
+    if (node_is_instance(gpu))
+        return gpu->instance;
     while (nvml_node()->shown[index] != (int)minor_of(gpu))
         index++;
     return index;
@@ -201,13 +214,20 @@ static unsigned index_of(const struct node_gpu *gpu) {
 TEXT(nvmlDeviceGetName, gpu->model)
 TEXT(nvmlDeviceGetUUID, gpu->uuid)
 TEXT(nvmlDeviceGetVbiosVersion, "00.00.00.00.00")
-CONSTANT(nvmlDeviceGetIndex, unsigned, index_of(gpu))
 CONSTANT(nvmlDeviceGetMinorNumber, unsigned, minor_of(gpu)) /* /dev/nvidia0 is the node file's first GPU */
 CONSTANT(nvmlDeviceGetBrand, nvmlBrandType_t, brand_of(gpu))
 CONSTANT(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, architecture_of(gpu))
 CONSTANT(nvmlDeviceGetNumGpuCores, unsigned, gpu->sm_count *cores_per_multiprocessor(gpu))
 CONSTANT(nvmlDeviceGetBoardId, unsigned, gpu->pci_domain << 16 | gpu->pci_bus << 8 | gpu->pci_device)
 CONSTANT(nvmlDeviceGetMultiGpuBoard, unsigned, 0)
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+    const struct node_gpu *gpu;
+    nvmlReturn_t found = nvml_find_place_description(device, index, &gpu);
+    if (found == NVML_SUCCESS)
+        *index = index_of(gpu);
+    return found;
+}
 
 static void fill_bus_id(const struct node_gpu *gpu, char text[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE]) {
     snprintf(text, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE, NVML_DEVICE_PCI_BUS_ID_FMT, gpu->pci_domain,

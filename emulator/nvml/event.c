@@ -1,4 +1,4 @@
-/* Events: a program registers GPUs and kinds in a set, then waits on the set.
+/* Events: a program registers cards and kinds in a set, then waits on the set.
  *
  * Invariants: a set delivers an event once, in the order of the book, and no event from before its
  * registration. A waiting thread sleeps on the book's futex. Several threads may wait on one set; each
@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static const unsigned NO_MIG_INSTANCE = 0xffffffffu;
 static const unsigned long long SUPPORTED_TYPES =
     nvmlEventTypeXidCriticalError | nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError;
 
@@ -71,7 +70,8 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
 
 static bool is_wanted(const struct book_event *event, void *closure) {
     const struct nvmlEventSet_st *set = closure;
-    const struct registration *gpu = &set->gpus[event->gpu % NODE_MAX_GPUS];
+    int card = nvml_node()->gpus[event->gpu % NODE_MAX_GPUS].card;
+    const struct registration *gpu = &set->gpus[card];
     return (atomic_load(&gpu->types) & event->type) && event->sequence > atomic_load(&gpu->since);
 }
 
@@ -108,20 +108,28 @@ static nvmlReturn_t wait_for_event(nvmlEventSet_t set, const void *data, unsigne
 }
 
 /* The first version's struct ended after eventData, so nothing past it is written. */
+static void fill(const struct book_event *event, nvmlEventData_t *data) {
+    data->device = nvml_handle_of(nvml_node()->gpus[event->gpu].card);
+    data->eventType = event->type;
+    data->eventData = event->data;
+}
+
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms) {
+    struct book_event event;
+    nvmlReturn_t waited = wait_for_event(set, data, timeout_ms, &event);
+    if (waited == NVML_SUCCESS)
+        fill(&event, data);
+    return waited;
+}
+
+/* The numbers of the instance that the event is about, if it is about one. */
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms) {
     struct book_event event;
     nvmlReturn_t waited = wait_for_event(set, data, timeout_ms, &event);
     if (waited != NVML_SUCCESS)
         return waited;
-    data->device = nvml_handle_of((int)event.gpu);
-    data->eventType = event.type;
-    data->eventData = event.data;
+    fill(&event, data);
+    data->gpuInstanceId = nvml_gpu_instance_id(event.gpu);
+    data->computeInstanceId = nvml_compute_instance_id(event.gpu);
     return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms) {
-    nvmlReturn_t waited = nvmlEventSetWait(set, data, timeout_ms);
-    if (waited == NVML_SUCCESS)
-        data->gpuInstanceId = data->computeInstanceId = NO_MIG_INSTANCE;
-    return waited;
 }

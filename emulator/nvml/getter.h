@@ -24,11 +24,11 @@
         return found;                                                                                        \
     }
 
-/* The same for a text. */
+/* The same for a text, of a MIG instance too. */
 #define TEXT(function, value)                                                                                \
     nvmlReturn_t function(nvmlDevice_t device, char *text, unsigned length) {                                \
         const struct node_gpu *gpu;                                                                          \
-        nvmlReturn_t found = nvml_find_description(device, text, &gpu);                                      \
+        nvmlReturn_t found = nvml_find_place_description(device, text, &gpu);                                \
         return found == NVML_SUCCESS ? nvml_give_text(value, text, length) : found;                          \
     }
 

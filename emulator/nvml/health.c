@@ -148,5 +148,3 @@ GETTER(nvmlDeviceGetAccountingMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, NVML_COMPUTEMODE_DEFAULT)
 GETTER(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t, NVML_GPU_VIRTUALIZATION_MODE_NONE)
 GETTER(nvmlDeviceGetNumFans, unsigned, 0) /* the server's fans cool the card */
-GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
-GETTER(nvmlDeviceIsMigDeviceHandle, unsigned, 0)

@@ -26,17 +26,6 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, const struct set_
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, struct get_limits *limits);
 #pragma GCC visibility pop
 
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, current, &gpu);
-    if (found != NVML_SUCCESS || !pending)
-        return found != NVML_SUCCESS ? found : NVML_ERROR_INVALID_ARGUMENT;
-    if (!gpu->is_mig)
-        return NVML_ERROR_NOT_SUPPORTED; /* as from a consumer card */
-    *current = *pending = NVML_DEVICE_MIG_ENABLE;
-    return NVML_SUCCESS;
-}
-
 static nvmlReturn_t find(nvmlDevice_t device, const void *limits, const char *const *namespace, int *gpu,
                          uint64_t *group) {
     if (nvml_is_initialized() && atoi(nvml_node()->driver) < FIRST_DRIVER)

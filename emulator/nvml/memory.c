@@ -8,14 +8,12 @@
 #include <stddef.h>
 #include <string.h>
 
-static const unsigned NO_MIG_INSTANCE = 0xffffffffu;
-
 /* BAR1 maps the whole card on current servers; one page table is in use from the start. */
 static const unsigned long long BAR1_USED_BYTES = 1ull << 20;
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, memory, &gpu);
+    nvmlReturn_t found = nvml_find_present_place(device, memory, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     memory->total = nvml_node()->gpus[gpu].memory_bytes;
@@ -26,7 +24,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, memory, &gpu);
+    nvmlReturn_t found = nvml_find_present_place(device, memory, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (memory->version != nvmlMemory_v2)
@@ -49,11 +47,13 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
     return NVML_SUCCESS;
 }
 
-/* Keeps only the processes that NVML lists: those with a context and a pid in the caller's namespace. */
-static unsigned keep_listed(struct book_snapshot *snapshot) {
+/* Keeps only the processes that NVML lists: those with a context and a pid in the caller's namespace. Clients
+ * of an MPS server have a list of their own. The server is in the list of compute processes. */
+static unsigned keep_listed(struct book_snapshot *snapshot, bool are_mps_clients) {
     unsigned kept = 0;
     for (uint32_t i = 0; i < snapshot->process_count; i++)
-        if (snapshot->processes[i].contexts && snapshot->processes[i].pid)
+        if (snapshot->processes[i].contexts && snapshot->processes[i].pid &&
+            snapshot->processes[i].is_mps_client == are_mps_clients)
             snapshot->processes[kept++] = snapshot->processes[i];
     snapshot->process_count = kept;
     return kept;
@@ -67,29 +67,29 @@ _Static_assert(offsetof(nvmlProcessDetail_v1_t, computeInstanceId) ==
                "a detail does not begin as an info does");
 
 /* Lists processes in entries of `entry_bytes`. The entries of older lists are shorter, and begin as the
- * newest do. The lists of other modes are empty: the emulator has no graphics and no MPS server. */
+ * newest do. The lists of graphics are empty. */
 static nvmlReturn_t give_list(const char *function, nvmlDevice_t device, unsigned mode, unsigned *count,
                               void *entries, size_t entry_bytes) {
     struct book_snapshot snapshot;
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu_for(function, device, count, &gpu);
+    nvmlReturn_t found = nvml_find_present_place_for(function, device, count, &gpu);
     if (found != NVML_SUCCESS)
         return found;
-    unsigned room = mode == MODE_COMPUTE ? *count : 0;
+    unsigned room = mode == MODE_GRAPHICS ? 0 : *count;
     if (room && !entries)
         return NVML_ERROR_INVALID_ARGUMENT;
     snapshot.process_count = 0;
-    if (mode == MODE_COMPUTE)
+    if (mode != MODE_GRAPHICS)
         book_look(nvml_book(), gpu, &snapshot);
-    *count = keep_listed(&snapshot);
+    *count = keep_listed(&snapshot, mode == MODE_MPS);
     if (*count > room)
         return NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < *count; i++) {
         const nvmlProcessDetail_v1_t whole = {
             .pid = snapshot.processes[i].pid,
             .usedGpuMemory = snapshot.processes[i].used_bytes,
-            .gpuInstanceId = NO_MIG_INSTANCE,
-            .computeInstanceId = NO_MIG_INSTANCE,
+            .gpuInstanceId = nvml_gpu_instance_id(snapshot.processes[i].gpu),
+            .computeInstanceId = nvml_compute_instance_id(snapshot.processes[i].gpu),
         };
         memcpy((char *)entries + i * entry_bytes, &whole, entry_bytes);
     }
@@ -113,7 +113,7 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, MODE_MPS)
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, list, &gpu);
+    nvmlReturn_t found = nvml_find_present_place(device, list, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (list->version != nvmlProcessDetailList_v1)

@@ -46,17 +46,31 @@ nvmlDevice_t nvml_handle_of(int index) {
     return &session.devices[index];
 }
 
-nvmlReturn_t nvml_find_gpu(nvmlDevice_t device, const void *output, int *index) {
+static bool is_shown(int card) {
+    for (int i = 0; i < nvml_node()->shown_count; i++)
+        if (nvml_node()->shown[i] == card)
+            return true;
+    return false;
+}
+
+nvmlReturn_t nvml_find_place(nvmlDevice_t device, const void *output, int *index) {
     if (!nvml_is_initialized())
         return NVML_ERROR_UNINITIALIZED;
-    for (int i = 0; output && i < nvml_node()->shown_count; i++) {
-        int gpu = nvml_node()->shown[i];
-        if (device == &session.devices[gpu]) {
-            *index = gpu;
+    for (int place = 0; output && place < nvml_node()->place_count; place++) {
+        if (device == &session.devices[place] && is_shown(nvml_node()->gpus[place].card) &&
+            !book_is_ended(nvml_book(), place)) {
+            *index = place;
             return NVML_SUCCESS;
         }
     }
     return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t nvml_find_gpu(nvmlDevice_t device, const void *output, int *index) {
+    nvmlReturn_t found = nvml_find_place(device, output, index);
+    if (found == NVML_SUCCESS && node_is_instance(&nvml_node()->gpus[*index]))
+        return NVML_ERROR_NOT_SUPPORTED;
+    return found;
 }
 
 nvmlReturn_t nvml_find_description(nvmlDevice_t device, const void *output, const struct node_gpu **gpu) {
@@ -67,9 +81,24 @@ nvmlReturn_t nvml_find_description(nvmlDevice_t device, const void *output, cons
     return found;
 }
 
+nvmlReturn_t nvml_find_place_description(nvmlDevice_t device, const void *output,
+                                         const struct node_gpu **gpu) {
+    int index;
+    nvmlReturn_t found = nvml_find_place(device, output, &index);
+    if (found == NVML_SUCCESS)
+        *gpu = &nvml_node()->gpus[index];
+    return found;
+}
+
 nvmlReturn_t nvml_find_present_gpu_for(const char *function, nvmlDevice_t device, const void *output,
                                        int *index) {
     nvmlReturn_t found = nvml_find_gpu(device, output, index);
+    return found == NVML_SUCCESS ? nvml_find_present_place_for(function, device, output, index) : found;
+}
+
+nvmlReturn_t nvml_find_present_place_for(const char *function, nvmlDevice_t device, const void *output,
+                                         int *index) {
+    nvmlReturn_t found = nvml_find_place(device, output, index);
     if (found != NVML_SUCCESS)
         return found;
     uint32_t error = book_suffer_call_fault(nvml_book(), *index, function);

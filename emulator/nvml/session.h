@@ -24,20 +24,35 @@ bool nvml_is_initialized(void);
 
 nvmlDevice_t nvml_handle_of(int index);
 
-/* Finds a GPU's index. UNINITIALIZED; INVALID_ARGUMENT for an invalid handle or a NULL `output`. Finds a
- * lost GPU too: for constant values, such as the name. */
+/* Finds a card's index. UNINITIALIZED; INVALID_ARGUMENT for an invalid handle or a NULL `output`;
+ * NOT_SUPPORTED for a MIG instance, as from most of NVML's calls. Finds a lost GPU too: for constant values,
+ * such as the PCI address. */
 nvmlReturn_t nvml_find_gpu(nvmlDevice_t device, const void *output, int *index);
 
-/* Finds the GPU's description in the node file, as nvml_find_gpu finds its index. */
+/* The same for the calls that know MIG instances: the index of a card or of an instance. */
+nvmlReturn_t nvml_find_place(nvmlDevice_t device, const void *output, int *index);
+
+/* Find the description in the node file, as the two functions above find the index. */
 nvmlReturn_t nvml_find_description(nvmlDevice_t device, const void *output, const struct node_gpu **gpu);
+nvmlReturn_t nvml_find_place_description(nvmlDevice_t device, const void *output,
+                                         const struct node_gpu **gpu);
 
 /* Does the same as nvml_find_gpu, but returns GPU_IS_LOST for a GPU that fell off the bus, and suffers the
  * fault that a test asked for (`book fail`, `book slow`): for measured values. `function` is the exported
- * function, by whose name a test selects it. */
+ * function, by whose name a test selects it. The second function takes MIG instances too. */
 nvmlReturn_t nvml_find_present_gpu_for(const char *function, nvmlDevice_t device, const void *output,
                                        int *index);
+nvmlReturn_t nvml_find_present_place_for(const char *function, nvmlDevice_t device, const void *output,
+                                         int *index);
+#define nvml_find_present_place(device, output, index)                                                       \
+    nvml_find_present_place_for(__func__, device, output, index)
 #define nvml_find_present_gpu(device, output, index)                                                         \
     nvml_find_present_gpu_for(__func__, device, output, index)
+
+/* The instance's numbers on its card; 0xffffffff for a whole card. Each GPU instance has one compute
+ * instance, which is as large. */
+unsigned nvml_gpu_instance_id(unsigned index);
+unsigned nvml_compute_instance_id(unsigned index);
 
 /* Copies text into the caller's buffer of `length` bytes; INSUFFICIENT_SIZE leaves the buffer alone. */
 nvmlReturn_t nvml_give_text(const char *text, char *buffer, unsigned length);

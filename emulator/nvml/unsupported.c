@@ -1,4 +1,4 @@
-/* Features that the emulated card does not have: ECC, MIG, fans of its own, a serial number, accounting; and
+/* Features that the emulated card does not have: ECC, fans of its own, a serial number, accounting; and
  * a few figures that no program here reads.
  *
  * A program gets NOT_SUPPORTED from them, as from a consumer card, rather than a library without the
@@ -34,12 +34,6 @@ UNSUPPORTED(nvmlDeviceGetRetiredPages_v2, nvmlPageRetirementCause_t cause, unsig
 UNSUPPORTED(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t *pending)
 UNSUPPORTED(nvmlDeviceGetRemappedRows, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
             unsigned *failed)
-
-UNSUPPORTED(nvmlDeviceGetMigDeviceHandleByIndex, unsigned index, nvmlDevice_t *mig)
-UNSUPPORTED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice_t *parent)
-UNSUPPORTED(nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *attributes)
-UNSUPPORTED(nvmlDeviceGetGpuInstanceId, unsigned *id)
-UNSUPPORTED(nvmlDeviceGetComputeInstanceId, unsigned *id)
 
 /* The NUMA node that the GPU itself forms, as on Grace Hopper. */
 UNSUPPORTED(nvmlDeviceGetNumaNodeId, unsigned *node)

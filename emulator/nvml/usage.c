@@ -2,7 +2,7 @@
  *
  * The book keeps the samples, whichever process moves the clock, so no process needs to watch. The sample
  * period is the node file's `sample`. Memory traffic is not modelled, so its utilisation is 0. */
-#include "nvml/getter.h"
+#include "nvml/session.h"
 
 #include <string.h>
 
@@ -18,13 +18,25 @@ unsigned nvml_busy_pct(int gpu) {
     return count ? sample_pct(&samples[count - 1]) : 0;
 }
 
-GETTER(nvmlDeviceGetUtilizationRates, nvmlUtilization_t, (nvmlUtilization_t){.gpu = nvml_busy_pct(gpu)})
+/* In MIG mode the driver measures no utilisation, neither of the card nor of its instances. */
+static nvmlReturn_t find_measured(const char *function, nvmlDevice_t device, const void *output, int *gpu) {
+    nvmlReturn_t found = nvml_find_present_gpu_for(function, device, output, gpu);
+    return found == NVML_SUCCESS && nvml_node()->gpus[*gpu].is_mig ? NVML_ERROR_NOT_SUPPORTED : found;
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+    int gpu;
+    nvmlReturn_t found = find_measured(__func__, device, utilization, &gpu);
+    if (found == NVML_SUCCESS)
+        *utilization = (nvmlUtilization_t){.gpu = nvml_busy_pct(gpu)};
+    return found;
+}
 
 /* The video engines never have work. */
 #define IDLE_ENGINE(function)                                                                                \
     nvmlReturn_t function(nvmlDevice_t device, unsigned *utilization, unsigned *period_us) {                 \
         int gpu;                                                                                             \
-        nvmlReturn_t found = nvml_find_present_gpu(device, period_us ? utilization : NULL, &gpu);            \
+        nvmlReturn_t found = find_measured(#function, device, period_us ? utilization : NULL, &gpu);         \
         if (found != NVML_SUCCESS)                                                                           \
             return found;                                                                                    \
         *utilization = 0;                                                                                    \
@@ -38,7 +50,7 @@ IDLE_ENGINE(nvmlDeviceGetDecoderUtilization)
 static nvmlReturn_t check_sample_request(const char *function, nvmlDevice_t device, nvmlSamplingType_t type,
                                          const nvmlValueType_t *value_type, const unsigned *count,
                                          const nvmlSample_t *samples, int *gpu) {
-    nvmlReturn_t found = nvml_find_present_gpu_for(function, device, value_type ? count : NULL, gpu);
+    nvmlReturn_t found = find_measured(function, device, value_type ? count : NULL, gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (type >= NVML_SAMPLINGTYPE_COUNT || (samples && !*count))
@@ -117,7 +129,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
                                              unsigned *count, unsigned long long last_seen_us) {
     struct usage usages[BOOK_MAX_SLOTS];
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, count, &gpu);
+    nvmlReturn_t found = find_measured(__func__, device, count, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     uint32_t used = utilization ? measure_all(gpu, last_seen_us, usages) : BOOK_MAX_SLOTS;
@@ -138,7 +150,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_t *info) {
     struct usage usages[BOOK_MAX_SLOTS];
     int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, info, &gpu);
+    nvmlReturn_t found = find_measured(__func__, device, info, &gpu);
     if (found != NVML_SUCCESS)
         return found;
     if (info->version != nvmlProcessesUtilizationInfo_v1)

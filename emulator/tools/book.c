@@ -2,12 +2,15 @@
  *   book                       the whole book
  *   book xid GPU NUMBER        an XID error, for example `book xid 0 79`
  *   book lose GPU | find GPU   the GPU falls off the bus, or comes back
+ *   book end GPU | make GPU    a MIG instance is ended, or made again
  *   book fault GPU NAME VALUE  a fault of the hardware, for example `book fault 0 ecc 1`
  *   book reset GPU             the GPU is reset: its faults end, and it is back on the bus
  *   book fail GPU CALL ERROR   NVML functions whose names begin with CALL return this nvmlReturn_t
  *   book slow GPU CALL MS      the same functions take so many milliseconds more
  *   book heal GPU              the GPU's fault ends
  *   book watch GPU MS          one GPU, a line every so many milliseconds, until its reader closes the pipe
+ * MIG instances are numbered behind the cards. What befalls an instance's hardware
+ * befalls its card: `lose`, `find`, `fault` and `reset` name the card. An XID may be one instance's.
  * The node file is named by PLIMSOLL_EMULATOR. Exit code 2 on bad input. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +61,10 @@ static void print_gpu(struct book *book, int gpu) {
     static struct book_snapshot snapshot;
     const struct node_gpu *card = &book->node.gpus[gpu];
     book_look(book, gpu, &snapshot);
-    printf("{\"index\": %d, \"uuid\": \"%s\", \"memory_bytes\": %llu, \"reserved_bytes\": %llu, ", gpu,
-           card->uuid, (unsigned long long)card->memory_bytes, (unsigned long long)card->reserved_bytes);
+    printf(
+        "{\"index\": %d, \"card\": %d, \"uuid\": \"%s\", \"memory_bytes\": %llu, \"reserved_bytes\": %llu, ",
+        gpu, card->card, card->uuid, (unsigned long long)card->memory_bytes,
+        (unsigned long long)card->reserved_bytes);
     printf("\"time_ns\": %llu, \"used_bytes\": %llu, \"peak_bytes\": %llu, ",
            (unsigned long long)snapshot.time_ns, (unsigned long long)snapshot.used_bytes,
            (unsigned long long)snapshot.peak_bytes);
@@ -75,7 +80,7 @@ static void print_gpu(struct book *book, int gpu) {
 
 static void print_book(struct book *book) {
     printf("{\"gpus\": [");
-    for (int gpu = 0; gpu < book->node.gpu_count; gpu++) {
+    for (int gpu = 0; gpu < book->node.place_count; gpu++) {
         fputs(gpu ? ", " : "", stdout);
         print_gpu(book, gpu);
     }
@@ -103,19 +108,24 @@ static bool number(const char *text, unsigned long most, unsigned long *value) {
 static int run(struct book *book, int argc, char **argv) {
     unsigned long gpu, xid, ms, error;
     enum book_fault fault;
-    unsigned long last_gpu = (unsigned long)book->node.gpu_count - 1;
+    unsigned long last_gpu = (unsigned long)book->node.place_count - 1;
+    unsigned long last_card = (unsigned long)book->node.gpu_count - 1;
     if (argc == 1)
         print_book(book);
     else if (argc == 4 && strcmp(argv[1], "xid") == 0 && number(argv[2], last_gpu, &gpu) &&
              number(argv[3], 100000, &xid))
         book_post_event(book, (int)gpu, XID_EVENT, xid);
-    else if (argc == 3 && strcmp(argv[1], "lose") == 0 && number(argv[2], last_gpu, &gpu))
+    else if (argc == 3 && strcmp(argv[1], "lose") == 0 && number(argv[2], last_card, &gpu))
         book_set_lost(book, (int)gpu, true);
-    else if (argc == 3 && strcmp(argv[1], "find") == 0 && number(argv[2], last_gpu, &gpu))
+    else if (argc == 3 && strcmp(argv[1], "find") == 0 && number(argv[2], last_card, &gpu))
         book_set_lost(book, (int)gpu, false);
-    else if (argc == 3 && strcmp(argv[1], "reset") == 0 && number(argv[2], last_gpu, &gpu))
+    else if (argc == 3 && strcmp(argv[1], "end") == 0 && number(argv[2], last_gpu, &gpu) && gpu > last_card)
+        book_set_ended(book, (int)gpu, true);
+    else if (argc == 3 && strcmp(argv[1], "make") == 0 && number(argv[2], last_gpu, &gpu) && gpu > last_card)
+        book_set_ended(book, (int)gpu, false);
+    else if (argc == 3 && strcmp(argv[1], "reset") == 0 && number(argv[2], last_card, &gpu))
         book_reset(book, (int)gpu);
-    else if (argc == 5 && strcmp(argv[1], "fault") == 0 && number(argv[2], last_gpu, &gpu) &&
+    else if (argc == 5 && strcmp(argv[1], "fault") == 0 && number(argv[2], last_card, &gpu) &&
              find_fault(argv[3], &fault) && number(argv[4], 1000000, &xid))
         book_set_fault(book, (int)gpu, fault, xid);
     else if (argc == 5 && strcmp(argv[1], "fail") == 0 && number(argv[2], last_gpu, &gpu) &&
@@ -131,7 +141,8 @@ static int run(struct book *book, int argc, char **argv) {
         watch(book, (int)gpu, ms);
     else {
         fprintf(stderr,
-                "usage: book [xid GPU NUMBER | lose GPU | find GPU | fault GPU NAME VALUE | reset GPU |\n"
+                "usage: book [xid GPU NUMBER | lose GPU | find GPU | end GPU | make GPU | fault GPU NAME "
+                "VALUE | reset GPU |\n"
                 "             fail GPU CALL ERROR | slow GPU CALL MS | heal GPU | watch GPU MS], GPU from 0 "
                 "to %lu\n",
                 last_gpu);

@@ -119,7 +119,7 @@ class Engine:
             self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, self.in_files_thread, node.gpus, self._take_or_log, bounds.connections_max, self._log
+            start_task, node.process, node.gpus, self._take_or_log, bounds.connections_max, self._log
         )
 
     @property

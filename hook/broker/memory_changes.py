@@ -6,22 +6,46 @@ subscriber holds up no other and costs no memory: the pages are read again once 
 
 import asyncio
 import contextlib
+from dataclasses import dataclass, field
 from typing import Final
 
-from hook.broker.core.codec import memory_in
+from hook.broker.core.codec import SLOT_BYTES, memory_in
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.changes import NOTHING, ProcessMemory, is_change
 from hook.broker.engine import Engine
-from hook.broker.shares.work_pages import WorkPage
+from hook.broker.shares.work_pages import WorkPage, WorkPages
 from plimsoll.broker.wire import MemoryChange
 from plimsoll.ids import GpuUuid, ProcessKey
 
 LOOK_S: Final = 0.05
 """Seconds between two readings: half of the tenth of a second within which a change is seen, because the monitor's
-reading of NVML follows. With 64 processes at rest the readings cost about
-1 % of a core."""
+reading of NVML follows. Processes at rest cost one comparison of bytes for each container."""
+
+REST_LOOK_S: Final = 0.09
+"""The same after a second without a change: at rest the broker's cost is that of its wake-ups."""
+
+REST_AFTER: Final = 20
+"""Readings without a change, after which memory is at rest: a second of them."""
 
 IDLE_LOOK_S: Final = 1.0
 """The same while no process is hooked; the announcement of one ends the pause."""
+
+
+@dataclass(slots=True)
+class _Container:
+    """A container as last read.
+
+    Attributes:
+        changes: see `WorkPages`.
+        data: its slots, if each of them belonged to an announced process; else empty.
+        slots: of each process.
+        sent: the memory that the subscriber knows, by process and GPU.
+    """
+
+    changes: int = -1
+    data: bytes = b""
+    slots: dict[WorkPage, bytes] = field(default_factory=dict)
+    sent: dict[WorkPage, dict[GpuUuid, ProcessMemory]] = field(default_factory=dict)
 
 
 class MemoryWatch:
@@ -29,20 +53,23 @@ class MemoryWatch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._read: dict[WorkPage, bytes] = {}
-        self._sent: dict[WorkPage, dict[GpuUuid, ProcessMemory]] = {}
+        self._known: dict[ContainerKey, _Container] = {}
+        self._has_processes = False
+        self._unchanged = 0
 
     async def next(self) -> list[MemoryChange]:
         """Wait for changes that the subscriber does not know."""
         while True:
             await self._pause()
-            if changes := self._look():
+            changes = self._look()
+            self._unchanged = 0 if changes else self._unchanged + 1
+            if changes:
                 return changes
 
     async def _pause(self) -> None:
         growth = self._engine.growth()
-        if self._read:
-            await asyncio.sleep(LOOK_S)
+        if self._has_processes:
+            await asyncio.sleep(LOOK_S if self._unchanged < REST_AFTER else REST_LOOK_S)
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(IDLE_LOOK_S):
@@ -50,44 +77,56 @@ class MemoryWatch:
 
     def _look(self) -> list[MemoryChange]:
         changes: list[MemoryChange] = []
-        known, page_count = self._read, 0
-        for container, gpus, page in self._engine.shares.pages():
-            page_count += 1
-            data = page.slot_bytes()
-            if data == known.get(page):
-                continue
-            owners = {owner: key for key, owner in self._engine.node.processes(container).items()}
-            process = owners.get(page.owner)
-            if process is None:
-                continue  # Its hello is under way: the next reading takes it.
-            changes += self._changes(process, gpus, page, data)
-            known[page] = data
-        if len(known) > page_count:
-            self._forget_all_but({page for _, _, page in self._engine.shares.pages()})
+        before, self._known, self._has_processes = self._known, {}, False
+        for container, gpus, pages in self._engine.shares.pages():
+            if pages.all:
+                self._has_processes = True
+                known = self._known[container] = before.get(container) or _Container()
+                data = pages.slots()
+                if data != known.data or pages.changes != known.changes:
+                    changes += self._read(container, gpus, pages, data)
         return changes
 
-    def _forget_all_but(self, pages: set[WorkPage]) -> None:
-        self._read = {page: data for page, data in self._read.items() if page in pages}
-        self._sent = {page: sent for page, sent in self._sent.items() if page in pages}
-
-    def _changes(
-        self, process: ProcessKey, gpus: tuple[GpuUuid, ...], page: WorkPage, data: bytes
+    def _read(
+        self, container: ContainerKey, gpus: tuple[GpuUuid, ...], pages: WorkPages, data: bytes
     ) -> list[MemoryChange]:
-        owner, memory = memory_in(data, len(gpus))
-        if owner != page.owner:
-            return []
-        sent = self._sent.setdefault(page, {})
-        new = {
-            gpu: now for gpu, now in zip(gpus, memory, strict=True) if is_change(sent.get(gpu, NOTHING), now)
-        }
-        sent |= new
-        return [
-            MemoryChange(
-                pid=process.pid,
-                start_ticks=process.start_ticks,
-                gpu=gpu,
-                used_bytes=now.used_bytes,
-                peak_bytes=now.peak_bytes,
-            )
-            for gpu, now in new.items()
-        ]
+        owners = {owner: key for key, owner in self._engine.node.processes(container).items()}
+        changes: list[MemoryChange] = []
+        before, known = self._known[container], _Container(pages.changes, data)
+        self._known[container] = known
+        for page in pages.all:
+            slot = data[page.slot * SLOT_BYTES :][:SLOT_BYTES]
+            known.sent[page] = before.sent.get(page, {})
+            process = owners.get(page.owner)
+            if process is None:
+                known.data = b""  # Its hello is under way: the next reading takes it.
+                continue
+            known.slots[page] = slot
+            if slot != before.slots.get(page):
+                changes += _changes(process, gpus, page.owner, slot, known.sent[page])
+        return changes
+
+
+def _changes(
+    process: ProcessKey,
+    gpus: tuple[GpuUuid, ...],
+    owner: int,
+    slot: bytes,
+    sent: dict[GpuUuid, ProcessMemory],
+) -> list[MemoryChange]:
+    """The changes of a process's memory past `sent`, which then has them."""
+    found, memory = memory_in(slot, len(gpus))
+    if found != owner:
+        return []
+    new = {gpu: now for gpu, now in zip(gpus, memory, strict=True) if is_change(sent.get(gpu, NOTHING), now)}
+    sent |= new
+    return [
+        MemoryChange(
+            pid=process.pid,
+            start_ticks=process.start_ticks,
+            gpu=gpu,
+            used_bytes=now.used_bytes,
+            peak_bytes=now.peak_bytes,
+        )
+        for gpu, now in new.items()
+    ]

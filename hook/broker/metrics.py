@@ -55,6 +55,9 @@ class _Uses(Collector):
         excess = GaugeMetricFamily(
             "plimsoll_hook_excess_bytes", "What NVML shows past what processes count.", labels=_GPU
         )
+        measured = GaugeMetricFamily(
+            "plimsoll_hook_measured_bytes", "GPU memory of a container as NVML shows it.", labels=_GPU
+        )
         violated = CounterMetricFamily(
             "plimsoll_hook_violated",
             "Times that NVML showed more than the line or the page.",
@@ -77,6 +80,7 @@ class _Uses(Collector):
                 held = sum(process.used_bytes[place] for process in container.processes)
                 used.add_metric((*names, gpu_line.gpu), held)
                 line.add_metric((*names, gpu_line.gpu), gpu_line.line_bytes)
+                measured.add_metric((*names, gpu_line.gpu), measuring.measured_bytes(key, gpu_line.gpu))
                 excess.add_metric((*names, gpu_line.gpu), measuring.excess_bytes(key, gpu_line.gpu))
         enforcement = GaugeMetricFamily(
             "plimsoll_broker_enforcement_info",
@@ -91,7 +95,7 @@ class _Uses(Collector):
             value=self._engine.node.journal_length,
         )
         shares = share_families(self._shares())
-        counted = (info, processes, used, line, excess, denied, violated, unenforced)
+        counted = (info, processes, used, line, measured, excess, denied, violated, unenforced)
         return (*counted, *self._waits(), *self._driver_limits(), *shares, enforcement, journal)
 
     def _driver_limits(self) -> tuple[Metric, ...]:

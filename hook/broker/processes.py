@@ -11,7 +11,7 @@ from typing import Final
 
 from hook.broker.core.ids import HALF, Process, owner_word
 from plimsoll.ids import ProcessKey
-from plimsoll.part.processes import GONE, PROC, read_stat
+from plimsoll.part.processes import GONE, PROC, read_proc, read_stat
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
@@ -79,7 +79,7 @@ def _pids() -> Iterator[int]:
 def _own_pid(pid: int) -> int | None:
     """The process's pid in its own namespace; None for a process that is gone, or has given its pid back already."""
     try:
-        status = (PROC / str(pid) / "status").read_bytes()
+        status = read_proc(pid, "status")
     except GONE:
         return None
     numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()

@@ -51,11 +51,13 @@ class ConditionChanges:
         health: of GPUs whose conditions changed.
         pressure: of GPUs whose free memory became short, or is short no more.
         unhealthy: the GPUs with conditions after the round.
+        short: the GPUs whose free memory is short after the round, and since when.
     """
 
     health: tuple[Changed, ...] = ()
     pressure: tuple[PressureChange, ...] = ()
     unhealthy: tuple[GpuHealth, ...] = ()
+    short: Short = field(default_factory=dict)
 
 
 def look(
@@ -76,7 +78,7 @@ def look(
     records, changes = health.look(records, seen, rules.hold_s)
     short, pressed = pressure.look(known.short, gpus, seen.time, rules.pressure)
     found = replace(known, records=records, short=short)
-    return found, ConditionChanges((*former, *changes), pressed, found.unhealthy)
+    return found, ConditionChanges((*former, *changes), pressed, found.unhealthy, short)
 
 
 def restored(records: Iterable[Record], short: Short, now_s: float, *, is_former: bool) -> Conditions:

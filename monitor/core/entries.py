@@ -5,8 +5,8 @@ that is sent has an order (`epoch`, `seq`) of its own. All reports of one round 
 round's end.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ from plimsoll import events
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Foreign, Gpu, Limit, NodeState, Report
 from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
-from plimsoll.ids import NodeName
+from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.subjects import (
     foreign_subject,
     gpu_subject,
@@ -64,6 +64,8 @@ class Moment:
         gpus: the node's GPUs at the end of the round.
         heartbeat_s: the longest time until the next report, in seconds.
         health: the GPUs that are not healthy.
+        short: the GPUs whose free memory is short, and since when.
+        broker_away_since: when the broker went away; None while it is there.
     """
 
     node: NodeName
@@ -74,6 +76,8 @@ class Moment:
     gpus: tuple[Gpu, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
     health: tuple[GpuHealth, ...] = ()
+    short: Mapping[GpuUuid, str] = field(default_factory=dict)
+    broker_away_since: str | None = None
 
     @property
     def source(self) -> str:
@@ -90,6 +94,8 @@ class Moment:
             gpus=self.gpus,
             heartbeat_s=self.heartbeat_s,
             health=self.health,
+            short=dict(self.short),
+            broker_away_since=self.broker_away_since,
         )
 
 
@@ -181,6 +187,7 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
         pid=task.pid,
         used_bytes=task.used_bytes,
         reason=_UNWATCHED,
+        broker_away=True,
     )
     parts = (task.pid, task.start_ticks, task.gpu, "unenforced", "away", away_since)
     return _limit_entry(moment, "unenforced", data, moment.time, parts)

@@ -9,6 +9,9 @@ A condition ends in one of three ways:
 A GPU counts as reset when its energy counter has fallen, when it answers again after it could not be read, when the
 driver was loaded anew, and after a reboot. What always holds: a change is reported once, and conditions outlive a
 restart of the monitor. A GPU that the driver listed once since the machine was started and does not list now is lost.
+
+The figures and errors of a card in MIG mode are those of its instances. A card that was divided since, and an
+instance that was ended while its card answers, are gone, not lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,6 +25,8 @@ from plimsoll.xids import xid
 
 LOST: Final = "lost"
 GONE: Final = "gone"
+MISSING: Final = "the machine was started without this GPU"
+PARTED: Final = "its card was divided anew by MIG"
 _THROTTLES: Final = frozenset({"thermal", "power"})
 
 _Kind = tuple[str, int | None]
@@ -37,6 +42,7 @@ class Record:
         conditions: the gravest first, and of one class the oldest first.
         energy_mj: its energy counter when last read.
         session: the session with the driver in which it was last read.
+        mig_parent: for a MIG instance, its card.
         seen_s: when this run of the monitor last saw each condition, in seconds of the monotonic clock.
     """
 
@@ -47,6 +53,7 @@ class Record:
     conditions: tuple[Condition, ...] = ()
     energy_mj: int | None = None
     session: int = 0
+    mig_parent: GpuUuid | None = None
     seen_s: Mapping[_Kind, float] = field(default_factory=dict)
 
     @property
@@ -77,6 +84,7 @@ class Look:
         figures: by GPU; empty in a round that read none.
         xids: errors since the last round.
         session: the number of the session with the driver.
+        divided: the cards in MIG mode, which are no GPUs.
     """
 
     now_s: float
@@ -86,6 +94,7 @@ class Look:
     figures: Mapping[GpuUuid, HealthReading] = field(default_factory=dict)
     xids: tuple[XidSeen, ...] = ()
     session: int = 0
+    divided: frozenset[GpuUuid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,8 @@ class Changed:
 def look(records: Records, seen: Look, hold_s: float) -> tuple[Records, tuple[Changed, ...]]:
     """Apply what a round has seen; returns the records after it, and the changes by index."""
     after = {**records, **_found(records, seen)}
+    parted, ends = _parted(after, seen)
+    after = {uuid: one for uuid, one in after.items() if uuid not in parted}
     if seen.present is not None:
         present = {gpu.uuid for gpu in seen.present}
         errors = {gpu.uuid: gpu.error for gpu in seen.failing}
@@ -110,7 +121,8 @@ def look(records: Records, seen: Look, hold_s: float) -> tuple[Records, tuple[Ch
         if error.gpu in after:
             after[error.gpu] = _with_xid(after[error.gpu], error.number, seen)
     after = {uuid: _held(one, seen, hold_s) for uuid, one in after.items()}
-    return _dated(records, after, seen.time)
+    dated, changes = _dated(records, after, seen.time)
+    return dated, (*ends, *changes)
 
 
 def after_boot(records: Records, seen: Look) -> tuple[Records, tuple[Changed, ...]]:
@@ -122,7 +134,7 @@ def after_boot(records: Records, seen: Look) -> tuple[Records, tuple[Changed, ..
     there = {*(gpu.uuid for gpu in seen.present), *(gpu.uuid for gpu in seen.failing)}
     kept = {uuid: replace(one, conditions=()) for uuid, one in records.items() if uuid in there}
     gone = {
-        uuid: replace(one, conditions=(_gone(seen.time),))
+        uuid: replace(one, conditions=(_gone(seen.time, MISSING),))
         for uuid, one in records.items()
         if uuid not in there
     }
@@ -149,10 +161,27 @@ def _found(records: Records, seen: Look) -> dict[GpuUuid, Record]:
     return {
         one.uuid: replace(records[one.uuid], index=one.index)
         if one.uuid in records
-        else Record(gpu=one.uuid, index=one.index, model=one.model)
+        else Record(gpu=one.uuid, index=one.index, model=one.model, mig_parent=one.mig_parent)
         for one in found
         if one.uuid not in records or records[one.uuid].index != one.index
     }
+
+
+def _parted(records: Records, seen: Look) -> tuple[frozenset[GpuUuid], tuple[Changed, ...]]:
+    """The GPUs that are gone because a card was divided anew, or is whole again, and the news of it."""
+    if seen.present is None:
+        return frozenset(), ()
+    there = {*(gpu.uuid for gpu in seen.present), *(gpu.uuid for gpu in seen.failing)}
+    parted = [
+        one
+        for one in _by_index(records.values())
+        if one.gpu not in there and (one.gpu in seen.divided or one.mig_parent in {*there, *seen.divided})
+    ]
+    news = [
+        _dated({one.gpu: one}, {one.gpu: _with(one, _gone(seen.time, PARTED), seen.now_s)}, seen.time)[1]
+        for one in parted
+    ]
+    return frozenset(one.gpu for one in parted), tuple(change for changes in news for change in changes)
 
 
 def _present(record: Record, seen: Look) -> Record:
@@ -275,8 +304,7 @@ def _ends_by_itself(condition: Condition) -> bool:
     return condition.what in _THROTTLES or (condition.xid is not None and not xid(condition.xid).until_reset)
 
 
-def _gone(time: str) -> Condition:
-    text = "the machine was started without this GPU"
+def _gone(time: str, text: str) -> Condition:
     return Condition(what=GONE, health=HealthClass.INFO, since=time, text=text)
 
 

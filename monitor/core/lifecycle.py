@@ -16,8 +16,11 @@ What always holds: a life yields `started` once, `loaded` any number of times, a
 ordinal of each `loaded` is one more than the last. Times are seconds of one monotonic clock.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from plimsoll.events import Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
@@ -27,16 +30,14 @@ RELOAD_RATIO: Final = 0.1
 MiB."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TaskKey:
+class TaskKey(Struct, frozen=True, order=True, cache_hash=True):
     """A process on one GPU."""
 
     process: ProcessKey
     gpu: GpuUuid
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """Pod and container of a process; None where they are not known."""
 
     pod: PodUid | None = None
@@ -44,6 +45,8 @@ class Owner:
 
     def filled_from(self, other: "Owner") -> "Owner":
         """This owner, with unknown fields taken from `other`."""
+        if self.pod and self.container:
+            return self
         return Owner(self.pod or other.pod, self.container or other.container)
 
 
@@ -66,8 +69,7 @@ class Rules:
     reload_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Life(Struct, frozen=True, kw_only=True):
     """A task, and the values that its next sample is compared with.
 
     Attributes:

@@ -60,6 +60,7 @@ def gpus(
             used_bytes=min(max(reading.used_bytes, 0), reading.usable_bytes),
             idle_pct=round(idle_pct.get(reading.uuid, 100.0), _IDLE_DIGITS),
             overcommit_ratio=overcommit_ratio,
+            mig_parent=reading.mig_parent,
             tasks=tuple(on.get(reading.uuid, ())),
         )
         for reading in sorted(readings, key=lambda reading: reading.index)

@@ -5,7 +5,7 @@ are applied after the announcements, because they were read after them. Deaths a
 happen to a process after its death.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -112,6 +112,23 @@ def is_new(announcement: Announcement, position: JournalPosition) -> bool:
     number is old but whose time is later than the position's is therefore new as well.
     """
     return announcement.seq > position.seq or announcement.time > position.time
+
+
+def is_urgent(announcement: Announcement, tasks: Tasks, dead: Collection[ProcessKey]) -> bool:
+    """Whether an announcement asks for a round now; any other is taken in by the next one.
+
+    Args:
+        announcement: as it came.
+        tasks: the table.
+        dead: processes whose deaths are known and wait for the next round. The kernel reports most deaths before the
+            broker does.
+    """
+    match announcement:
+        case Hello() | Unknown() | Other():
+            return False
+        case Exited():
+            return announcement.process not in dead and announcement.process not in tasks.dead
+    return True
 
 
 def _counted(tasks: Tasks, peaks: Mapping[TaskKey, int]) -> Tasks:

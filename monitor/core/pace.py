@@ -10,7 +10,11 @@ is quiet is sampled rarely:
 * After an unhooked task came, left or changed its memory, after a tenth of the time since. A node where such tasks
   come every second is sampled ten times a second.
 * Otherwise at the slow pace.
+
+A sample that an event causes is at most one fast pause late: many events in a row share one.
 """
+
+import math
 
 from monitor.core.lifecycle import TaskKey
 from monitor.core.tasks import Tasks
@@ -33,6 +37,15 @@ class Pace:
         self._unhooked: frozenset[TaskKey] = frozenset()
         self._rested: dict[TaskKey, int] = {}  # bytes of unhooked tasks that have loaded
         self._changed_s: float | None = None
+        self._began_s = -math.inf
+
+    def begins(self, now_s: float) -> None:
+        """A sample begins."""
+        self._began_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long a sample that an event causes must wait, in seconds; at most 0 for one that may begin now."""
+        return self._began_s + self._fast_s - now_s
 
     def sampled(self, tasks: Tasks, now_s: float) -> None:
         """Take in the table after a sample.

@@ -8,7 +8,7 @@ What always holds:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from monitor.core.conditions import ConditionChanges
@@ -27,6 +27,7 @@ from monitor.core.entries import (
 from monitor.core.lifecycle import Fact, Life, TaskKey
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
+from monitor.core.pressure import Short
 from plimsoll.events import Foreign, Gpu
 from plimsoll.gpu_events import GpuHealth, NodeInfo
 from plimsoll.ids import NodeName
@@ -43,6 +44,24 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class _Conditions:
+    """What a report carries besides the GPUs; a change of it is worth a report.
+
+    Attributes:
+        health: the GPUs that are not healthy.
+        short: the GPUs whose free memory is short, and since when.
+        away_since: when the broker went away; None while it is there.
+    """
+
+    health: tuple[GpuHealth, ...] = ()
+    short: Short = field(default_factory=dict)
+    away_since: str | None = None
+
+
+_NO_CONDITIONS: Final = _Conditions()
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The events of one round, to be stored together.
 
@@ -55,7 +74,7 @@ class Batch:
         unwatched: the tasks that this batch names as running without a broker.
         replaces_state: the first report has the number of the state event that waits, and replaces it.
         foreign: another monitor that this batch names.
-        health: the GPUs that are not healthy, as this batch's reports carry them.
+        conditions: what this batch's reports carry besides the GPUs.
         info: the node's hardware, where this batch publishes it.
     """
 
@@ -67,7 +86,7 @@ class Batch:
     unwatched: tuple[TaskKey, ...] = ()
     replaces_state: bool = False
     foreign: Foreign | None = None
-    health: tuple[GpuHealth, ...] = ()
+    conditions: _Conditions = _NO_CONDITIONS
     info: NodeInfo | None = None
 
     @property
@@ -89,7 +108,7 @@ class Reports:
         )  # an earlier boot's id, and the exits of its tasks
         self._seq = 0
         self._last_gpus: tuple[Gpu, ...] | None = None
-        self._last_health: tuple[GpuHealth, ...] = ()
+        self._last_conditions = _Conditions()
         self._last_s = 0.0
         self._info: NodeInfo | None = None  # to be published with the next batch
         self._foreign: Foreign | None = None  # to be published with the next batch
@@ -153,16 +172,25 @@ class Reports:
         """
         identity = self._identity
         heartbeat_s = self._thresholds.heartbeat_s
-        unhealthy = changes.unhealthy
+        conditions = _Conditions(changes.unhealthy, changes.short, self._away_since)
         moment = Moment(
-            self._node, identity.boot_id, identity.epoch, self._seq, time, gpus, heartbeat_s, unhealthy
+            self._node,
+            identity.boot_id,
+            identity.epoch,
+            self._seq,
+            time,
+            gpus,
+            heartbeat_s,
+            health=conditions.health,
+            short=conditions.short,
+            broker_away_since=conditions.away_since,
         )
         boot_id, exits = self._former
         first_seq = max(self._seq, 1) if state_waits else self._seq + 1
         entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)
         entries += task_entries(moment, findings.facts, first_seq + len(exits))
         is_due = is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds)
-        if not entries and (is_due or unhealthy != self._last_health):
+        if not entries and (is_due or conditions != self._last_conditions):
             entries = (state_entry(moment, first_seq),)
         seq = first_seq + len(entries) - 1 if entries else self._seq
         replaces_state = state_waits and bool(entries)
@@ -185,7 +213,7 @@ class Reports:
             unwatched,
             replaces_state,
             self._foreign,
-            unhealthy,
+            conditions,
             self._info,
         )
 
@@ -199,7 +227,7 @@ class Reports:
         # A new epoch may have begun while the batch was being stored; its numbers begin at 1.
         if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s
-            self._last_health = batch.health
+            self._last_conditions = batch.conditions
         if self._away_since is not None:  # the broker may have returned while the batch was being stored
             self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()
 

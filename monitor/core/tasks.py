@@ -15,6 +15,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
+from msgspec import Struct, structs
+
 from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, counted, finish
 from plimsoll.ids import GpuUuid, ProcessKey
 
@@ -26,8 +28,7 @@ may be busy, or away until its next start. 2048 deaths are 40 s at 50 a second.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ListedProcess:
+class ListedProcess(Struct, frozen=True):
     """A living process that NVML lists on a GPU.
 
     Attributes:
@@ -95,7 +96,7 @@ def take_listing(tasks: Tasks, listing: Listing, now_s: float, rules: Rules) -> 
         if each.key in lives:
             life = lives[each.key]
             known_owner = life.owner.filled_from(owner)
-            known = life if known_owner == life.owner else replace(life, owner=known_owner)
+            known = life if known_owner == life.owner else structs.replace(life, owner=known_owner)
             lives[each.key], fact = advance(known, each.used_bytes, now_s, rules)
         else:
             before = left.pop(each.key, None)
@@ -110,7 +111,7 @@ def own(tasks: Tasks, process: ProcessKey, owner: Owner) -> Tasks:
     if process in tasks.dead:
         return tasks
     lives = {
-        key: replace(life, owner=owner.filled_from(life.owner)) if key.process == process else life
+        key: structs.replace(life, owner=owner.filled_from(life.owner)) if key.process == process else life
         for key, life in tasks.lives.items()
     }
     return replace(tasks, lives=lives, owners={**tasks.owners, process: owner})
@@ -167,7 +168,7 @@ def restored(
 
     Announced owners need no record of their own: the lives hold them.
     """
-    living = {life.key: replace(life, still_since_s=now_s, since_s=now_s) for life in lives}
+    living = {life.key: structs.replace(life, still_since_s=now_s, since_s=now_s) for life in lives}
     owners = {key.process: life.owner for key, life in living.items() if life.owner != NOBODY}
     return Tasks(lives=living, left={life.key: life for life in left}, owners=owners, dead=dict(dead))
 

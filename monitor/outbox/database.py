@@ -5,7 +5,8 @@ What always holds:
 * One `keep` is one transaction: an event is stored if and only if the table and the journal position that it follows
   from are. A `kill -9` at any instruction leaves the state before or after, never between. So a restart neither
   forgets an event nor publishes it twice.
-* Commits are synced to disk: they also outlive a power cut.
+* Each `keep` is synced to disk: it also outlives a power cut. Removals are not: after a power cut an event may be
+  published again, under its old id.
 * At most one state event waits to be sent. A state is whole, so a newer event that carries a state may replace an
   older, unsent *state* event, whose number it takes over; task events are never replaced.
 * One monitor owns the file.
@@ -287,7 +288,7 @@ def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]
     columns = "number, id, subject, body, stored_s"
     rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
     if database.execute("SELECT 1 FROM entries WHERE is_state").fetchone():
-        with _transaction(database):
+        with _transaction(database, synced=False):
             database.execute("UPDATE entries SET is_state = 0 WHERE is_state")
     return tuple(Waiting(*row) for row in rows)
 
@@ -302,7 +303,7 @@ def position(book: Book) -> Position:
 
 def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> None:
     """Remove events by their numbers, and keep a position, if there is one; an unknown number is ignored."""
-    with _transaction(book.database) as database:
+    with _transaction(book.database, synced=False) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
         if position is not None:
             numbers_of = {"stream_seq": str(position.seq), "stream_epoch": str(position.epoch)}
@@ -316,12 +317,17 @@ def _count(database: sqlite3.Connection) -> int:
 
 
 class _transaction:  # noqa: N801 - used as a verb
-    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit."""
+    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit.
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    Without `synced` a power cut may undo it; the death of the monitor never does.
+    """
+
+    def __init__(self, database: sqlite3.Connection, *, synced: bool = True) -> None:
         self._database = database
+        self._synchronous = "FULL" if synced else "NORMAL"
 
     def __enter__(self) -> sqlite3.Connection:
+        self._database.execute(f"PRAGMA synchronous = {self._synchronous}")
         self._database.execute("BEGIN IMMEDIATE")
         return self._database
 

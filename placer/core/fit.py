@@ -19,7 +19,7 @@ from placer.core.mounts import NO_MOUNTS, Mounts, mounts_of
 from placer.core.requests import Amounts, effective_requests, is_sidecar
 from placer.core.selector import Selector, Traits, selector_of, traits_of
 from plimsoll.broker.volume import uses_volume
-from plimsoll.contract import RESOURCES
+from plimsoll.contract import OPT_OUT, OPT_OUT_LABEL, RESOURCES
 from plimsoll.kube.models import Node, Pod, Quantities, Taint
 from plimsoll.quantity import parse_exact, parse_milli
 
@@ -29,6 +29,7 @@ NODE_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 OPERATING_SYSTEM: Final = "node(s) didn't match Pod's operating system"
 PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS: Final = "Too many pods"
+OPTED_OUT: Final = "node(s) had opted out of Plimsoll by label"
 UNKNOWN_NODE: Final = "node(s) were not known to the API server"
 """The reason against a node that has no object. kube-scheduler never sees such a node."""
 
@@ -111,11 +112,13 @@ class Offer:
         node: as the watch showed it.
         allocatable: `amounts_of` its allocatable.
         traits: its labels and its name.
+        has_opted_out: its label says that it takes no pods. The pods that it has count as before.
     """
 
     node: Node
     allocatable: Amounts
     traits: Traits
+    has_opted_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +211,19 @@ def rules_of(pod: Pod) -> NodeRules:
     )
 
 
-def offer_of(node: Node) -> Offer:
+def offer_of(node: Node, opt_out_label: str = OPT_OUT_LABEL) -> Offer:
     """A node as pods are checked against it.
+
+    Args:
+        node: the node.
+        opt_out_label: with this label and the value `off`, it takes no pods.
 
     Raises:
         InputError: the node's allocatable cannot be read.
     """
     where = f"nodes/{node.metadata.name}: status.allocatable"
-    return Offer(node, amounts_of(node.status.allocatable, where), traits_of(node))
+    has_opted_out = (node.metadata.labels or {}).get(opt_out_label) == OPT_OUT
+    return Offer(node, amounts_of(node.status.allocatable, where), traits_of(node), has_opted_out)
 
 
 def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
@@ -230,6 +238,8 @@ def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[s
         offer: the candidate.
         load: the load of every pod assigned to the node that has not ended, the assumed ones included.
     """
+    if offer.has_opted_out:
+        return (OPTED_OUT,)
     reason = _repelled(rules.tolerations, offer.node) or _mismatched(rules, offer)
     if reason is not None:
         return (reason,)

@@ -6,14 +6,14 @@ process has loaded. What always holds: a pod is booked at most once, and `book` 
 GPU pass 100. The booking of a bound pod is read from the placer's own decision alone, see `plimsoll.decision`.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from placer.core.owners import owner_of
 from plimsoll.contract import ContainerDemand, gpu_name_of
 from plimsoll.decision import GpuGrant, decision_of
-from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import MAIN, Lifespan, StartOrder, beside, longer, peak, start_order
@@ -24,8 +24,8 @@ ASSUMED_BYTES: Final = GIB
 """The expected bytes of a best-effort pod whose owner has no learned peak: roughly a context and a small model.
 Counting nothing would send a whole burst to the same GPU. Counting more would refuse small pods."""
 
-REMEMBERED_OWNERS: Final = 10_000
-"""Owners whose peaks are kept. Every Job is a new owner; the one not seen for the longest time is dropped first."""
+REMEMBERED_PODS: Final = 20_000
+"""Pods whose owners are known after they left, some 4 MiB: a task's exit may be reported after its pod is gone."""
 
 
 class ConflictError(PlimsollError):
@@ -96,7 +96,7 @@ class Booking:
     """One pod's place: a node and grants on its GPUs.
 
     Attributes:
-        owner: the uid of the pod's controller, shared by pods that do the same work; None for a pod without one.
+        owner: the workload whose pods do the same work, see `placer.core.owners`; None if nothing tells it.
         doubt: None for a pod that counts as its decision says.
         gpu_name: the name of its GPU, see `plimsoll.contract.PodDemand`; None for a pod without one.
     """
@@ -120,7 +120,10 @@ class Ledger:
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
-        self._peaks_bytes: dict[str, int] = {}  # by owner; the one not seen for the longest time comes first
+        self._learned_bytes: dict[str, int] = {}  # by owner
+        self._owners: OrderedDict[PodUid, str] = (
+            OrderedDict()
+        )  # also of pods that left; the last booked comes last
         self._listeners: list[Listener] = []
         self._learners: list[Callable[[str], None]] = []
         self._by_name: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)
@@ -156,7 +159,9 @@ class Ledger:
         self._bookings[booking.pod] = booking
         for grant in booking.grants:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
-        if booking.owner is not None and any(_learns(grant) for grant in booking.grants):
+        if booking.owner is not None:
+            self._remember(booking.pod, booking.owner)
+        if booking.owner is not None and any(learns(grant) for grant in booking.grants):
             self._by_owner[booking.owner][booking.pod] = booking
         if booking.gpu_name is not None and booking.grants:
             self._by_name[booking.gpu_name][booking.pod] = booking
@@ -205,28 +210,23 @@ class Ledger:
         """The names of one GPU: at most one, unless somebody else bound pods."""
         return frozenset(one.gpu_name for one in self.on_gpu(node, gpu) if one.gpu_name is not None)
 
-    def observe(self, state: NodeState) -> None:
-        """Learn the peak of each owner's pods from a report, for best-effort pods of the same owner."""
-        for gpu in state.gpus:
-            peaks: defaultdict[PodUid, int] = defaultdict(int)
-            for task in gpu.tasks:
-                if task.pod in self._bookings and task.pod is not None:
-                    peaks[task.pod] += task.peak_bytes
-            for pod, peak_bytes in peaks.items():
-                owner = self._bookings[pod].owner
-                if owner is not None:
-                    self._learn(owner, peak_bytes)
+    def _remember(self, pod: PodUid, owner: str) -> None:
+        self._owners[pod] = owner
+        self._owners.move_to_end(pod)
+        if len(self._owners) > REMEMBERED_PODS:
+            self._owners.popitem(last=False)
 
-    def _learn(self, owner: str, peak_bytes: int) -> None:
-        known_bytes = self._peaks_bytes.pop(owner, None)
-        self._peaks_bytes[owner] = max(peak_bytes, known_bytes or 0)
-        self._expect(owner, ASSUMED_BYTES if known_bytes is None else known_bytes)
-        if len(self._peaks_bytes) > REMEMBERED_OWNERS:
-            oldest = next(iter(self._peaks_bytes))
-            self._expect(oldest, self._peaks_bytes.pop(oldest))
+    def owner(self, pod: PodUid) -> str | None:
+        """The owner of a pod that is booked, or was not long ago; None for any other."""
+        return self._owners.get(pod)
 
-    def _expect(self, owner: str, before_bytes: int) -> None:
-        """Announce that other bytes are expected of an owner's pods than before, if that is so."""
+    def expect(self, owner: str, peak_bytes: int | None) -> None:
+        """Expect so much of each best-effort pod of an owner from now on; None: what is assumed of all."""
+        before_bytes = self.best_effort_bytes(owner)
+        if peak_bytes is None:
+            self._learned_bytes.pop(owner, None)
+        else:
+            self._learned_bytes[owner] = peak_bytes
         if self.best_effort_bytes(owner) == before_bytes:
             return
         for booking in self._by_owner.get(owner, {}).values():
@@ -255,7 +255,7 @@ class Ledger:
     def part(self, node: NodeName, gpus: Iterable[GpuUuid]) -> "Ledger":
         """A copy of the bookings on some GPUs of a node, for a supposition. It reads this ledger's learned peaks."""
         part = Ledger()
-        part._peaks_bytes = self._peaks_bytes
+        part._learned_bytes = self._learned_bytes
         part._whole = self
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
@@ -290,9 +290,9 @@ class Ledger:
         )
         return beside(grant.lifespan, own)
 
-    def peak_bytes(self, owner: str | None) -> int | None:
-        """The most bytes that a pod of this owner was measured to hold on one GPU; None before any measurement."""
-        return self._peaks_bytes.get(owner) if owner is not None else None
+    def learned_bytes(self, owner: str | None) -> int | None:
+        """The bytes that a pod of this owner is expected to need on one GPU; None if nothing was learned."""
+        return self._learned_bytes.get(owner) if owner is not None else None
 
     def expected_bytes(self, booking: Booking, gpu: GpuUuid) -> int:
         """The most bytes that a pod is expected to need on one GPU: declared, learned, or assumed."""
@@ -320,7 +320,7 @@ class Ledger:
 
     def best_effort_bytes(self, owner: str | None) -> int:
         """The bytes that one best-effort container of this owner is expected to need on one GPU."""
-        learned = self.peak_bytes(owner)
+        learned = self.learned_bytes(owner)
         return ASSUMED_BYTES if learned is None else learned
 
     def _refuse_overbooking(self, booking: Booking) -> None:
@@ -344,15 +344,9 @@ def _shares_a_whole_gpu(booking: Booking, gpu: GpuUuid) -> bool:
     )
 
 
-def _learns(grant: Grant) -> bool:
+def learns(grant: Grant) -> bool:
     """Whether the expected bytes of a grant are learned from its owner's pods."""
     return grant.memory_bytes is None and not grant.whole
-
-
-def owner_of(pod: Pod) -> str | None:
-    """The uid of the pod's controller (ReplicaSet, Job, …), which pods of the same work share; None without one."""
-    owners = pod.metadata.ownerReferences or []
-    return next((owner.uid for owner in owners if owner.controller), None)
 
 
 def booking_of(pod: Pod) -> Booking | None:

@@ -56,12 +56,15 @@ class Plan:
         score: the lowest score among the pod's containers.
         sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`). `WISHES` has those of the
             pod's wishes, which are no part of the score.
+        expected: what containers that declare no memory are expected to need, and whence, for people; empty if all
+            declare it.
     """
 
     booking: Booking
     policy: str
     score: float
     sub_scores: Mapping[str, Mapping[str, float]]
+    expected: str = ""
 
     def wished(self, parts: Mapping[str, float]) -> "Plan":
         """This plan with the parts of the wishes that its node meets; as it is without any."""

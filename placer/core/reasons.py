@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     GPU_MODEL = "node(s) didn't have a GPU of the requested model"
     GPU_ID = "node(s) didn't have the requested GPU"
     GPU_NAMES = "node(s) had GPUs of other names alone"
+    MIG_ALONE = "node(s) had MIG instances, of which a program can use one alone"
     GPU_COUNT = "node(s) had too few fitting GPUs"
     ACQUIRING = ACQUIRING
     OUTSIDE_POOL = "node(s) had no free GPU in the pool, and none to acquire"

@@ -163,6 +163,8 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
         demand: the container's demand per GPU.
         expected_bytes: the container's expected need here if it declares none: the learned peak of its owner.
     """
+    if room.gpu.is_instance and demand.gpus > 1:
+        return Reason.MIG_ALONE
     if room.taken_whole:
         return Reason.GPU_TAKEN_WHOLE
     if demand.whole:
@@ -171,6 +173,4 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
         return Reason.GPU_SHARERS
     if room.open_to(demand) < max(demand.on(room.gpu.usable_bytes).memory_bytes or expected_bytes, 1):
         return Reason.GPU_MEMORY
-    if room.free_share_pct < demand.share_pct:
-        return Reason.GPU_SHARE
-    return None
+    return Reason.GPU_SHARE if room.free_share_pct < demand.share_pct else None

@@ -18,6 +18,7 @@ class GpuView:
         idle_pct: the decayed idle average, 0–100.
         overcommit_ratio: bytes that may be promised on this node per usable byte.
         measured_bytes: the memory of each pod's processes; a process whose pod is unknown is in `used_bytes` alone.
+        is_instance: it is a MIG instance.
     """
 
     uuid: GpuUuid
@@ -27,6 +28,7 @@ class GpuView:
     idle_pct: float
     overcommit_ratio: float
     measured_bytes: Mapping[PodUid, int]
+    is_instance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +100,5 @@ def _gpu_view(gpu: Gpu) -> GpuView:
         idle_pct=gpu.idle_pct,
         overcommit_ratio=gpu.overcommit_ratio,
         measured_bytes=measured,
+        is_instance=gpu.mig_parent is not None,
     )

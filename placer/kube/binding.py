@@ -129,6 +129,7 @@ def answer(plan: Plan, time: str) -> dict[str, str]:
             policy=plan.policy,
             time=time,
             parts=plan.sub_scores,
+            expected=plan.expected,
             start=start_of(plan.booking),
         )
     )

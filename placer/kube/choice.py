@@ -16,9 +16,10 @@ from typing import Final
 import msgspec
 
 from placer.core.fit import Needs, NodeRules, needs_of, rules_of
-from placer.core.ledger import owner_of
+from placer.core.owners import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
+from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation, Verdicts
 from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.decide import Decider, Held, NodeSide
@@ -251,6 +252,9 @@ class NodeChoice:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
         topics = self.cluster.topics(wanted.pod, wanted.domains)
         explained = replace(known.explanation(len(self.cluster.nodes)), topics=topics)
+        if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(wanted):
+            expected = self.decider.expected(wanted.request.owner)
+            explained = replace(explained, text=f"{explained.text} {expected.text}")
         own = self.cluster.nominations.find(wanted.request.pod)
         if own is None or own.node not in self.cluster.nodes:
             return explained
@@ -372,11 +376,11 @@ class NodeChoice:
 
     def _key(self, wanted: Wanted) -> "_Key":
         """Equal for pods that get the same verdicts now."""
-        best_effort = any(container.best_effort for container in wanted.request.demand.containers)
-        expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
+        best_effort, ledger = _is_best_effort(wanted), self.decider.ledger
+        expected = ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
         applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
         name = wanted.request.demand.gpu_name
-        holder = self.decider.ledger.holder(name) if name is not None else None
+        holder = ledger.holder(name) if name is not None else None
         return (wanted.kind, expected, applying, self.volume_state(wanted)), (state, holder)
 
     def volume_state(self, wanted: Wanted) -> Hashable:
@@ -415,6 +419,10 @@ _Key = tuple[Hashable, Hashable]
 def _most(nodes: int, wanted: Wanted) -> int:
     """So many nodes of a small pod take as long as the result for this pod."""
     return max(1, nodes // wanted.weight)
+
+
+def _is_best_effort(wanted: Wanted) -> bool:
+    return any(container.best_effort for container in wanted.request.demand.containers)
 
 
 def _wants_gpu(wanted: Wanted) -> bool:

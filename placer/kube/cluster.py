@@ -40,6 +40,7 @@ from placer.kube.occupants import Occupant, Occupants, priority_of
 from placer.kube.rule_check import Counted, RuleCheck
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.users import Moves
+from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
@@ -92,8 +93,14 @@ class Cluster:
         volumes: the persistent volumes, and the pods that use them.
     """
 
-    def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
-        """An empty cluster; for `on_doubt` see `Bookings`."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        on_doubt: Callable[[Booking], None] = lambda _: None,
+        opt_out_label: str = OPT_OUT_LABEL,
+    ) -> None:
+        """An empty cluster; for `on_doubt` see `Bookings`, for `opt_out_label` see `offer_of`."""
+        self._opt_out_label = opt_out_label
         self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
         self._offers: dict[NodeName, Offer] = {}
@@ -257,7 +264,7 @@ class Cluster:
         """
         name = NodeName(node.metadata.name)
         try:
-            offer = offer_of(node)
+            offer = offer_of(node, self._opt_out_label)
         except InputError:
             self.remove_node(name)
             raise
@@ -310,9 +317,8 @@ class Cluster:
         return name in self._offers
 
     def observe(self, state: NodeState) -> None:
-        """Learn peaks and the GPUs of a node from a report."""
+        """Learn the GPUs of a node from a report."""
         self.bookings.observe(state)
-        self._ledger.observe(state)
 
     def forget_report(self, node: NodeName) -> None:
         """Forget the GPUs of a node whose report was dropped."""

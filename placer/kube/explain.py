@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.explain.expected import is_expected
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.ledger import Booking, owner_of
+from placer.core.ledger import Booking
+from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
@@ -101,6 +103,7 @@ class KubeExplainer:
         text: str = "",
         waiting: wire.Waiting | None = None,
         running: Running | None = None,
+        expected: wire.Expected | None = None,
     ) -> Explained:
         return Explained(
             namespace=pod.metadata.namespace,
@@ -109,6 +112,7 @@ class KubeExplainer:
             state=state,
             text=text or _TEXTS[state],
             leads=self.leads.is_set(),
+            expected=expected,
             waiting=waiting,
             running=running,
         )
@@ -127,8 +131,11 @@ class KubeExplainer:
             return self._explained(pod, PodState.REFUSED, text=text, waiting=before)
         async with self._turns.turn():
             scan = await self._scanned(wanted, page)
-        waiting = scan.result(before)
-        return self._explained(pod, PodState.WAITING, text=_waiting_text(waiting), waiting=waiting)
+        waiting, request = scan.result(before), wanted.request
+        best_effort = any(container.best_effort for container in request.demand.containers)
+        expected = self.choice.decider.expected(request.owner) if best_effort else None
+        text = _waiting_text(waiting)
+        return self._explained(pod, PodState.WAITING, text=text, waiting=waiting, expected=expected)
 
     async def _scanned(self, wanted: Wanted, page: PageAsked) -> Scan:
         """Judge every node."""
@@ -178,7 +185,8 @@ class KubeExplainer:
             text = f"The pod runs on {node}. {running.verdict}."
         else:
             text = f"The pod is bound to {node}, and its containers have not started (kubectl describe says why)."
-        return self._explained(pod, PodState.RUNNING, text=text, running=running)
+        expected = self.choice.decider.expected(booking.owner) if is_expected(booking) else None
+        return self._explained(pod, PodState.RUNNING, text=text, running=running, expected=expected)
 
     def _running(self, pod: Pod, booking: Booking) -> Running:
         decider = self.choice.decider

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -20,6 +20,7 @@ from placer.core.ledger import Booking, ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
+from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.kube.binding import WRITE_LIFETIME_S, Binder
 from placer.kube.budgets import Budgets
@@ -27,6 +28,7 @@ from placer.kube.choice import NodeChoice, understood
 from placer.kube.cluster import Cluster
 from placer.kube.committer import Committer, Placed
 from placer.kube.drift import DriftCheck
+from placer.kube.evictions import EvictionRules, Evictions
 from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.extender import Extender, Leadership
@@ -54,8 +56,8 @@ from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
-from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.events import Placement
+from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
+from plimsoll.events import NodeState, Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
@@ -70,6 +72,10 @@ UNBROKEN_S: Final = 0.002
 TIMING: Final = Timing(longest_backoff_s=2.0)
 """The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
 has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
+
+
+async def _recall_nothing() -> None:
+    """Nothing was learned before."""
 
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
@@ -87,7 +93,9 @@ class KubeOptions:
         timing: the timing of the watches.
         drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
         volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
+        evictions: what happens to pods that pass their lines.
         pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
+        opt_out_label: a node with this label and the value `off` takes no pods.
     """
 
     policy: Policy
@@ -97,6 +105,8 @@ class KubeOptions:
     drift_s: float = 300.0
     volumes_s: float = BIND_TIMEOUT_S
     pool_namespace: str = OFF
+    evictions: EvictionRules = field(default_factory=EvictionRules)
+    opt_out_label: str = OPT_OUT_LABEL
 
 
 @dataclass(slots=True)
@@ -116,6 +126,9 @@ class KubeFrontEnd:
         extender: answers kube-scheduler, if somebody serves it.
         explainer: explains pods to people.
         tickets: carries out resizes.
+        evictions: tells of pods that pass their lines, and evicts them.
+        recall: awaited before the first decision: reads what earlier placers learned. It must neither raise nor take
+            long.
         clock: the wall clock in UTC.
     """
 
@@ -127,6 +140,7 @@ class KubeFrontEnd:
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     lease: Lease | None = None
     leads: asyncio.Event = field(default_factory=asyncio.Event)
+    recall: Callable[[], Awaitable[None]] = _recall_nothing
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     extender: Extender = field(init=False)
     _outside: OutsidePods = field(default_factory=OutsidePods)
@@ -148,6 +162,7 @@ class KubeFrontEnd:
     _preempting: Preempting = field(init=False)
     explainer: KubeExplainer = field(init=False)
     tickets: Tickets = field(init=False)
+    evictions: Evictions = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
     _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -157,7 +172,7 @@ class KubeFrontEnd:
     _pool: PoolWatch = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cluster = Cluster(self.decider.ledger, self._report_doubt)
+        self._cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
         self.decider.reports.on_change(self._forget_report)
         self._choice = NodeChoice(self.decider, self._cluster)
         self._cluster.bookings.decides = self.lease is None
@@ -244,6 +259,16 @@ class KubeFrontEnd:
         )
         self._metrics.registry.register(WaitingPods(self._queue))
         self.tickets = Tickets(self._placing, self.resize, self.leads)
+        self.evictions = Evictions(
+            self.options.evictions,
+            self._placing,
+            self._cluster,
+            self._recorder,
+            self._metrics,
+            Violations(self.decider.ledger, self.options.evictions.grace_s),
+            lambda node: node in self.decider.reports.silent,
+            self.leads,
+        )
         self.extender = self._make_extender()
 
     def _make_extender(self) -> Extender:
@@ -268,7 +293,7 @@ class KubeFrontEnd:
 
     async def run(self) -> None:
         """Schedule until cancelled. Binds under way are abandoned then; the next start reads their results."""
-        unsubscribe = self.decider.reports.on_report(self._cluster.observe)
+        unsubscribe = self.decider.reports.on_report(self._observe)
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
@@ -292,6 +317,7 @@ class KubeFrontEnd:
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
                 group.create_task(self._preempting.run(), name="kube: preempt")
+                group.create_task(self.evictions.run(), name="kube: evict")
                 group.create_task(self._pool.run(), name="kube: release GPUs of the pool")
                 group.create_task(self.tickets.run(), name="kube: carry out resizes")
                 group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
@@ -315,6 +341,10 @@ class KubeFrontEnd:
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
         resizer = KubeResizer(self._placing, self.decider, self._cluster, self._scopes)
         return await resizer.resize(request, ticket)
+
+    def _observe(self, state: NodeState) -> None:
+        self._cluster.observe(state)
+        self.evictions.measure(state)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:
@@ -461,9 +491,11 @@ class KubeFrontEnd:
         await self.reports_loaded.wait()
         for state in self.decider.reports.values():
             self._cluster.observe(state)
+            self.decider.learn(state)
         if self.lease is not None:
             await self.lease.held.wait()
             await self._take_over(pods)
+        await self.recall()
         self._cluster.bookings.decides = True
         self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again

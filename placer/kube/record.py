@@ -63,8 +63,18 @@ REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
 
-ACTIONS: Final = {"Scheduled": "Binding", "FailedScheduling": "Scheduling", "Preempted": "Preempting"}
-"""The action of an event, by its reason, as kube-scheduler has them."""
+ACTIONS: Final = {
+    "Scheduled": "Binding",
+    "FailedScheduling": "Scheduling",
+    "Preempted": "Preempting",
+    "LinePassed": "Reporting",
+    "Evicted": "Evicting",
+    "EvictionRefused": "Evicting",
+}
+"""The action of an event, by its reason; the first three as kube-scheduler has them."""
+
+NORMAL: Final = frozenset({"Scheduled", "Preempted"})
+"""The reasons of events that are no warnings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class News:
 
     Attributes:
         pod: the pod as the decision read it.
-        reason: `Scheduled`, `FailedScheduling` or `Preempted`.
+        reason: one of `ACTIONS`.
         note: the text for people.
         condition: the `reason` of a `PodScheduled: False` condition; None for a pod that has a node.
         related: for a victim of preemption, the pod that gets its room.
@@ -359,7 +369,7 @@ class Recorder:
             "kind": "Event",
             "metadata": {"name": name, "namespace": meta.namespace},
             "eventTime": rfc3339(self.clock()),
-            "type": "Warning" if news.reason == "FailedScheduling" else "Normal",
+            "type": "Normal" if news.reason in NORMAL else "Warning",
             "reason": news.reason,
             "action": ACTIONS[news.reason],
             "note": cut(news.note),

@@ -153,7 +153,7 @@ class Refusals:
         if self.choice.cluster.nominations.find(request.pod) is not None:
             return wanted.kind, request.pod
         learns = any(container.best_effort for container in request.demand.containers)
-        expected = self.ledger.peak_bytes(request.owner) if learns else None
+        expected = self.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.choice.volume_state(wanted)
         if not self.choice.cluster.has_rules:
             return wanted.kind, expected, volumes

@@ -53,7 +53,9 @@ class Telling:
         """Tell that a pod was bound."""
         node = placed.booking.node
         structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
-        note = f"Successfully assigned {_name(pod)} to {node}"
+        note = cut(
+            f"Successfully assigned {_name(pod)} to {node}{placed.expected and f'. {placed.expected}'}"
+        )
         self.recorder.record(News(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from placer.core.owners import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import summary
@@ -207,7 +208,9 @@ class LocalFrontEnd:
         if waiting is None:
             return None
         ahead = sum(one.arrival < waiting.arrival for one in self._waiting.values())
-        return Asked(Request(uid, waiting.demand), waiting.policy, waiting.since_s, ahead)
+        return Asked(
+            Request(uid, waiting.demand, owner_of(waiting.pod)), waiting.policy, waiting.since_s, ahead
+        )
 
     async def resize(self, request: Resize) -> Resizing:
         """Change a running container's line or shares, see `placer.local.resize`.
@@ -275,7 +278,7 @@ class LocalFrontEnd:
     def _try(self, waiting: _Waiting, tasks: asyncio.TaskGroup) -> None:
         if self._waiting.get(waiting.uid) is not waiting:  # ended during the round
             return
-        request = Request(waiting.uid, waiting.demand)
+        request = Request(waiting.uid, waiting.demand, owner_of(waiting.pod))
         decided = self._decider.decide(request, waiting.policy, self.obstacles, self._nodes)
         if isinstance(decided, Refusal):
             self._keep_waiting(waiting, decided)

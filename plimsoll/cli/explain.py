@@ -16,6 +16,7 @@ from plimsoll.part.settings import check_url, shown_url
 from plimsoll.placer_api.client import PlacerAwayError, PlacerClient
 from plimsoll.placer_api.explain import (
     CandidateRow,
+    Expected,
     Explained,
     Finding,
     GrantRow,
@@ -94,10 +95,21 @@ def shown(answer: bytes) -> Iterator[RenderableType]:
     )
     if not explained.leads:
         yield Text("This placer follows: attempts and refusals are those of the one that leads.", style="dim")
+    if explained.expected is not None:
+        yield from _section("What it is expected to need", _expected(explained.expected))
     if explained.waiting is not None:
         yield from _waiting(explained.waiting)
     if explained.running is not None:
         yield from _running(explained.running)
+
+
+def _expected(expected: Expected) -> Iterator[str]:
+    yield expected.text
+    if expected.pods:
+        loads = (
+            f"; their input loads in about {_span(expected.load_s)}" if expected.load_s is not None else ""
+        )
+        yield f"learned from {expected.pods} pod{'s' if expected.pods > 1 else ''}{loads}"
 
 
 def _waiting(waiting: Waiting) -> Iterator[RenderableType]:
@@ -164,6 +176,8 @@ def _running(running: Running) -> Iterator[RenderableType]:
         score = f", score {running.score:.4f}" if running.score is not None else ""
         decided.append(f"policy {running.policy}{score}, decided {running.time}")
     decided += [f"{where}: {_parts({where: parts})}" for where, parts in running.sub_scores.items()]
+    if running.expected:
+        decided.append(f"when it was decided: {running.expected}")
     if running.resized:
         decided.append(f"resized since: {', '.join(running.resized)}")
     if running.doubt:

@@ -262,6 +262,16 @@ def events(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def alerts() -> None:
+    """Keep what goes wrong with GPUs firing in Alertmanager until it ends; `alerts --help` names its variables."""
+    # As for `run`: this process becomes the service, so signals and exit code are its own.
+    words = sys.argv[sys.argv.index("alerts") + 1 :]
+    os.execv(sys.executable, [*program_of("plimsoll.alerts"), *words])  # noqa: S606 - no shell wanted
+
+
 @app.command()
 def convert(
     file: Annotated[str, typer.Argument(help="The manifest; - reads standard input.")],

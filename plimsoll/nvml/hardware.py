@@ -7,6 +7,7 @@ import pynvml
 
 from plimsoll.gpu_events import GpuInfo, Link
 from plimsoll.ids import GpuUuid
+from plimsoll.nvml.devices import Device, text
 
 _PATHS: Final = {
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
@@ -24,22 +25,23 @@ Handle = Any
 """pynvml's untyped pointer."""
 
 
-def read(gpus: Sequence[tuple[GpuUuid, int, str, Handle]]) -> tuple[GpuInfo, ...]:
-    """The hardware of these GPUs, each by UUID, index, model and handle, less those that do not answer."""
-    buses = {uuid: bus for uuid, _, _, handle in gpus if (bus := _bus(handle)) is not None}
+def read(gpus: Sequence[Device]) -> tuple[GpuInfo, ...]:
+    """The hardware of these GPUs, less those that do not answer."""
+    buses = {one.uuid: bus for one in gpus if (bus := _bus(one.card)) is not None}
+    there = [one for one in gpus if one.uuid in buses]
     return tuple(
         GpuInfo(
-            uuid=uuid,
-            index=index,
-            model=model,
-            pci=buses[uuid],
-            numa=_numa(handle),
-            cores=_cores(handle),
-            mig=_is_mig(handle),
-            links=_links(uuid, handle, [one for one in gpus if one[0] in buses], buses),
+            uuid=one.uuid,
+            index=one.index,
+            model=one.model,
+            pci=buses[one.uuid],
+            numa=_numa(one.card),
+            cores=_cores(one.card),
+            mig=one.mig_parent is not None,
+            mig_parent=one.mig_parent,
+            links=_links(one, there, buses),
         )
-        for uuid, index, model, handle in gpus
-        if uuid in buses
+        for one in there
     )
 
 
@@ -48,17 +50,18 @@ def _bus(handle: Handle) -> str | None:
         bus = pynvml.nvmlDeviceGetPciInfo(handle).busId
     except pynvml.NVMLError:
         return None
-    return _text(bus).lower()
+    return text(bus).lower()
 
 
-def _links(
-    uuid: GpuUuid, handle: Handle, gpus: Iterable[tuple[GpuUuid, int, str, Handle]], buses: dict[GpuUuid, str]
-) -> tuple[Link, ...]:
-    nvlinks = _nvlinks(handle)
+def _links(one: Device, gpus: Iterable[Device], buses: dict[GpuUuid, str]) -> tuple[Link, ...]:
+    """The ways to the other whole GPUs. A MIG instance has none: no program can use it beside another GPU."""
+    if one.mig_parent is not None:
+        return ()
+    nvlinks = _nvlinks(one.handle)
     return tuple(
-        Link(gpu=other, path=_path(handle, there), nvlinks=nvlinks.count(buses[other]))
-        for other, _, _, there in gpus
-        if other != uuid
+        Link(gpu=other.uuid, path=_path(one.handle, other.handle), nvlinks=nvlinks.count(buses[other.uuid]))
+        for other in gpus
+        if other.uuid != one.uuid and other.mig_parent is None
     )
 
 
@@ -75,7 +78,7 @@ def _nvlinks(handle: Handle) -> list[str]:
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:
             if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
-                found.append(_text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
+                found.append(text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
         except pynvml.NVMLError:
             continue  # the GPU has no such link
     return found
@@ -98,14 +101,6 @@ def _cores(handle: Handle) -> str:
         return ""
 
 
-def _is_mig(handle: Handle) -> bool:
-    try:
-        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError:
-        return False  # this card has no MIG
-    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
-
-
 def _bits(words: Iterable[int]) -> list[int]:
     return [64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1]
 
@@ -119,7 +114,3 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             found.append([number, number])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

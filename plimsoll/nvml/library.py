@@ -13,7 +13,6 @@ processes hold no CUDA context. Their memory is in the GPU's used bytes all the 
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -24,6 +23,7 @@ from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml import hardware, health, limits
 from plimsoll.nvml.calls import Calls, Took, ignore
+from plimsoll.nvml.devices import Card, Device, open_cards, relisted, text
 from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import (
     FailingGpu,
@@ -57,19 +57,14 @@ _DRIVER_GONE: Final = frozenset(
 )
 """The driver went away or was replaced while we ran: begin a new session."""
 
+RELIST_S: Final = 5.0
+"""Seconds between two looks at which instances a card in MIG mode has. An instance that stops answering is looked for
+at once."""
+
 _LISTS: Final = 3
 """Attempts to read a list of processes that grows between the two calls that read it."""
 
 log = structlog.get_logger("plimsoll.nvml.library")
-
-
-@dataclass(frozen=True, slots=True)
-class _Device:
-    handle: Any  # pynvml's untyped pointer
-    uuid: GpuUuid
-    index: int
-    model: str
-    calls: Calls
 
 
 class Nvml:
@@ -81,7 +76,8 @@ class Nvml:
 
     def __init__(self, took: Took = ignore) -> None:
         self._calls = Calls(took)
-        self._devices: tuple[_Device, ...] | None = None
+        self._cards: tuple[Card, ...] | None = None
+        self._listed_s = 0.0  # monotonic
         self._failing: dict[GpuUuid, FailingGpu] = {}
         self._sessions = 0
 
@@ -89,6 +85,11 @@ class Nvml:
     def failing(self) -> tuple[FailingGpu, ...]:
         """The GPUs that the last reading left out."""
         return tuple(self._failing.values())
+
+    @property
+    def divided(self) -> frozenset[GpuUuid]:
+        """The cards in MIG mode. They are no GPUs, but their instances are."""
+        return frozenset(card.uuid for card in self._cards or () if card.is_divided)
 
     @property
     def sessions(self) -> int:
@@ -106,11 +107,19 @@ class Nvml:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
 
-        def sample(device: _Device) -> GpuSample:
+        def sample(device: Device) -> GpuSample:
             busy = () if since_us is None else _utilisation(device, since_us.get(device.uuid, 0))
             return GpuSample(_memory(device), _processes(device), busy)
 
         return tuple(self._read(sample).values())
+
+    def used_bytes(self) -> dict[GpuUuid, int]:
+        """The used memory of every GPU that answers, by one call each.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
+        """
+        return self._read(lambda device: _memory(device).used_bytes)
 
     def usage(
         self, since_us: Mapping[GpuUuid, int], earliest_us: int
@@ -132,17 +141,16 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        return self._read(lambda device: health.read(device.handle))
+        return self._read(lambda device: health.read(device.card))
 
     def hardware(self, gpus: Collection[GpuUuid]) -> tuple[GpuInfo, ...]:
         """The hardware of these GPUs; none without a session, which a reading begins."""
-        there = [one for one in self._devices or () if one.uuid in gpus]
-        return hardware.read([(one.uuid, one.index, one.model, one.handle) for one in there])
+        return hardware.read([one for one in self._devices if one.uuid in gpus])
 
     def driver(self) -> str:
         """The version of the driver; empty without a session, and where the driver does not say."""
         try:
-            return _text(pynvml.nvmlSystemGetDriverVersion())
+            return text(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError:
             return ""
 
@@ -152,7 +160,7 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away.
         """
-        return self._read(lambda device: limits.obstacle(device.handle, cgroup))
+        return self._read(lambda device: limits.obstacle(device.card, cgroup))
 
     def limit_of(self, gpu: GpuUuid, cgroup: Path) -> MemoryLimit:
         """The limit of a control group on a GPU.
@@ -167,8 +175,7 @@ class Nvml:
         self._limited(gpu, lambda handle: limits.write(handle, cgroup, hard_bytes))
 
     def _limited(self, gpu: GpuUuid, work: Callable[[Any], T]) -> T:
-        if self._devices is None:
-            self._devices = _open_devices(self._calls)
+        self._open()
         found = [device for device in self._devices if device.uuid == gpu]
         if not found:
             raise NvmlAwayError(f"the driver shows no GPU {gpu}")
@@ -181,28 +188,50 @@ class Nvml:
 
     def close(self) -> None:
         """End the session; the next `read` begins another."""
-        if self._devices is None:
+        if self._cards is None:
             return
-        self._devices = None
+        self._cards = None
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError as error:
             log.info("the driver did not end the session", error=str(error))
 
-    def _read(self, work: Callable[[_Device], T]) -> dict[GpuUuid, T]:
+    def _read(self, work: Callable[[Device], T]) -> dict[GpuUuid, T]:
         """Call `work` for every GPU, and leave out GPUs that do not answer."""
-        if self._devices is None:
-            self._devices = _open_devices(self._calls)
+        if self._open():
             self._sessions += 1
             self._failing.clear()
+        elif time.monotonic() - self._listed_s >= RELIST_S:
+            self._relist()
         try:
             found = {device.uuid: self._tried(device, work) for device in self._devices}
         except NvmlAwayError:
             self.close()
             raise
+        if any(device.mig_parent and device.uuid in self._failing for device in self._devices):
+            self._relist()
         return {uuid: result for uuid, result in found.items() if result is not None}
 
-    def _tried(self, device: _Device, work: Callable[[_Device], T]) -> T | None:
+    @property
+    def _devices(self) -> tuple[Device, ...]:
+        return tuple(device for card in self._cards or () for device in card.devices)
+
+    def _open(self) -> bool:
+        """Begin a session if there is none; returns whether there was none."""
+        if self._cards is not None:
+            return False
+        self._cards, self._listed_s = open_cards(self._calls), time.monotonic()
+        return True
+
+    def _relist(self) -> None:
+        """Look for instances that were made or have ended; those of a card that does not answer stay."""
+        self._cards = tuple(map(_relisted, self._cards or ()))
+        self._listed_s = time.monotonic()
+        there = {device.uuid for device in self._devices}
+        for ended in self._failing.keys() - there:
+            del self._failing[ended]
+
+    def _tried(self, device: Device, work: Callable[[Device], T]) -> T | None:
         try:
             result = work(device)
         except pynvml.NVMLError as error:
@@ -215,39 +244,26 @@ class Nvml:
             log.info("the GPU can be read again", gpu=device.uuid)
         return result
 
-    def _fails(self, device: _Device, error: Exception) -> None:
+    def _fails(self, device: Device, error: Exception) -> None:
         if device.uuid not in self._failing:
-            self._failing[device.uuid] = FailingGpu(device.uuid, device.index, device.model, str(error))
+            self._failing[device.uuid] = FailingGpu(
+                device.uuid, device.index, device.model, str(error), device.mig_parent
+            )
             log.error(
                 "a GPU cannot be read and is left out", gpu=device.uuid, index=device.index, error=str(error)
             )
 
 
-def _open_devices(calls: Calls) -> tuple[_Device, ...]:
+def _relisted(card: Card) -> Card:
+    if not card.is_divided:
+        return card
     try:
-        calls.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise NvmlAwayError(f"no NVIDIA driver answers ({error})") from error
-    try:
-        return tuple(
-            device for index in range(calls.nvmlDeviceGetCount()) if (device := _open_device(calls, index))
-        )
-    except pynvml.NVMLError as error:
-        pynvml.nvmlShutdown()
-        raise NvmlAwayError(f"the NVIDIA driver lists no GPUs ({error})") from error
+        return relisted(card)
+    except pynvml.NVMLError:
+        return card
 
 
-def _open_device(calls: Calls, index: int) -> _Device | None:
-    try:
-        handle = calls.nvmlDeviceGetHandleByIndex(index)
-        uuid = GpuUuid(_text(calls.nvmlDeviceGetUUID(handle)))
-        return _Device(handle, uuid, index, _text(calls.nvmlDeviceGetName(handle)), calls)
-    except pynvml.NVMLError as error:
-        log.error("a GPU cannot be opened and is left out", index=index, error=str(error))
-        return None
-
-
-def _memory(device: _Device) -> GpuReading:
+def _memory(device: Device) -> GpuReading:
     """Memory by the second version of the call, which reports the driver's own part; else by the first."""
     info = _offered(
         lambda: device.calls.nvmlDeviceGetMemoryInfo(device.handle, version=pynvml.nvmlMemory_v2), None
@@ -260,10 +276,11 @@ def _memory(device: _Device) -> GpuReading:
         total_bytes=int(memory.total),
         reserved_bytes=int(info.reserved) if info is not None else 0,
         used_bytes=int(memory.used),
+        mig_parent=device.mig_parent,
     )
 
 
-def _processes(device: _Device) -> dict[int, int | None]:
+def _processes(device: Device) -> dict[int, int | None]:
     """Bytes per pid, of compute processes and of processes under MPS, which some drivers list apart.
 
     A pid in both lists is one process, and its larger amount counts, not the sum.
@@ -279,7 +296,7 @@ def _processes(device: _Device) -> dict[int, int | None]:
     return used
 
 
-def _utilisation(device: _Device, since_us: int) -> tuple[tuple[int, float], ...]:
+def _utilisation(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
     """The driver's buffered samples since then; without a buffer, its one current figure, as of now."""
     kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
     buffered = _offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
@@ -291,7 +308,7 @@ def _utilisation(device: _Device, since_us: int) -> tuple[tuple[int, float], ...
     return () if rates is None else ((time.time_ns() // 1000, float(rates.gpu)),)
 
 
-def _usage(device: _Device, since_us: int) -> tuple[ProcessUsage, ...]:
+def _usage(device: Device, since_us: int) -> tuple[ProcessUsage, ...]:
     """The time in which each process kept a multiprocessor busy, in percent of the span since then.
 
     Some drivers list entries with pid 0, entries before `since_us`, and percentages above 100; these are dropped.
@@ -333,7 +350,3 @@ def _offered(call: Callable[[], T], otherwise: T) -> T:
         if error.value in _NOT_OFFERED:
             return otherwise
         raise
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import pynvml
 
+from plimsoll.nvml.devices import is_divided
+
 UNLIMITED_BYTES: Final = int(pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX)
 
 FIRST_DRIVER: Final = 615
@@ -37,10 +39,10 @@ def obstacle(handle: Any, cgroup: Path) -> str:  # noqa: ANN401 - pynvml's untyp
     Only an attempt shows whether a certain group can be limited.
 
     Args:
-        handle: the GPU.
+        handle: the card.
         cgroup: any control group, such as the root.
     """
-    if _is_mig(handle):
+    if is_divided(handle):
         return (
             "the GPU is in MIG mode, in which the driver has no such limits: switch MIG off, or use `preload`"
         )
@@ -98,11 +100,3 @@ def cause_of(error: pynvml.NVMLError) -> str:
             return "the driver lets this broker set no limits: run it privileged, or use `preload`"
         case _:
             return f"the driver refuses ({error}): use `preload`"
-
-
-def _is_mig(handle: Any) -> bool:  # noqa: ANN401 - pynvml's untyped pointer
-    try:
-        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError:
-        return False  # This card has no MIG.
-    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -16,9 +16,11 @@ class GpuReading:
     """A GPU's identity and memory.
 
     Attributes:
-        total_bytes: the card's memory.
+        index: NVML's; a MIG instance has that of its card.
+        total_bytes: the card's memory, or the MIG instance's.
         reserved_bytes: the driver's own part; 0 where the driver does not report it.
         used_bytes: held by all processes; includes the driver's own part where `reserved_bytes` is not reported.
+        mig_parent: for a MIG instance, the card that it is a part of.
     """
 
     uuid: GpuUuid
@@ -27,6 +29,7 @@ class GpuReading:
     total_bytes: int
     reserved_bytes: int
     used_bytes: int
+    mig_parent: GpuUuid | None = None
 
     @property
     def usable_bytes(self) -> int:
@@ -73,6 +76,7 @@ class FailingGpu:
     index: int
     model: str
     error: str
+    mig_parent: GpuUuid | None = None
 
 
 @dataclass(frozen=True, slots=True)

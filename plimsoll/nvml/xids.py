@@ -3,6 +3,9 @@
 What always holds: an error that the driver raises while a set is open is read once. A GPU that cannot be registered
 (fallen off the bus, or of a kind without such events) does not spoil the others; it is tried again by the next set. A
 GPU's UUID is read when it is registered: a GPU that falls off the bus raises an error, and then does not answer.
+
+A card in MIG mode is registered for its instances. An error that NVML ascribes to one instance is that
+instance's; any other error of the card is an error of all of them.
 """
 
 import ctypes
@@ -10,10 +13,12 @@ from typing import Any, Final
 
 import pynvml
 
-from plimsoll.ids import GpuUuid
+from plimsoll.nvml.calls import Calls, ignore
+from plimsoll.nvml.devices import Card, Device, open_card, relisted
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 
 _XID: Final = pynvml.nvmlEventTypeXidCriticalError
+_CALLS: Final = Calls(ignore)
 
 
 class GpuLostError(Exception):
@@ -33,15 +38,15 @@ class XidSession:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise NvmlAwayError(f"no NVIDIA driver answers ({error})") from error
-        self._uuids: dict[int | None, GpuUuid] = {}  # by the address of the handle
+        self._cards: dict[int | None, Card] = {}  # by the address of the handle
         try:
             self._set, self.is_complete = self._opened()
         except pynvml.NVMLError as error:
             pynvml.nvmlShutdown()
             raise NvmlAwayError(f"no XID errors can be read ({error})") from error
 
-    def wait(self, timeout_ms: int) -> XidSeen | None:
-        """The next error; None if there is none in time.
+    def wait(self, timeout_ms: int) -> list[XidSeen]:
+        """The next error, for each GPU that it concerns; empty if there is none in time.
 
         Raises:
             GpuLostError: see there; errors that came before were delivered.
@@ -52,7 +57,7 @@ class XidSession:
             return self._read(event)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_TIMEOUT:
-                return None
+                return []
             if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
                 raise GpuLostError from error
             raise NvmlAwayError(f"no XID errors can be read ({error})") from error
@@ -89,10 +94,9 @@ class XidSession:
         opened, is_complete = pynvml.nvmlEventSetCreate(), True
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                uuid = pynvml.nvmlDeviceGetUUID(handle)
-                self._uuids[_address(handle)] = GpuUuid(uuid.decode() if isinstance(uuid, bytes) else uuid)
-                pynvml.nvmlDeviceRegisterEvents(handle, _XID, opened)
+                card = open_card(_CALLS, index)
+                self._cards[_address(card.handle)] = card
+                pynvml.nvmlDeviceRegisterEvents(card.handle, _XID, opened)
             except pynvml.NVMLError as error:
                 is_complete &= error.value == pynvml.NVML_ERROR_NOT_SUPPORTED
         return opened, is_complete
@@ -104,13 +108,24 @@ class XidSession:
                 event = pynvml.nvmlEventSetWait_v2(events, 0)
             except pynvml.NVMLError:
                 return found  # there is none left
-            if (seen := self._read(event)) is not None:
-                found.append(seen)
+            found += self._read(event)
 
-    def _read(self, event: Any) -> XidSeen | None:  # noqa: ANN401 - pynvml's untyped struct
-        """The error in an event; None for a handle that we did not register."""
-        uuid = self._uuids.get(_address(event.device))
-        return None if uuid is None else XidSeen(uuid, int(event.eventData))
+    def _read(self, event: Any) -> list[XidSeen]:  # noqa: ANN401 - pynvml's untyped struct
+        """The error in an event, for each GPU that it concerns; empty for a handle that we did not register."""
+        card = self._cards.get(_address(event.device))
+        if card is None:
+            return []
+        gpus = _present(card)
+        struck = [one for one in gpus if one.gpu_instance == int(event.gpuInstanceId)]
+        return [XidSeen(one.uuid, int(event.eventData)) for one in struck or gpus]
+
+
+def _present(card: Card) -> tuple[Device, ...]:
+    """The card's GPUs now; those at its registration if it does not answer any more."""
+    try:
+        return relisted(card).devices if card.is_divided else card.devices
+    except pynvml.NVMLError:
+        return card.devices
 
 
 def _address(handle: Any) -> int | None:  # noqa: ANN401 - pynvml's untyped pointer

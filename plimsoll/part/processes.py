@@ -20,6 +20,9 @@ PROC: Final = Path("/proc")
 GONE: Final = (FileNotFoundError, ProcessLookupError)
 """The errors by which /proc reports that there is no such process."""
 
+PROC_BYTES: Final = 16384
+"""The kernel writes at most a page into `stat` and `status`; a page has 4 to 16 KiB where we run."""
+
 _STATE, _START_TICKS = 0, 19
 """Fields 3 and 22 of /proc/<pid>/stat, counted after the command's name, which may hold spaces and `)`."""
 
@@ -54,9 +57,19 @@ def read_stat(pid: int) -> Stat | None:
         OSError: /proc could not be read, for example because file descriptors ran out.
     """
     try:
-        return parse_stat((PROC / str(pid) / "stat").read_text(errors="replace"))
+        return parse_stat(read_proc(pid, "stat").decode(errors="replace"))
     except GONE:
         return None
+
+
+def read_proc(pid: int, name: str) -> bytes:
+    """A small file of `/proc/<pid>`, at most `PROC_BYTES` of it; by a third of the cost of `Path.read_bytes`.
+
+    Raises:
+        OSError: as `open` and `read`; the errors of `GONE` for a process that is gone.
+    """
+    with open(f"{PROC}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - see above
+        return file.read(PROC_BYTES)
 
 
 def open_process(pid: int, start_ticks: int) -> int | None:

@@ -18,7 +18,7 @@ import msgspec
 
 from plimsoll.part import variables
 from plimsoll.part.errors import InputError
-from plimsoll.part.variables import is_service_link, unknown_variables
+from plimsoll.part.variables import Hidden, is_service_link, unknown_variables
 
 PREFIX: Final = variables.PREFIX
 """The beginning of the variables of a part that has no prefix of its own."""
@@ -148,6 +148,11 @@ def shown_url(urls: str) -> str:
     """
     shown = (_CREDENTIALS.sub(r"\1…@", url, count=1) for url in _NEXT_URL.split(urls))
     return ",".join(_OPTIONS.sub("?…", url) for url in shown)
+
+
+def shown_path(path: str) -> object:
+    """A path as an error may show it; a secret in its place is hidden, as no secret begins as these do."""
+    return path if path.startswith(("/", "./", "../", "~")) else Hidden()
 
 
 def check_urls(variable: str, urls: str, schemes: Sequence[str]) -> None:

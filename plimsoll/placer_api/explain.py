@@ -241,6 +241,7 @@ class Running(Struct, frozen=True, kw_only=True):
         silent: the node has not reported for too long, so the measurements are old.
         grants: what it was given and holds, by container and GPU.
         policy, score, time, sub_scores: the decision's; None and empty where no decision can be read.
+        expected: what was expected of containers that declare no memory when it was decided, for people.
         resized: the containers that a resize has changed.
         doubt: why the pod counts otherwise than its decision says; empty for nearly all pods.
         verdict: a sentence for people: what slows the pod, as far as the placer knows.
@@ -255,10 +256,29 @@ class Running(Struct, frozen=True, kw_only=True):
     score: float | None = None
     time: str | None = None
     sub_scores: dict[str, dict[str, float]] = {}
+    expected: str = ""
     resized: tuple[ContainerName, ...] = ()
     doubt: str = ""
     verdict: str = ""
     checks: tuple[Check, ...] = ()
+
+
+class Expected(Struct, frozen=True, kw_only=True):
+    """The memory that a pod without a declaration is expected to need, as decisions count it now.
+
+    Attributes:
+        memory_bytes: of each of its containers that declare none, on each GPU.
+        owner: the workload whose earlier pods show it, such as `Deployment default/trainer`; None if unknown.
+        pods: the number of these pods; 0 if none was seen, so that an amount is assumed.
+        load_s: the median time that their input took to load, in seconds; None if none was seen to load.
+        text: the same for people.
+    """
+
+    memory_bytes: int
+    owner: str | None = None
+    pods: int = 0
+    load_s: float | None = None
+    text: str
 
 
 class Explained(Struct, frozen=True, kw_only=True):
@@ -267,6 +287,7 @@ class Explained(Struct, frozen=True, kw_only=True):
     Attributes:
         text: a sentence for people.
         leads: the placer that answers is the one that places. The queue of any other shows no attempts.
+        expected: for a pod with containers that declare no memory.
         waiting: for a pod without a node that the placer could place.
         running: for a pod with a node.
     """
@@ -277,5 +298,6 @@ class Explained(Struct, frozen=True, kw_only=True):
     state: PodState
     text: str
     leads: bool = True
+    expected: Expected | None = None
     waiting: Waiting | None = None
     running: Running | None = None

@@ -16,3 +16,6 @@ ORDER: Final = "{plimsoll}:order"
 
 GENERATION: Final = "{plimsoll}:generation"
 """STRING, a random token written once the list was filled completely; absent while it is lost or not yet filled."""
+
+LEARNED: Final = "{plimsoll}:learned"
+"""HASH owner (`Deployment default/trainer`) → what its pods needed, a `placer.core.learning.Record` in JSON."""

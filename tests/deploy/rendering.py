@@ -19,9 +19,10 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "enforcement": "preload",
     "enforcementPools": ["both", "driver"],
     "stream": {"replicas": 3, "maxBytes": 250_000_000_000, "maxAgeS": 86_400},
-    "placer": {"replicas": 1, "settings": {"policy": "binpack", "drift_s": 60}},
+    "placer": {"replicas": 1, "settings": {"policy": "binpack", "drift_s": 60, "on_violation": "evict"}},
     "extender": {"enabled": True, "tlsSecret": "extender-tls"},
     "pool": {"enabled": True, "policy": "hybrid(1, 300)"},
+    "alerts": {"enabled": True, "alertmanagerUrl": "http://am:9093", "settings": {"resend_s": 30}},
     "webhook": {
         "url": "https://192.0.2.2:8443/review",
         "dialects": {"hami": True, "gpushare": "GiB", "kai": True},

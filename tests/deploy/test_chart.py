@@ -16,6 +16,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
+import plimsoll.alerts.settings
 from plimsoll.part import settings as part_settings
 from tests.deploy.rendering import (
     CASES,
@@ -37,6 +38,7 @@ PARTS: Mapping[str, tuple[str, Any]] = {
     "monitor": ("PLIMSOLL_", monitor.settings.Settings),
     "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
     "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
+    "alerts": ("PLIMSOLL_ALERTS_", plimsoll.alerts.settings.Settings),
 }
 
 
@@ -97,7 +99,8 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
         for name, value in environment(CASES[case], f"plimsoll-{part}").items()
         if name.startswith("PLIMSOLL_")
     }
-    assert {name.removeprefix(prefix).lower() for name in given} <= fields(part)
+    bus = {"PLIMSOLL_NATS_URL"} if part == "alerts" else set()  # that of all parts, with their prefix
+    assert {name.removeprefix(prefix).lower() for name in given.keys() - bus} <= fields(part)
     made_up = {"PLIMSOLL_NODE": "n1", "PLIMSOLL_INSTANCE": "p1", "PLIMSOLL_NATS_URL": "nats://h:4222"}
     made_up |= {"PLIMSOLL_BROKER_NODE": "n1", "PLIMSOLL_POOL_INSTANCE": "p1"}
     known = {name: value if isinstance(value, str) else made_up[name] for name, value in given.items()}
@@ -109,6 +112,8 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
         monitor.settings.load(known)
     elif part == "pool" and given:
         placer.pool.settings.load(known)
+    elif part == "alerts" and given:
+        plimsoll.alerts.settings.load(known)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -133,6 +138,7 @@ def test_every_setting_can_be_given(part: str) -> None:
         "monitor": set(),
         "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root", "users_lock"},
         "pool": {"kubeconfig", "lease_name", "card_command"},
+        "alerts": set(),
     }[part]
     assert offered == fields(part) - given - needless
 
@@ -185,6 +191,19 @@ def test_no_right_is_given_by_a_wildcard(case: str) -> None:
                 ]
 
 
+def test_the_placer_may_evict_only_where_the_setting_says_so() -> None:
+    """The right to evict pods comes with `on_violation`, and with nothing else."""
+    for name, values in CASES.items():
+        rules = [rule for role in objects(values) for rule in role.get("rules", ())]
+        evicts = [rule for rule in rules if "pods/eviction" in rule["resources"]]
+        wanted = [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
+        assert evicts == (wanted if name == "everything" else [])
+    reporting = {"placer": {"settings": {"on_violation": "report"}}}
+    assert not any(
+        "pods/eviction" in rule["resources"] for role in objects(reporting) for rule in role.get("rules", ())
+    )
+
+
 def test_whole_numbers_stay_whole() -> None:
     """Helm reads numbers as floats; a part gets 250000000000, not 2.5e+11."""
     given = environment(EVERYTHING, "plimsoll-placer")
@@ -218,7 +237,7 @@ def test_dialects_and_extender_reach_the_webhook() -> None:
 
 
 def test_parts_of_the_node_stay_off_nodes_that_opt_out() -> None:
-    """Monitor and broker choose nodes by GPU feature discovery's label, and heed the label that opts out."""
+    """Monitor and broker choose nodes by feature discovery's label. All heed the label that opts out."""
     for name, template in templates({}):
         if name in {"plimsoll-monitor", "plimsoll-broker"}:
             spec = template["spec"]
@@ -230,6 +249,8 @@ def test_parts_of_the_node_stay_off_nodes_that_opt_out() -> None:
                 {"key": "plimsoll.dev/node", "operator": "NotIn", "values": ["off"]}
             ]
             assert spec["runtimeClassName"] == "nvidia"
+    values = {"nodes": {"optOutLabel": "mine/gpus"}}
+    assert environment(values, "plimsoll-placer")["PLIMSOLL_OPT_OUT_LABEL"] == "mine/gpus"
 
 
 @pytest.mark.parametrize("case", CASES)

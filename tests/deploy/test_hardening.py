@@ -114,9 +114,9 @@ def test_every_container_without_privilege_drops_all(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_only_parts_that_ask_the_api_server_have_a_token(case: str) -> None:
-    """NATS and Redis have no account, and every other part has its own."""
+    """NATS, Redis and the alerts have no account, and every other part has its own."""
     for name, pod in pods(dict(CASES[case])):
-        if name in {"plimsoll-nats", "plimsoll-redis"}:
+        if name in {"plimsoll-nats", "plimsoll-redis", "plimsoll-alerts"}:
             assert pod["spec"]["automountServiceAccountToken"] is False
         else:
             assert pod["spec"]["serviceAccountName"] == _account(name)

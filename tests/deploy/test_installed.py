@@ -129,7 +129,7 @@ async def test_upgrade_rollback_and_uninstall_leave_pods_alone(apiserver: ApiSer
             installed = await asyncio.to_thread(config.install, str(CHART), RELEASE, {})
             assert (installed["status"], installed["revision"]) == ("deployed", 1)
             passwords = (await apiserver.get(secret))["data"]
-            assert len(set(passwords.values())) == 5
+            assert len(set(passwords.values())) == 6
             await trust(apiserver)
 
             # Names are fixed, so another release is refused before it changes anything.

@@ -117,6 +117,7 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
             {"pool": {"enabled": True, "namespace": "plimsoll-system"}},
             'pool.namespace: "plimsoll-system" must differ',
         ),
+        ({"alerts": {"enabled": True}}, "alerts.alertmanagerUrl: is needed with alerts.enabled"),
         ({"nats": {"hostNetwork": True, "replicas": 3}}, "nats.hostNetwork: works with one server alone"),
     ],
 )
@@ -233,12 +234,13 @@ def test_names_of_digits_stay_names() -> None:
         "extender": {"enabled": True, "tlsSecret": "8"},
         "placer": {"replicas": 1},
         "pool": {"enabled": True, "namespace": "9"},
+        "alerts": {"enabled": True, "alertmanagerUrl": "http://16"},
         "nats": {"tlsSecret": "10", "storage": {"className": "11"}},
         "redis": {"enabled": False, "external": {"secret": "12", "key": "13"}},
         "dashboards": {"enabled": True, "label": "14"},
     }
     for one in (*objects(values), *objects({**values, "redis": {"tlsSecret": "15"}})):
         kubernetes_validate.validate(one, "1.36", strict=True)
-    given: Object = {"secret": "1", "placerKey": "2", "monitorKey": "3"}
+    given: Object = {"secret": "1", "placerKey": "2", "monitorKey": "3", "alertsKey": "4"}
     for one in objects({"nats": {"enabled": False, "external": given}}):
         kubernetes_validate.validate(one, "1.36", strict=True)

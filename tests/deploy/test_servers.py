@@ -17,9 +17,12 @@ from redis.exceptions import AuthenticationError
 
 from monitor import settings
 from monitor.outbox.store import Store
-from placer.connection import connect
 from placer.redis_client import open_redis
+from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.reader import Reader
 from plimsoll.bus import Stream
+from plimsoll.bus_access import BusAccess
+from plimsoll.bus_connection import connect
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.resize import Confirmed, resize
@@ -30,10 +33,16 @@ from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in
 from tests.placer.kube.extender.test_tls import authority
+from tests.plimsoll.alerts.facts import A as A_GPU
+from tests.plimsoll.alerts.facts import B as B_GPU
+from tests.plimsoll.alerts.facts import Facts, ill
 from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
-from tests.servers.waiting import until, until_true
+from tests.servers.stores import ignore
+from tests.servers.waiting import TIMEOUT_S, until, until_true
 
-PASSWORDS = {f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE")}
+PASSWORDS = {
+    f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE", "ALERTS")
+}
 NODES = (MOMENT.node, "node-2.test")
 FORGED = {"monitor": RESIZE, "operator": state_subject(NodeName("node-1"))}
 
@@ -113,6 +122,34 @@ async def test_an_operator_resizes(guarded: Guarded) -> None:
     """`plimsoll resize` asks the placer and reads the confirmation with the operator's password."""
     async with placer(guarded.of("placer"), resizing(), (limit(A, 3), limit(B, 3))):
         assert isinstance(await resize(REQUEST, guarded.of("operator").url, 60.0), Confirmed)
+
+
+async def test_alerts_are_read_and_nothing_is_written(tmp_path: Path) -> None:
+    """The service reads what the stream keeps and what comes, by its own user, which may publish no event."""
+    node = Facts()
+    values = {"alerts": {"enabled": True, "alertmanagerUrl": "http://h:9093"}}
+    async with nats_of(values, tmp_path) as server:
+        guarded = Guarded(server)
+        reader = Reader(book := Book(), guarded.of("alerts").url, BusAccess())
+        reading = asyncio.create_task(reader.run())
+        monitor = await nats_client.connect(guarded.of("monitor").url)
+        alerts = await nats_client.connect(guarded.of("alerts").url, error_cb=ignore)
+        try:
+            await Stream().ensure(monitor.jetstream(timeout=TIMEOUT_S))
+            for gpu in (A_GPU, B_GPU):
+                body = node.report(health=(ill(gpu),))
+                await monitor.jetstream(timeout=TIMEOUT_S).publish(node.subject(body), body)
+                await until_true(lambda gpu=gpu: gpu in str(book.firing(reader.clock_s)))  # type: ignore[misc]
+            before = (await alerts.jetstream().stream_info(STREAM)).state.messages
+            forged = node.report()
+            await alerts.publish(node.subject(forged), forged)
+            await alerts.flush()
+            assert (await alerts.jetstream().stream_info(STREAM)).state.messages == before
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await monitor.close()
+            await alerts.close()
 
 
 @pytest.mark.parametrize("user", FORGED)

@@ -17,6 +17,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
+import plimsoll.alerts.settings
 from plimsoll.cli.main import app
 from plimsoll.contract import parse_pod
 from plimsoll.kube.models import decode_pod
@@ -80,7 +81,7 @@ def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
     assert {words[0] for words in shown} == {
-        *("run", "resize", "status", "convert", "explain", "demo", "events"),
+        *("run", "resize", "status", "convert", "explain", "demo", "events", "alerts"),
     }
     for name, *words in shown:
         if name == "run":
@@ -116,6 +117,7 @@ def test_every_setting_named_is_one() -> None:
         (hook.broker.settings.PREFIX, hook.broker.settings),
         (placer.webhook.settings.PREFIX, placer.webhook.settings),
         (placer.pool.settings.PREFIX, placer.pool.settings),
+        (plimsoll.alerts.settings.PREFIX, plimsoll.alerts.settings),
     )
     known = {
         prefix + field.name.upper()

@@ -14,10 +14,10 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 
-from placer import connection
-from placer.connection import connect
 from placer.scores import ScoreList, ScoresAwayError
+from plimsoll import bus_connection
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.bus_connection import connect
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.explain import NoPlacerError, explanation
@@ -107,7 +107,7 @@ async def test_a_server_that_does_not_greet_is_told(
     valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The address of Redis in the place of that of NATS: it takes the connection and waits, as we do."""
-    monkeypatch.setattr(connection, "SILENT_S", 0.1)
+    monkeypatch.setattr(bus_connection, "SILENT_S", 0.1)
     [silent] = await told_of_nats(f"nats://127.0.0.1:{valkey.port}")
     assert silent.startswith("there was no answer in time (the server did not greet)")
     gc.collect()  # as below

@@ -13,7 +13,7 @@ from tests.monitor.harness import Message, tasks_of, until, until_true
 from tests.monitor.test_emulator import newest, node, told_of
 from tests.monitor.test_hooked import brokering
 
-UNTIMED = {"reconcile_s": 3600, "idle_period_s": 3600, "broker_away_s": 3600}
+UNTIMED = {"reconcile_s": 3600, "glance_s": 3600, "idle_period_s": 3600, "broker_away_s": 3600}
 AN_HOUR_MS = "3600000"
 GPU_IS_LOST, UNKNOWN_ERROR, NOT_SUPPORTED, DRIVER_NOT_LOADED = "15", "999", "3", "9"
 
@@ -47,6 +47,18 @@ async def test_a_reload_of_a_hooked_program_needs_no_timed_sample(
             await one.do("alloc 3072")
             messages = await until(context, lambda all_: is_loaded_with(all_, one, 3072))
             assert tasks_of(messages, one.process) == [*tasks_of(before, one.process), "loaded"]
+
+
+async def test_a_glance_finds_a_program_without_the_library(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """Without timed samples, start and reload of a program without the library are found by its memory alone."""
+    async with (
+        node(tmp_path, nats.url, **(UNTIMED | {"glance_s": 0.2})) as (_, environment, context),
+        program(environment) as one,
+    ):
+        await until(context, lambda all_: is_loaded_with(all_, one, 0))
+        await one.do("alloc 1024")
+        messages = await until(context, lambda all_: is_loaded_with(all_, one, 1024))
+        assert tasks_of(messages, one.process) == ["started", "loaded", "loaded"]
 
 
 async def test_a_peak_between_two_samples_is_published(tmp_path: Path, nats: EmbeddedServer) -> None:

@@ -38,12 +38,14 @@ def unhealthy(messages: list[Message]) -> dict[str, str]:
     return {one.gpu: one.reason for one in state(messages).health}
 
 
-async def listening(monitor: MonitorProcess, context: JetStreamContext, environment: dict[str, str]) -> None:
-    """Wait until the monitor hears XID errors: it repeats none from before."""
+async def listening(
+    monitor: MonitorProcess, context: JetStreamContext, environment: dict[str, str], gpu: str = GPU_1
+) -> None:
+    """Wait until the monitor hears XID errors, by those of the second card, `gpu`: it repeats none from before."""
     await until(context, bool)
     for _ in range(600):
         await book(environment, "xid", "1", "45")
-        if "info" in classes(await until(context, bool), GPU_1):
+        if "info" in classes(await until(context, bool), gpu):
             return
         await asyncio.sleep(0.1)
     raise AssertionError(monitor.log)

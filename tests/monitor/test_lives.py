@@ -1,11 +1,15 @@
 """The lives of real programs, as the monitor publishes them, over the emulated driver."""
 
+import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from monitor.processes import read_process
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -15,6 +19,8 @@ from tests.monitor.harness import tasks_of, until
 from tests.monitor.test_detection import UNTIMED, is_loaded_with, is_shown
 from tests.monitor.test_emulator import newest, node, told_of
 from tests.monitor.test_hooked import CONTAINER, LIBRARY, POD, brokering
+
+PROGRAM = Path(__file__).with_name("program.py")
 
 
 @pytest.mark.parametrize("is_hooked", [True, False], ids=["hooked", "unhooked"])
@@ -110,6 +116,55 @@ async def test_a_stopped_program_stays_and_goes_on(tmp_path: Path, nats: Embedde
             context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded", "loaded"]
         )
         assert told_of(messages, one, "loaded").used_bytes == (1024 + 300) * MIB
+
+
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+"""The kernel gives the next process the number after this one, if it is free. Root may write it."""
+
+
+def begun_as(pid: int, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A program with this pid, once it has its context. Other processes may take the number first, so it tries on."""
+    for _ in range(500):
+        LAST_PID.write_text(str(pid - 1))
+        child = subprocess.Popen(
+            [sys.executable, PROGRAM, "0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PATH": os.environ["PATH"], **environment},
+        )
+        if child.pid == pid:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ok\n"
+            return child
+        child.kill()
+        child.communicate()
+    pytest.skip(f"another process of this machine has taken pid {pid}")
+
+
+@pytest.mark.skipif(not os.access(LAST_PID, os.W_OK), reason="only root chooses pids")
+async def test_a_pid_that_is_used_again_is_another_task(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """A program with the pid of one that was killed a moment ago begins its own life; the other's ends."""
+    async with node(tmp_path, nats.url) as (_, environment, context), program(environment) as one:
+        await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
+        await one.kill()
+        child = await asyncio.to_thread(begun_as, one.process.pid, environment)
+        try:
+            other = read_process(child.pid)
+            assert other is not None
+            assert (other.pid, other == one.process) == (one.process.pid, False)
+            await until(
+                context,
+                lambda all_: (
+                    tasks_of(all_, other) == ["started", "loaded"]
+                    and tasks_of(all_, one.process) == ["started", "loaded", "exited"]
+                ),
+            )
+        finally:
+            child.kill()
+            await asyncio.to_thread(child.communicate)
+        messages = await until(context, lambda all_: tasks_of(all_, other)[-1:] == ["exited"])
+        assert tasks_of(messages, one.process) == ["started", "loaded", "exited"]
 
 
 async def test_a_program_between_two_samples_is_seen_if_it_is_hooked(

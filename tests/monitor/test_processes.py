@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from monitor.processes import Deaths, Identities, read_process
 from plimsoll.ids import ProcessKey
@@ -14,8 +15,8 @@ async def test_a_death_is_reported_once_without_polling() -> None:
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (living, _), sleeping() as (process, child):
-        for each in (living, process, process):
-            await deaths.watch(each)
+        deaths.watch([living, process])
+        deaths.watch([process])
         child.kill()
         await until_true(lambda: dead)
         await child.wait()
@@ -33,8 +34,7 @@ async def test_a_process_dead_before_the_watch_is_reported_too() -> None:
     ourselves = await asyncio.to_thread(read_process, os.getpid())
     assert ourselves is not None
     earlier = replace(ourselves, start_ticks=ourselves.start_ticks - 1)
-    await deaths.watch(process)
-    await deaths.watch(earlier)
+    deaths.watch([process, earlier])
     assert dead == [process, earlier]
     deaths.close()
 
@@ -46,7 +46,7 @@ def test_only_the_living_are_identified() -> None:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # The child stays a zombie.
     try:
-        found = Identities().of({os.getpid(), child, 2**22 + 1})
+        found = Identities().of({os.getpid(), child, 2**22 + 1}, {})
         assert found.keys() == {os.getpid()}
         assert found[os.getpid()][1].pod is None
     finally:

@@ -8,9 +8,9 @@ import msgspec
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from placer.connection import connect
 from placer.metrics import Metrics
 from placer.publisher import Publisher
+from plimsoll.bus_connection import connect
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Placement, decode_event
 from plimsoll.ids import NodeName, PodUid

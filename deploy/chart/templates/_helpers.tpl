@@ -53,7 +53,7 @@ app: plimsoll-{{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* The bus, for a user of it: `placer` or `monitor`. The password's variable comes first: the URL names it. */}}
+{{/* The bus, for a user of it: `placer`, `monitor` or `alerts`. The password's variable comes first: the URL names it. */}}
 {{- define "plimsoll.nats" -}}
 {{- $root := .root -}}
 {{- $nats := $root.Values.nats -}}

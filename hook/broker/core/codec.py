@@ -127,6 +127,12 @@ USES_BYTES: Final = 8 * (MAX_GPUS + 1)
 assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
 
 
+def owners(slots: bytes) -> list[int]:
+    """The owner word of each slot, 0 for a free one, from bytes that begin with the first slot's owner word."""
+    whole = memoryview(slots)[: len(slots) // SLOT_BYTES * SLOT_BYTES]
+    return whole.cast("Q")[:: SLOT_BYTES // WORD.size].tolist()
+
+
 def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
     """Every claimed slot of a `counts` file.
 
@@ -138,10 +144,13 @@ def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
         counts: the whole file; slots missing from a truncated file count as free.
         gpu_count: how many entries of `used_bytes` are in use.
     """
-    slots = (counts[owner_offset(0) + n * SLOT_BYTES :][:SLOT_BYTES] for n in _claimed(counts))
+    slots = counts[owner_offset(0) :][: MAX_SLOTS * SLOT_BYTES]
+    claimed = [
+        (n, _OWNER.unpack_from(slots, n * SLOT_BYTES)) for n, owner in enumerate(owners(slots)) if owner
+    ]
     return tuple(
         SlotUse(n, words[0], tuple(words[1 : 1 + gpu_count]), words[1 + MAX_GPUS], words[_CHANGED])
-        for n, words in zip(_claimed(counts), map(_OWNER.unpack, slots), strict=True)
+        for n, words in claimed
     )
 
 
@@ -156,11 +165,6 @@ def memory_in(slot: bytes, gpu_count: int) -> tuple[int, tuple[ProcessMemory, ..
     used = words[1 : 1 + gpu_count]
     peaks = (*words[_PEAK : _PEAK + min(gpu_count, PEAK_GPUS)], *[0] * (gpu_count - PEAK_GPUS))
     return words[0], tuple(ProcessMemory(*pair) for pair in zip(used, map(max, used, peaks), strict=True))
-
-
-def _claimed(counts: bytes) -> list[int]:
-    whole = max(0, (len(counts) - owner_offset(0)) // SLOT_BYTES)
-    return [n for n in range(min(whole, MAX_SLOTS)) if WORD.unpack_from(counts, owner_offset(n)) != (0,)]
 
 
 def _limits(container: ContainerLines, numbers: Numbers, generation: int) -> bytes:

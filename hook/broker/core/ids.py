@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from plimsoll.ids import ContainerName, PodUid, ProcessKey
 
 HALF: Final = 1 << 32
 """An owner word is two halves of 32 bits; see `plimsoll.broker.pages.Slot`."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ContainerKey:
+class ContainerKey(Struct, frozen=True, order=True, cache_hash=True):
     """A container on this node. No pod uid is used twice, so a key never changes its meaning."""
 
     pod: PodUid

@@ -23,7 +23,7 @@ from hook.broker.core.events import (
     Unheld,
     WordsRead,
 )
-from hook.broker.core.ids import ContainerKey, SlotUse
+from hook.broker.core.ids import ContainerKey, Process, SlotUse
 from hook.broker.core.instructions import (
     Append,
     ClearSlots,
@@ -167,7 +167,11 @@ class Node:
 
     def places(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers in which a process was announced: one, unless the process reached another's socket."""
-        return [container for container in self._lives.containers if key in self._lives.of(container)]
+        return self._lives.places(key)
+
+    def process(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
+        """The announced process of a container with this pid and owner word; None if there is none."""
+        return self._lives.find(container, pid, owner)
 
     def processes(self, container: ContainerKey) -> Mapping[ProcessKey, int]:
         """A container's announced processes with their owner words; 0 where the word is not known yet."""
@@ -246,11 +250,10 @@ class Node:
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
         enrolments = self._enrol(request)
-        # The record of a resized pod is saved together with its announcement; see `resizes`.
-        instructions = [
-            *self._lay_out(request),
-            *(map(self.survey_of, resized) if resized else (SaveRecord(record),)),
-        ]
+        # The record is saved first: if the broker is killed next, the next broker still knows whose directories these
+        # are. Only the record of a resized pod is saved together with its announcement; see `resizes`.
+        saved = [] if resized else [SaveRecord(record)]
+        instructions = [*saved, *self._lay_out(request), *map(self.survey_of, resized)]
         return instructions + self._requests.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
@@ -275,7 +278,7 @@ class Node:
             return []
         self._vacant.discard(event.container)
         instructions = self._lives.received(event, now_s)
-        if event.process.key in self._lives.of(event.container):
+        if event.container in self._lives.places(event.process.key):
             return instructions + self._requests.received(event, now_s)
         if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
             instructions.append(Reply(event.connection, event.datagram.gpu, refusal="it is not who it says"))

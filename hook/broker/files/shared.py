@@ -46,6 +46,7 @@ from plimsoll.ids import GpuUuid, PodUid
 
 DIRECTORY_MODE: Final = 0o755
 LIMITS_MODE: Final = 0o644
+RECORD_MODE: Final = 0o600
 COUNTS_MODE: Final = 0o666
 """Any user inside the container may run a process of it."""
 
@@ -83,9 +84,16 @@ class SharedFiles:
         """The path of a container's `counts`."""
         return self._counts_dir(container) / COUNTS_NAME
 
-    def record_path(self, pod: PodUid) -> Path:
-        """The path of a pod's record."""
-        return self._root / "limits" / pod / RECORD_NAME
+    def save_record(self, pod: PodUid, content: bytes) -> None:
+        """Write a pod's record, and its directory where missing.
+
+        Raises:
+            OSError: the disk is full or read-only, for example; an earlier record is still in place.
+        """
+        path = self._record_path(pod)
+        for level in (path.parent.parent, path.parent):
+            _make_directory(level)
+        write_whole(path, content, RECORD_MODE)
 
     def lay_out(
         self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool
@@ -173,17 +181,24 @@ class SharedFiles:
         return self._denied_by_the_dead.get(container, 0)
 
     def remove(self, pod: PodUid, containers: tuple[ContainerKey, ...]) -> None:
-        """Remove a pod's record first, then its directories; missing files are ignored.
+        """Remove a pod's directories, and its record last; missing files are ignored.
 
-        If the broker is killed in between, the next broker finds no record, and does not adopt the pod again.
+        If the broker is killed in between, the next broker finds the record of a pod that is leaving, and removes the
+        rest.
         """
-        self.record_path(pod).unlink(missing_ok=True)
         if self._release is not None:
             self._release(pod)
-        for part in ("limits", "counts"):
-            _remove_tree(self._root / part / pod)
+        _remove_tree(self._root / "counts" / pod)
+        for container in containers:
+            _remove_tree(self.limits_dir(container))
+        record = self._record_path(pod)
+        record.unlink(missing_ok=True)
+        _remove_tree(record.parent)
         for container in containers:
             self._denied_by_the_dead.pop(container, None)
+
+    def _record_path(self, pod: PodUid) -> Path:
+        return self._root / "limits" / pod / RECORD_NAME
 
     def _counts_dir(self, container: ContainerKey) -> Path:
         return self._root / "counts" / container.pod / container.container

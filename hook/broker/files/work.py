@@ -7,7 +7,7 @@ could not be written, nothing is read that has to be newer than that page.
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -35,14 +35,12 @@ from hook.broker.core.instructions import (
 from hook.broker.core.node import Node
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
-from hook.broker.files.shared import SharedFiles, write_whole
+from hook.broker.files.shared import SharedFiles
 from hook.broker.processes import find_known, find_owners, has_let_go
 from hook.broker.shares.gates import Gate, Pace, open_gate
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import open_process
-
-RECORD_MODE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,7 @@ class FileWork:
                 self._files.set_limits(container, lines, numbers)
                 self._stale.discard(container)
             case SaveRecord(record):
-                content = msgspec.json.encode(record)
-                write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
+                self._files.save_record(record.pod.pod, msgspec.json.encode(record))
             case ClearSlots(container, owner):
                 self._clear(container, owner)
             case VacateSlots():

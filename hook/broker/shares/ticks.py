@@ -40,7 +40,7 @@ from hook.broker.processes import TICKS_PER_S
 from hook.broker.shares.gates import Gate
 from hook.broker.shares.sharers import Sharer
 from hook.broker.shares.utilisation import Used
-from hook.broker.shares.work_pages import WorkPage, WorkPages
+from hook.broker.shares.work_pages import WorkPages
 from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid, ProcessKey
 
@@ -159,11 +159,10 @@ class Shares:
         """A container's compute time; None for a container that is not laid out."""
         return self._scheduler.uses(container, time.monotonic_ns())
 
-    def pages(self) -> Iterator[tuple[ContainerKey, tuple[GpuUuid, ...], WorkPage]]:
-        """The page of each process in each container, with the container's GPUs."""
+    def pages(self) -> Iterator[tuple[ContainerKey, tuple[GpuUuid, ...], WorkPages]]:
+        """Each container with its GPUs and its processes' pages."""
         for sharer in self._ring:
-            for page in sharer.pages.all:
-                yield sharer.key, sharer.terms.gpus, page
+            yield sharer.key, sharer.terms.gpus, sharer.pages
 
     async def beat(self) -> None:
         """Write a beat to every gate that is not open, for ever."""

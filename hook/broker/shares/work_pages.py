@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.codec import SLOT_BYTES, owner_offset, work_offset
+from hook.broker.core.codec import SLOT_BYTES, owner_offset, owners, work_offset
 from hook.broker.core.shares.events import Words
 from hook.broker.core.shares.meters import WORDS
 from plimsoll.broker.pages import MAX_SLOTS
@@ -23,8 +23,6 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _TRIES: Final = 3
 """Readings in a row of a page that a process is writing; the write takes some tens of nanoseconds."""
-
-_OWNERS: Final = struct.Struct(f"<Q{SLOT_BYTES - 8}x")
 
 
 @dataclass(eq=False, slots=True)
@@ -70,10 +68,6 @@ class WorkPage:
                 return words[1:]
         return None
 
-    def slot_bytes(self) -> bytes:
-        """The slot in which the process counts its memory; empty if it cannot be read."""
-        return _read(self.file, SLOT_BYTES, owner_offset(self.slot))
-
 
 class WorkPages:
     """All pages of a container. `close` it when the container leaves."""
@@ -90,6 +84,8 @@ class WorkPages:
         self._file: int | None = None
         self._pages: dict[tuple[int, int], WorkPage] = {}
         self._dead: set[int] = set()
+        self.changes = 0
+        """How often a process came or went."""
 
     @property
     def all(self) -> Collection[WorkPage]:
@@ -102,14 +98,19 @@ class WorkPages:
         All slots are read: `slots_touched` is for the library, and a tenant may write anything there.
         """
         data = _read(self._file, SLOT_BYTES * MAX_SLOTS, owner_offset(0))
-        whole = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
-        owners = {(slot, owner) for slot, (owner,) in enumerate(_OWNERS.iter_unpack(whole)) if owner}
-        self._dead.intersection_update([owner for _, owner in owners])
-        owners = {(slot, owner) for slot, owner in owners if owner not in self._dead}
-        went = [self._pages.pop(name) for name in sorted(self._pages.keys() - owners)]
-        came = [self._page(*name) for name in sorted(owners - self._pages.keys())]
+        owned = {(slot, owner) for slot, owner in enumerate(owners(data)) if owner}
+        self._dead.intersection_update([owner for _, owner in owned])
+        owned = {(slot, owner) for slot, owner in owned if owner not in self._dead}
+        went = [self._pages.pop(name) for name in sorted(self._pages.keys() - owned)]
+        came = [self._page(*name) for name in sorted(owned - self._pages.keys())]
         self._pages.update({(page.slot, page.owner): page for page in came})
+        self.changes += len(went) + len(came)
         return came, went
+
+    def slots(self) -> bytes:
+        """The slots in which processes count their memory, up to the last one in use; fewer bytes of a short file."""
+        count = 1 + max((page.slot for page in self._pages.values()), default=-1)
+        return _read(self._file, SLOT_BYTES * count, owner_offset(0))
 
     def drop(self, owner: int) -> list[WorkPage]:
         """Drop and return the pages of a dead process. No page is read again, though slots are cleared later."""
@@ -117,6 +118,7 @@ class WorkPages:
         dropped = [page for page in self._pages.values() if page.owner == owner]
         for page in dropped:
             del self._pages[page.slot, page.owner]
+        self.changes += len(dropped)
         return dropped
 
     def take(self, file: int | None) -> None:

@@ -18,7 +18,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.memory_changes import MemoryWatch
 from hook.broker.sockets.listeners import bind_unix
-from plimsoll.broker.announcements import Announcement
+from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
@@ -44,6 +44,10 @@ REQUEST_BYTES: Final = 1024 * 1024
 
 BATCH: Final = 256
 """Announcements that are written before the broker waits for the subscriber to read them."""
+
+GATHER_S: Final = 0.05
+"""Seconds that hellos and exits wait for further announcements, to be written together. They are no news by
+themselves: a process without a context uses no GPU, and the kernel reports deaths to the monitor."""
 
 STUCK_S: Final = 60.0
 """Seconds after which a peer that reads nothing is cut off. No announcement is lost: the peer may subscribe again."""
@@ -167,14 +171,25 @@ class _Peer:
         with contextlib.suppress(OSError, TimeoutError):
             while True:
                 growth = self._engine.growth()
-                batch = self._engine.announcements_after(seq)[:BATCH]
-                if not batch:
+                if not self._engine.announcements_after(seq):
                     await growth.wait()
-                    continue
-                seq = batch[-1].seq
-                await self._write(*batch)
+                await self._gather(seq)
+                if batch := self._engine.announcements_after(seq)[:BATCH]:
+                    seq = batch[-1].seq
+                    await self._write(*batch)
         # The peer is gone or stuck: end the connection at its next read.
         self._writer.transport.abort()
+
+    async def _gather(self, seq: int) -> None:
+        """Wait at most `GATHER_S` for an announcement past `seq` that is news."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_S):
+                while True:
+                    growth = self._engine.growth()
+                    waiting = self._engine.announcements_after(seq)
+                    if len(waiting) >= BATCH or not all(isinstance(one, Hello | Exited) for one in waiting):
+                        return
+                    await growth.wait()
 
     async def _write(self, *answers: Answer | Announcement | MemoryChange) -> None:
         self._writer.write(b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers))

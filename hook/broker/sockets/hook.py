@@ -42,7 +42,11 @@ FAREWELL_S: Final = 1.0
 removes one pod after another."""
 
 GLANCE_S: Final = 0.001
-"""Seconds between two checks whether a datagram is still unread."""
+"""Seconds until the next check, after a datagram was still unread."""
+
+QUIET_ROUNDS: Final = 3
+"""Rounds of the loop in a row in which no datagram may be unread. What the loop takes from the kernel reaches its
+task in the loop's next round, and is seen nowhere until then."""
 
 ACCEPT_PAUSE_S: Final = 0.5
 """Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
@@ -83,7 +87,7 @@ class HookSockets:
     def __init__(
         self,
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-        in_files_thread: Callable[[Callable[[], Process]], Awaitable[Process]],
+        known: Callable[[ContainerKey, int, int], Process | None],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         hear: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
         connections_max: int,
@@ -91,7 +95,7 @@ class HookSockets:
     ) -> None:
         self._log = log or BoundedLog()
         self._start_task = start_task
-        self._in_files_thread = in_files_thread
+        self._known = known
         self._gpus = gpus
         self._hear = hear
         self._connections_max = connections_max
@@ -149,11 +153,11 @@ class HookSockets:
     async def _until_quiet(self, places: tuple[ContainerKey, ...], pid: int | None, most_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
-                # Twice: a datagram that the loop has read reaches its task in the loop's next round.
-                quiet_count = 0
-                while quiet_count < 2:
-                    await asyncio.sleep(GLANCE_S)
-                    quiet_count = quiet_count + 1 if self._is_quiet(places, pid) else 0
+                quiet_rounds = 0
+                while quiet_rounds < QUIET_ROUNDS:
+                    is_quiet = self._is_quiet(places, pid)
+                    quiet_rounds = quiet_rounds + 1 if is_quiet else 0
+                    await asyncio.sleep(0 if is_quiet else GLANCE_S)
 
     def _is_quiet(self, places: Iterable[ContainerKey], pid: int | None) -> bool:
         """Whether no connection waits to be accepted, and no datagram of this process, or of any, to be handled."""
@@ -222,7 +226,7 @@ class HookSockets:
         try:
             datagram = decode(data, self._gpus(container))
             asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
-            process = await self._in_files_thread(partial(_speaker, pid, datagram))
+            process = self._known(container, pid, datagram.owner) or _speaker(pid, datagram)
             speaker.has_asked |= datagram.kind is Kind.WAIT
             at_s = asyncio.get_running_loop().time()
             await self._hear(DatagramReceived(container, process, datagram, speaker.number, at_s))
@@ -246,7 +250,7 @@ async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) 
 
 
 def _speaker(pid: int, datagram: Datagram) -> Process:
-    """The sender of a datagram.
+    """The sender of a datagram, from /proc. Two small readings there cost less than a change of threads.
 
     Raises:
         InputError: the owner that it names is not the process that connected.

@@ -7,7 +7,7 @@ Features that the placer's own scheduler lacks are not refused here, because kub
 from dataclasses import dataclass
 
 from placer.core.fit import Needs, needs_of
-from placer.core.ledger import owner_of
+from placer.core.owners import owner_of
 from placer.core.plan import Request, check_supported
 from placer.core.policies import Policy, policy_named
 from plimsoll.contract import POLICY, SCHEDULER_NAME, parse_pod, refuse_answers

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.fit import OPTED_OUT
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.supposition import Supposition
@@ -145,13 +146,17 @@ class Extender:
         kube-scheduler chooses victims by the sums over a node, so their room may lie on several GPUs, to no avail.
         """
         found = self.decider.candidates.find(node)
-        if found is None:
+        if found is None or self._has_opted_out(node):
             return False
         held = bookings_of(self.binds.cluster.nominations.against(asked.pod, node))
         supposed = Supposition(found.node, self.decider.ledger, held)
         for uid in victims:
             supposed.remove(uid)
         return isinstance(supposed.plan(asked.request, asked.policy), Plan)
+
+    def _has_opted_out(self, node: NodeName) -> bool:
+        offer = self.binds.cluster.offer(node)
+        return offer is not None and offer.has_opted_out
 
     async def bind(self, order: BindingArgs) -> None:
         """Bind a pod with GPUs of this node that are free at this moment, see `Binds.bind`.
@@ -165,9 +170,9 @@ class Extender:
 
     async def _answers(self, asked: Asked, nodes: Sequence[NodeName]) -> dict[NodeName, Answer]:
         known = self.fits.of(asked)
-        computed, answers = known.computed, {}
+        computed, answers = known.computed, dict[NodeName, Answer]()
         for count, node in enumerate(nodes, 1):
-            answers[node] = known.answer(asked, node)
+            answers[node] = OPTED_OUT if self._has_opted_out(node) else known.answer(asked, node)
             if known.computed - computed >= COMPUTED or count % LOOKED_UP == 0:
                 await asyncio.sleep(0)  # other tasks run between two pieces
                 computed = known.computed

@@ -86,9 +86,9 @@ def describe_node(node: Path, driver: str = NEW_DRIVER, first_gpu: str = "") -> 
     node.write_text(f"driver = {driver}\n{gpus}")
 
 
-def registration(line_bytes: int = GIB, *, whole: bool = False) -> Register:
-    """The pod with a line on the first GPU."""
-    container = ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=line_bytes),), whole=whole)
+def registration(line_bytes: int = GIB, *, whole: bool = False, gpu: GpuUuid = GPUS[0]) -> Register:
+    """The pod with a line on one GPU."""
+    container = ContainerLines(name=MAIN, lines=(Line(gpu=gpu, line_bytes=line_bytes),), whole=whole)
     return Register(pod=POD, namespace="default", name="train", containers=(container,))
 
 
@@ -226,9 +226,10 @@ async def test_none_holds_nothing(machine: Machine) -> None:
 FIRST_VERSION: Final = next(Path("/sys/fs/cgroup").glob("memory/"), None)
 """A hierarchy of version 1, where this machine has one."""
 
+INSTANCE: Final = GpuUuid("MIG-5a1c0d2e-0000-4000-8000-000000000011")
 WHY_NOT: Final = {
     "an old driver": ("driver 570.124.06 has no such limits: install 615 or newer", OLD_DRIVER, ""),
-    "MIG": ("MIG mode", NEW_DRIVER, "mig = yes"),
+    "MIG": ("MIG mode", NEW_DRIVER, f"mig = yes\n[mig 0 0]\nprofile = 4g.6gb\nuuid = {INSTANCE}"),
 }
 
 
@@ -238,10 +239,11 @@ async def test_what_the_driver_cannot_do_is_named(machine: Machine, which: str) 
     cause, driver, first_gpu = WHY_NOT[which]
     describe_node(machine.node, driver, first_gpu)
     await machine.broker.start()
-    await machine.broker.client.register(registration(GIB))
+    gpu = INSTANCE if which == "MIG" else GPUS[0]
+    await machine.broker.client.register(registration(GIB, gpu=gpu))
     said = await machine.enforcement()
-    assert said[GPUS[0]][0] == "preload"
-    assert cause in said[GPUS[0]][1]
+    assert said[gpu][0] == "preload"
+    assert cause in said[gpu][1]
     assert said[GPUS[1]][0] == ("both" if which == "MIG" else "preload")
     program = await machine.program(hooked=True)
     await program.do("begin")

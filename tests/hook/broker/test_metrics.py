@@ -41,6 +41,8 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     samples = await read_samples(broker)
     assert samples["plimsoll_hook_container_info", GPUS[1]] == 1
     assert samples["plimsoll_hook_excess_bytes", GPUS[0]] == 4 * GIB
+    assert samples["plimsoll_hook_measured_bytes", GPUS[0]] == 4 * GIB
+    assert samples["plimsoll_hook_measured_bytes", GPUS[1]] == 0
     assert samples["plimsoll_hook_violated_total", ""] == 1
     assert samples["plimsoll_hook_unenforced_total", ""] == 1
     assert samples["plimsoll_hook_processes", ""] == 1

@@ -215,3 +215,32 @@ def test_each_change_is_reported_once_and_the_reports_follow(rounds: list[dict[s
         for last, one in itertools.pairwise(mine):
             assert one.before is last.health.health
             assert one.health.conditions != last.health.conditions
+
+
+def instance(number: int) -> GpuReading:
+    """A MIG instance of card A."""
+    return replace(reading(A), uuid=GpuUuid(f"MIG-{number}"), mig_parent=A)
+
+
+def test_what_mig_divides_anew_is_gone_and_not_lost() -> None:
+    """A card that was divided, an ended instance, and the instances of a card that is whole again leave no record."""
+    records, changes = look({}, Look(1.0, "t1", (reading(A), reading(B))), HOLD_S)
+    divided = Look(2.0, "t2", (instance(1), instance(2), reading(B)), divided=frozenset({A}))
+    records, changes = look(records, divided, HOLD_S)
+    assert [(one.health.gpu, one.health.conditions[0].what) for one in changes] == [(A, "gone")]
+    assert set(records) == {"MIG-1", "MIG-2", B}
+    records, changes = look(records, replace(divided, present=(instance(2), reading(B))), HOLD_S)
+    assert [(one.health.gpu, one.health.conditions[0].what) for one in changes] == [("MIG-1", "gone")]
+    records, changes = look(records, Look(4.0, "t4", (reading(A), reading(B))), HOLD_S)
+    assert [(one.health.gpu, one.health.conditions[0].what) for one in changes] == [("MIG-2", "gone")]
+    assert set(records) == {A, B}
+    assert unhealthy(records) == ()
+
+
+def test_an_instance_whose_card_is_lost_is_lost() -> None:
+    """Without an answer of the card nobody knows that the instance has ended."""
+    records, _ = look({}, Look(1.0, "t1", (instance(1),), divided=frozenset({A})), HOLD_S)
+    failing = FailingGpu(GpuUuid("MIG-1"), 0, "L4", "GPU is lost", A)
+    for seen in (Look(2.0, "t2", (), (failing,), divided=frozenset({A})), Look(3.0, "t3", (reading(B),))):
+        records, _ = look(records, seen, HOLD_S)
+        assert [(one.gpu, one.health) for one in unhealthy(records)] == [("MIG-1", HealthClass.FATAL)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
@@ -142,7 +143,7 @@ def test_a_counted_peak_raises_the_peak_alone() -> None:
     """The peak that a program counted stands in its task, and changes neither memory nor phase."""
     tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 5),)), 0, RULES)
     higher = table.count(tasks, KEY, 9)
-    assert higher.lives[KEY] == replace(tasks.lives[KEY], peak_bytes=9)
+    assert higher.lives[KEY] == structs.replace(tasks.lives[KEY], peak_bytes=9)
     assert table.count(higher, KEY, 7) == higher
     assert table.count(tasks, TaskKey(TWO, GPU), 9) == tasks
 

@@ -1,8 +1,7 @@
 """The node's state and its thresholds."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from monitor.core.lifecycle import NOBODY, Owner, TaskKey, begin
 from monitor.core.node_state import Thresholds, gpus, is_state_due
@@ -16,7 +15,7 @@ THRESHOLDS = Thresholds(idle_pct=10, memory_bytes=GIB // 4, heartbeat_s=60)
 def reading(**changes: int) -> GpuReading:
     """A 24 GiB card with 1 GiB reserved."""
     fields = {"index": 0, "total_bytes": 24 * GIB, "reserved_bytes": GIB, "used_bytes": 0, **changes}
-    return GpuReading(uuid=GpuUuid(f"GPU-{fields['index']}"), model="card", **fields)
+    return GpuReading(uuid=GpuUuid(f"GPU-{fields['index']}"), model="card", mig_parent=None, **fields)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core.lifecycle import Rules, TaskKey
-from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, is_new, observe
+from monitor.core.observation import (
+    JOURNAL_START,
+    Findings,
+    JournalPosition,
+    Observation,
+    is_new,
+    is_urgent,
+    observe,
+)
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.broker.announcements import Announcement
 from plimsoll.events import Phase
@@ -34,6 +42,16 @@ def test_a_process_that_came_and_went_between_two_rounds_has_both_events() -> No
     findings = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
     assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
     assert findings.tasks == Tasks(dead={PROCESS: frozenset({GPU})})
+
+
+def test_news_alone_asks_for_a_round() -> None:
+    """A context, a denial, and a death that is not known yet are urgent; a hello and a known death are not."""
+    living = taken(announced(1, "context")).tasks
+    assert all(is_urgent(announced(2, what), living, ()) for what in ("context", "denied", "exited"))
+    assert not is_urgent(announced(2, "hello"), living, ())
+    assert not is_urgent(announced(2, "exited"), living, {PROCESS})
+    dead = taken(announced(1, "context"), announced(2, "exited")).tasks
+    assert not is_urgent(announced(3, "exited"), dead, ())
 
 
 def test_a_replayed_journal_yields_no_facts() -> None:

@@ -44,6 +44,15 @@ def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
     assert pace.pause_s(Tasks(), 32) == 0.2
 
 
+def test_events_in_a_row_share_a_sample() -> None:
+    """An event alone may be sampled at once; after a sample the next one waits for the shortest pause."""
+    pace = Pace(0.1, 5, 8)
+    assert pace.wait_s(3) <= 0
+    pace.begins(3)
+    assert 0 < pace.wait_s(3.05) < 0.1
+    assert pace.wait_s(3.2) <= 0
+
+
 def test_hooked_tasks_at_rest_need_no_timed_sample() -> None:
     """Tasks that announce themselves do not quicken the pace once they are loaded."""
     pace = Pace(0.1, 5, 8)

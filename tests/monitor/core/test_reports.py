@@ -1,10 +1,11 @@
 """The events of a round, and their numbers."""
 
+from monitor.core.conditions import ConditionChanges
 from monitor.core.entries import Entry
 from monitor.core.lifecycle import Owner, TaskKey, begin, finish
 from monitor.core.node_state import Thresholds
 from monitor.core.observation import JOURNAL_START, Findings
-from monitor.core.reports import Batch, Identity, Reports
+from monitor.core.reports import NO_CHANGES, Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from plimsoll.events import decode_event, decode_report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
@@ -100,12 +101,34 @@ def test_each_outage_of_the_broker_names_each_hooked_task_once() -> None:
         ours.broker_left(time)
         outage = batch(ours, RUNNING)
         assert (outage.limit_events, outage.unwatched) == (("unenforced",), (LIFE.key,))
-        ids += [decode_event(entry.body).id for entry in outage.entries]
+        ids += [decode_event(entry.body).id for entry in outage.entries if entry.limit]
         ours.stored(outage, RUNNING.tasks.lives)
         assert batch(ours, RUNNING).limit_events == ()
         ours.broker_returned()
         assert batch(ours, RUNNING).limit_events == ()
     assert len(set(ids)) == 2
+
+
+def test_the_brokers_absence_and_short_memory_are_reported_at_once() -> None:
+    """Both are in the state, so a reader needs no other event to know them, and none to know their end."""
+    ours = reports()
+    ours.stored(batch(ours, IDLE), {})
+    short = ConditionChanges(short={LIFE.key.gpu: "2026-01-01T00:00:00Z"})
+
+    def reported(changes: ConditionChanges = NO_CHANGES) -> tuple[object, object]:
+        made = ours.batch(IDLE, (), 100.0, "2026-01-01T00:00:00Z", changes=changes)
+        [entry] = made.entries
+        ours.stored(made, {})
+        state = decode_report(entry.body).state
+        assert ours.batch(IDLE, (), 100.0, "2026-01-01T00:00:00Z", changes=changes).entries == ()
+        return state.broker_away_since, state.short
+
+    ours.broker_left("2026-01-01T00:00:01Z")
+    assert reported() == ("2026-01-01T00:00:01Z", {})
+    assert reported(short) == ("2026-01-01T00:00:01Z", short.short)
+    ours.broker_returned()
+    assert reported(short) == (None, short.short)
+    assert reported() == (None, {})
 
 
 def test_each_report_names_the_heartbeat() -> None:

@@ -28,7 +28,6 @@ MODELS = ("NVIDIA L4", "NVIDIA A100")
 def decider(*states: NodeState) -> Decider:
     """A decider over these reports."""
     reports, ledger = ReportView(), Ledger()
-    reports.on_report(ledger.observe)
     made = Decider(reports, ledger, Metrics())
     for one in states:
         reports.apply(one)

@@ -383,3 +383,25 @@ def test_ports_clash_as_each_pair_reads(
     for one in taken:
         left.remove(Needs({}, one))
     assert left == Load(amounts=left.amounts)
+
+
+@pytest.mark.parametrize(
+    ("labels", "asked", "opted_out"),
+    [
+        ({}, {}, False),
+        ({"plimsoll.dev/node": "off"}, {}, True),
+        ({"plimsoll.dev/node": "on"}, {}, False),
+        ({"mine/gpus": "off"}, {}, False),
+        ({"mine/gpus": "off"}, {"opt_out_label": "mine/gpus"}, True),
+    ],
+)
+def test_a_node_opts_out_by_its_label(
+    labels: dict[str, str],
+    asked: dict[str, str],
+    opted_out: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    """No toleration helps against the label, which the settings may name otherwise."""
+    there = msgspec.structs.replace(node(), metadata=ObjectMeta(name="n1", labels=labels))
+    wanted = pod(container(), tolerations=[{"operator": "Exists"}])
+    found = misfits(rules_of(wanted), needs_of(wanted), offer_of(there, **asked), Load())
+    assert found == (("node(s) had opted out of Plimsoll by label",) if opted_out else ())

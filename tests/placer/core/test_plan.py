@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core import plan as planning
-from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_OWNERS, Booking, ConflictError, Grant, Ledger
+from placer.core.learned import Learned
+from placer.core.ledger import ASSUMED_BYTES, Booking, ConflictError, Grant, Ledger
 from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies import policy_named
 from placer.core.policies.headroom import HEADROOM
@@ -19,6 +20,8 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task, whole
+
+NOW_S = 1.8e9
 
 
 def place(
@@ -105,28 +108,11 @@ def test_best_effort_counts_what_its_owner_was_seen_to_need() -> None:
     nodes = [node_view(state("n", gpu("g", usable_gib=16)))]
     place(ledger, nodes, "a", best_effort(), owner="jobs")
     resting = state("n", gpu("g", task("a", "g", 100 * MIB, peak_bytes=6 * GIB), usable_gib=16))
-    ledger.observe(resting)
+    Learned(ledger).observe(resting, NOW_S)
     place(ledger, [node_view(resting)], "b", best_effort(), owner="jobs")
     decided = plan(request("c", best_effort(), owner="jobs"), [node_view(resting)], ledger, HEADROOM)
     assert isinstance(decided, Refusal)
     assert decided.best_free_bytes == 4 * GIB
-
-
-def test_owners_long_unseen_are_forgotten_before_those_still_seen() -> None:
-    """The number of remembered owners is bounded, as every Job is a new owner. The most recently seen stay."""
-    ledger = Ledger()
-    nodes = [node_view(state("n", gpu("g")))]
-    place(ledger, nodes, "kept", best_effort(), owner="kept")
-    for index in range(REMEMBERED_OWNERS + 1):
-        ledger.restore(Booking(PodUid("other"), NodeName("n"), (), f"job-{index}"))
-        both = (
-            (task("kept", "g", GIB), task("other", "g", GIB))
-            if index % 100 == 0
-            else (task("other", "g", GIB),)
-        )
-        ledger.observe(state("n", gpu("g", *both)))
-    assert ledger.peak_bytes("kept") == ledger.peak_bytes(f"job-{REMEMBERED_OWNERS}") == GIB
-    assert ledger.peak_bytes("job-0") is None
 
 
 def test_an_unknown_best_effort_pod_is_assumed_to_need_something() -> None:
@@ -299,7 +285,7 @@ def test_the_room_after_a_grant_is_the_room_beside_it(
     for index, one in enumerate(booked):
         ledger.restore(Booking(PodUid(f"p{index}"), node.node, (one,), "owner"))
     if peak_gib is not None:
-        ledger.observe(state("n", gpu("g", task("p0", "g", peak_gib * GIB))))
+        Learned(ledger).observe(state("n", gpu("g", task("p0", "g", peak_gib * GIB))), NOW_S)
     room = room_on(node.node, node.gpus[0], ledger)
     for one in planned:
         alone = Booking(PodUid("new"), node.node, (one,), "owner")

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import decide
-from placer.core import ledger
 from placer.core.resize.change import change_of
 from placer.kube import choice
 from plimsoll.ids import NodeName, PodUid
@@ -225,10 +224,10 @@ async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
         assert found.is_placed("p")
 
 
-async def test_owner_whose_peak_is_forgotten_wakes_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_owner_whose_peak_is_forgotten_wakes_its_pods() -> None:
     """Once a large peak is forgotten, the owner's pods are expected to need what is assumed of all."""
-    monkeypatch.setattr(ledger, "REMEMBERED_OWNERS", 1)
     async with scene() as found:
+        found.decider.learned._owners_at_most = 1
         found.node("n1")
         found.report("n1", 24)
         for owner in ("job", "other"):

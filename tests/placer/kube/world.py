@@ -15,13 +15,14 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.drift import DriftCheck
+from placer.kube.evictions import EvictionRules
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
 from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState, Placement, PoolChange
+from plimsoll.events import Gpu, NodeState, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Transport, connect
@@ -99,7 +100,12 @@ class World:
     seqs: dict[str, int] = field(default_factory=dict)
 
     async def report(
-        self, node: str, *free_gib: int, total_gib: int = 24, health: tuple[GpuHealth, ...] = ()
+        self,
+        node: str,
+        *free_gib: int,
+        total_gib: int = 24,
+        health: tuple[GpuHealth, ...] = (),
+        tasks: tuple[Task, ...] = (),
     ) -> None:
         """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does."""
         self.seqs[node] = self.seqs.get(node, 0) + 1
@@ -111,6 +117,7 @@ class World:
                 usable_bytes=total_gib * GIB,
                 used_bytes=(total_gib - free) * GIB,
                 idle_pct=100.0,
+                tasks=tuple(task for task in tasks if task.gpu == f"GPU-{node}-{index}"),
             )
             for index, free in enumerate(free_gib)
         )
@@ -199,6 +206,7 @@ async def scheduler(
     drift_s: float = 300.0,
     binds_at_once: int = 16,
     volumes_s: float = 600.0,
+    evictions: EvictionRules = EvictionRules(),  # noqa: B008 - frozen
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -212,6 +220,7 @@ async def scheduler(
         drift_s: the pause between two comparisons of its ledger with the API server.
         binds_at_once: see `KubeOptions`.
         volumes_s: see `KubeOptions`.
+        evictions: likewise.
     """
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
     decider = Decider(reports, ledger, metrics)
@@ -227,7 +236,11 @@ async def scheduler(
                 bus=told,
                 reports_loaded=ready,
                 options=KubeOptions(
-                    POLICIES["headroom"], binds_at_once=binds_at_once, drift_s=drift_s, volumes_s=volumes_s
+                    POLICIES["headroom"],
+                    binds_at_once=binds_at_once,
+                    drift_s=drift_s,
+                    volumes_s=volumes_s,
+                    evictions=evictions,
                 ),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")

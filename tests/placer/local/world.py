@@ -120,7 +120,6 @@ async def world(directory: Path, *names: str) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(emulated_node(directory / name, name)) for name in names]
         reports, ledger = ReportView(), Ledger()
-        reports.on_report(ledger.observe)
         made = World(tuple(nodes), Decider(reports, ledger, Metrics()), output=directory / "output")
         made.tell(*(idle_report(name) for name in names))
         yield made

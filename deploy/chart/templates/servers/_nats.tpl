@@ -40,6 +40,20 @@ authorization {
         subscribe: ["_INBOX.>", "plimsoll.v1.>"]
       }
     }
+    {{- if .Values.alerts.enabled }}
+    {
+      user: alerts, password: $ALERTS_PASSWORD
+      permissions: {
+        # It reads the stream, and nothing else.
+        publish: [
+          "$JS.API.INFO", "$JS.API.STREAM.INFO.PLIMSOLL", "$JS.API.CONSUMER.INFO.PLIMSOLL.>"
+          "$JS.API.CONSUMER.CREATE.PLIMSOLL", "$JS.API.CONSUMER.CREATE.PLIMSOLL.>"
+          "$JS.API.CONSUMER.MSG.NEXT.PLIMSOLL.>"
+        ]
+        subscribe: ["_INBOX.>"]
+      }
+    }
+    {{- end }}
   ]
 }
 {{- if $nats.tlsSecret }}

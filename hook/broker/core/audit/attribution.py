@@ -6,6 +6,7 @@ So its container is known only where the pod has a single container.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from hook.broker.core.audit.overheads import Sample
@@ -40,7 +41,7 @@ class Hooked:
     changed_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached properties
 class Audited:
     """A registered container with its processes."""
 
@@ -48,7 +49,7 @@ class Audited:
     lines: ContainerLines
     hooked: Mapping[ProcessKey, Hooked]
 
-    @property
+    @cached_property
     def line_bytes(self) -> dict[GpuUuid, int]:
         """The container's line per GPU, in bytes."""
         return {line.gpu: line.line_bytes for line in self.lines.lines}
@@ -69,7 +70,7 @@ class Standing:
     has_context: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached properties
 class Held:
     """A measured process with its container.
 
@@ -85,24 +86,24 @@ class Held:
     container: Audited | None = None
     hooked: Hooked | None = None
 
-    @property
+    @cached_property
     def key(self) -> ProcessKey:
         """The process."""
         return ProcessKey(self.process.pid, self.process.start_ticks)
 
-    @property
+    @cached_property
     def seen(self) -> Seen:
         """The process and the GPU."""
         return self.key, self.process.gpu
 
-    @property
+    @cached_property
     def place(self) -> Place | None:
         """The container and GPU; None where no container with a line on this GPU is known."""
         if self.container is None or self.process.gpu not in self.container.line_bytes:
             return None
         return self.container.key, self.process.gpu
 
-    @property
+    @cached_property
     def standing(self) -> Standing | None:
         """The place and state of the process; None where its place is None."""
         if self.place is None:
@@ -111,17 +112,17 @@ class Held:
             return Standing(self.place, None, has_context=False)
         return Standing(self.place, self.hooked.slots, self.process.gpu in self.hooked.contexts)
 
-    @property
+    @cached_property
     def changed_ns(self) -> int:
         """CLOCK_MONOTONIC just before its words last changed; 0 for never, and for a process without words."""
         return 0 if self.hooked is None else self.hooked.changed_ns
 
-    @property
+    @cached_property
     def line_bytes(self) -> int:
         """The line of its container on this GPU in bytes; 0 where there is none."""
         return 0 if self.container is None else self.container.line_bytes.get(self.process.gpu, 0)
 
-    @property
+    @cached_property
     def sample(self) -> Sample | None:
         """NVML's figure beside the process's word; None where the process has a word that is not known."""
         used_bytes, gpu = self.process.used_bytes, self.process.gpu

@@ -58,6 +58,7 @@ class Audit:
         self._overheads: dict[Seen, tuple[Standing, Overhead]] = {}
         self._excess: dict[Place, int] = {}
         self._uncharged: set[Seen] = set()
+        self._measured: Mapping[Place, int] = {}
         self._over: frozenset[Place] = frozenset()
         self._over_announced: frozenset[Place] = frozenset()
         self._bare: frozenset[ProcessKey] = frozenset()
@@ -66,6 +67,10 @@ class Audit:
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that a container holds past its words."""
         return self._excess.get((container, gpu), 0)
+
+    def measured_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
+        """Bytes that the last measurement showed of a container, hooked or not."""
+        return self._measured.get((container, gpu), 0)
 
     def take(self, measured: Measured, containers: Sequence[Audited]) -> Verdict:
         """Take in a measurement.
@@ -84,8 +89,8 @@ class Audit:
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
         """Forget a dead process and its excess; returns the containers whose numbers changed."""
-        self._overheads = {seen: each for seen, each in self._overheads.items() if seen[0] != process}
-        return frozenset(self._sum_up())
+        gone = [self._overheads.pop(seen) for seen in tuple(self._overheads) if seen[0] == process]
+        return frozenset(self._sum_up() if any(overhead.excess_bytes for _, overhead in gone) else ())
 
     def _weigh(self, held: Iterable[Held], began_ns: int) -> None:
         """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
@@ -146,6 +151,7 @@ class Audit:
         for each in held:
             if each.place is not None:
                 used[each.place] += each.process.used_bytes
+        self._measured = used
         lines = {
             (container.key, gpu): line_bytes
             for container in containers

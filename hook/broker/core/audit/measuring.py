@@ -43,6 +43,10 @@ class Measuring:
         """Bytes that NVML showed of a container past its words."""
         return self._audit.excess_bytes(container, gpu)
 
+    def measured_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
+        """Bytes that NVML showed of a container in the last measurement."""
+        return self._audit.measured_bytes(container, gpu)
+
     @property
     def capacity(self) -> Mapping[GpuUuid, int]:
         """Usable bytes per measured GPU, less the bytes of processes of no registered container."""

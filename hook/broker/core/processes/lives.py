@@ -4,7 +4,6 @@ What always holds: a process's `hello` is announced first and its `exited` once.
 announced again. This module clears slots only for dead processes, and has slots vacated whose owner runs elsewhere.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,7 +66,7 @@ class Lives:
         self._journal = journal
         self._boot_id = boot_id
         self._lives: dict[ContainerKey, dict[ProcessKey, Life]] = {}
-        self._buried: deque[tuple[ContainerKey, ProcessKey]] = deque(maxlen=REMEMBERED_DEATHS)
+        self._buried: dict[tuple[ContainerKey, ProcessKey], None] = {}  # oldest first
         self.announcer = Announcer(journal, self.rewrite)
         for known in journal.processes.values():
             container = ContainerKey(known.pod, known.container)
@@ -82,6 +81,17 @@ class Lives:
     def of(self, container: ContainerKey) -> dict[ProcessKey, int]:
         """A container's living processes with their owner words."""
         return {key: life.owner for key, life in self._lives.get(container, {}).items()}
+
+    def places(self, key: ProcessKey) -> list[ContainerKey]:
+        """The containers in which a living process was announced."""
+        return [container for container, lives in self._lives.items() if key in lives]
+
+    def find(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
+        """The living process of a container with this pid and owner word; None if it was not announced."""
+        for key, life in self._lives.get(container, {}).items():
+            if key.pid == pid and life.owner == owner:
+                return Process(key, owner)
+        return None
 
     def contexts(self, container: ContainerKey, process: ProcessKey) -> frozenset[GpuUuid]:
         """The GPUs on which a process reported a context."""
@@ -111,8 +121,7 @@ class Lives:
 
     def died(self, key: ProcessKey, now_s: float) -> list[Instruction]:
         """A process died: announce that for every container in which it was announced."""
-        places = [container for container, lives in self._lives.items() if key in lives]
-        return [step for container in places for step in self._bury(container, key, now_s)]
+        return [step for container in self.places(key) for step in self._bury(container, key, now_s)]
 
     def all_died(self, now_s: float) -> list[Instruction]:
         """The machine was booted: all known processes are dead."""
@@ -197,7 +206,9 @@ class Lives:
         life = self._lives[container].pop(key)
         if not self._lives[container]:
             del self._lives[container]
-        self._buried.append((container, key))
+        if len(self._buried) >= REMEMBERED_DEATHS:
+            del self._buried[next(iter(self._buried))]
+        self._buried[container, key] = None
         instructions = self.announcer.announce(Exited(**about(container, key)), now_s)
         if life.owner:
             instructions.append(ClearSlots(container, life.owner))

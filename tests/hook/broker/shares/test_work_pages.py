@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.core.codec import COUNTS_BYTES, WORD, owner_offset, work_offset
+from hook.broker.core.codec import COUNTS_BYTES, WORD, owner_offset, owners, work_offset
 from hook.broker.core.shares.events import Words
 from hook.broker.shares.work_pages import WorkPages, open_counts
 from plimsoll.broker.pages import MAX_SLOTS, Work
@@ -184,6 +184,21 @@ def test_a_truncated_file_harms_nobody(pages: WorkPages, tenant: Tenant, size_by
     read(pages)
     pages.rescan()
     read(pages)
+
+
+def test_slots_are_read_at_once_up_to_the_last_in_use(tenant: Tenant, pages: WorkPages) -> None:
+    """One reading has the slots of all processes, and `changes` tells that a process came or went."""
+    assert pages.slots() == b""
+    tenant.claim(0, 7)
+    tenant.claim(2, 9)
+    pages.rescan()
+    assert owners(pages.slots()) == [7, 0, 9]
+    before = pages.changes
+    pages.rescan()
+    assert pages.changes == before
+    pages.drop(9)
+    assert pages.changes > before
+    assert owners(pages.slots()) == [7]
 
 
 def _link(path: Path) -> None:

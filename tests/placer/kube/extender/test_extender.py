@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from placer.core.fit import OPTED_OUT
 from placer.core.ledger import Booking, Grant
 from placer.core.reasons import Reason
 from placer.kube.extender.errors import UnavailableError
@@ -300,3 +301,16 @@ async def test_a_victims_measured_memory_goes_with_it(scene: Scene) -> None:
     assert not await helped(scene, outside("p", {MEMORY: "20Gi"}), "a")
     nowhere = {NodeName("nowhere"): frozenset({PodUid("a")})}
     assert await extender_of(scene).preempt(outside("p", {MEMORY: "1Gi"}), nowhere) == set()
+
+
+async def test_a_node_that_opted_out_is_refused_to_kube_scheduler_too(scene: Scene) -> None:
+    """Its GPUs are free, but filter names the label, prioritize gives it nothing, and no eviction would help."""
+    for name in ("N1", "N2"):
+        cards(scene, name, 0)
+    scene.node("N1", {"plimsoll.dev/node": "off"})
+    scene.node("N2")
+    pod, nodes = outside("p", {MEMORY: "4Gi"}), [NodeName("N1"), NodeName("N2")]
+    assert await extender_of(scene).filter(pod, nodes) == {"N1": OPTED_OUT}
+    scores = await extender_of(scene).prioritize(pod, nodes)
+    assert scores[NodeName("N1")] == 0 < scores[NodeName("N2")]
+    assert await extender_of(scene).preempt(pod, {node: set() for node in nodes}) == {"N2"}

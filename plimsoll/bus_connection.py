@@ -1,4 +1,4 @@
-"""The placer's connection to NATS, which reconnects for ever, with jitter.
+"""A connection to NATS, which reconnects for ever, with jitter.
 
 What always holds: the connection is never given up because a server is away. Each cause of an outage is logged once,
 with its remedy, not each time it occurs.

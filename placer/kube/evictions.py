@@ -1,0 +1,192 @@
+"""Tells of pods that pass their lines in spite of enforcement, and evicts them where a setting says so.
+
+The eviction goes through the eviction API, which respects disruption budgets and gives the pod its grace period. What
+always holds: without the setting nothing is evicted. The pod's uid is a precondition, so no other pod of its name is
+ever evicted. A pod is evicted once. Before each attempt the last report of its node still shows it past its line.
+Evictions follow each other with a pause.
+"""
+
+import asyncio
+import contextlib
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import structlog
+
+from placer.core.violations import Violation, Violations
+from placer.kube.cluster import Cluster
+from placer.kube.record import News, Recorder
+from placer.metrics import Metrics
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.events import NodeState
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.kube.client import ApiError, ConflictError, NotFoundError, TransientError, Transport
+from plimsoll.kube.models import Pod
+from plimsoll.part.ending import heed_cancellation
+from plimsoll.quantity import format_bytes
+
+TOO_MANY_REQUESTS: Final = 429
+"""The status by which the eviction API says that a disruption budget does not allow it now."""
+
+
+class OnViolation(enum.Enum):
+    """What happens to a pod that passes its line."""
+
+    REPORT = "report"  # an event and a line in the log
+    EVICT = "evict"  # the same, and its eviction if it is a pod of this scheduler
+    EVICT_ALL = (
+        "evict-all"  # also if another scheduler placed it, as kube-scheduler does through the extender
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRules:
+    """Whether and how fast pods are evicted.
+
+    Attributes:
+        on_violation: see `OnViolation`.
+        grace_s: seconds for which reports must show a pod past its line.
+        pause_s: seconds between two evictions of the cluster. Ten are six pods a minute: should a driver or a node
+            report nonsense, people have time to set `report` again.
+        retry_s: seconds until a refused eviction is tried again: a disruption budget allows it once other pods are
+            ready, which takes a minute or so.
+    """
+
+    on_violation: OnViolation = OnViolation.REPORT
+    grace_s: float = 60.0
+    pause_s: float = 10.0
+    retry_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Evictions:
+    """Tells and evicts while `run` does; events and reports may come before.
+
+    Attributes:
+        rules: see `EvictionRules`.
+        transport: the connection; without the Lease it refuses writes.
+        cluster: the pods that have a node.
+        recorder: writes events about pods.
+        metrics: counts what happens.
+        violations: who passes a line.
+        is_silent: whether a node has not reported for too long, so that its last report shows nothing of now.
+        leads: set once this placer is the one that places.
+    """
+
+    rules: EvictionRules
+    transport: Transport
+    cluster: Cluster
+    recorder: Recorder
+    metrics: Metrics
+    violations: Violations
+    is_silent: Callable[[NodeName], bool]
+    leads: asyncio.Event
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _told: dict[PodUid, float] = field(default_factory=dict)  # when it is due again, on the loop's clock
+
+    def suspect(self, pod: PodUid, gpu: GpuUuid | None) -> None:
+        """An event accuses a pod; returns at once."""
+        self.violations.suspect(pod, gpu)
+
+    def measure(self, state: NodeState) -> None:
+        """Take in a report; returns at once."""
+        self.violations.measure(state, _now_s())
+        self._news.set()
+
+    async def run(self) -> NoReturn:
+        """Tell and evict until cancelled."""
+        await self.leads.wait()
+        while True:
+            heed_cancellation()
+            due_s = min((at for at in self._told.values() if at < float("inf")), default=None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
+                    await self._news.wait()
+            self._news.clear()
+            confirmed = {one.pod: one for one in self.violations.confirmed()}
+            self._told = {pod: at for pod, at in self._told.items() if pod in confirmed}
+            self.metrics.violations.set(len(confirmed))
+            for pod in confirmed:
+                if self._told.get(pod, 0.0) <= _now_s() and await self._handle(pod):
+                    await asyncio.sleep(self.rules.pause_s)  # bounds the evictions per minute
+
+    async def _handle(self, pod: PodUid) -> bool:
+        """Tell of a pod, or evict it; returns whether the API server was asked for an eviction."""
+        # Some time may have passed since the pod was found.
+        found = next((one for one in self.violations.confirmed() if one.pod == pod), None)
+        occupant = self.cluster.occupants.find(pod)
+        if (
+            found is None
+            or self.is_silent(found.node)
+            or occupant is None
+            or occupant.pod.metadata.deletionTimestamp
+        ):
+            return False
+        self._told[pod] = float("inf")
+        spared = self._spared(occupant.pod)
+        if spared is not None:
+            self._tell(occupant.pod, "LinePassed", f"{_said(found)} {spared}", found)
+            return False
+        await self._evict(occupant.pod, found)
+        return True
+
+    def _spared(self, pod: Pod) -> str | None:
+        """The reason why a pod is not evicted; None if it is."""
+        if self.rules.on_violation is OnViolation.REPORT:
+            return "It runs on: PLIMSOLL_ON_VIOLATION is report."
+        if self.rules.on_violation is OnViolation.EVICT and pod.spec.schedulerName != SCHEDULER_NAME:
+            return "It runs on: another scheduler placed it, and PLIMSOLL_ON_VIOLATION is evict."
+        return None
+
+    async def _evict(self, pod: Pod, found: Violation) -> None:
+        meta = pod.metadata
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        }
+        try:
+            await self.transport.post(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction", body)
+        except NotFoundError:
+            return  # it ended by itself
+        except ApiError as error:
+            self._told[found.pod] = _now_s() + self.rules.retry_s
+            self.metrics.evictions.labels(_outcome(error)).inc()
+            if isinstance(error, ConflictError):  # it changed at this moment, or is another pod by now
+                return
+            again = f"It could not be evicted, which is tried again in {self.rules.retry_s:g} s: {error}"
+            self._tell(pod, "EvictionRefused", f"{_said(found)} {again}", found)
+        else:
+            self.metrics.evictions.labels("evicted").inc()
+            self._tell(pod, "Evicted", f"{_said(found)} It was evicted.", found)
+
+    def _tell(self, pod: Pod, reason: str, note: str, found: Violation) -> None:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        structlog.get_logger().warning(
+            "a pod passes its line",
+            pod=name,
+            node=found.node,
+            why=note,
+            measurements=found.measurements,
+            for_s=round(found.seen_s - found.since_s),
+        )
+        self.recorder.record(News(pod, reason, note, None))
+
+
+def _outcome(error: ApiError) -> str:
+    if isinstance(error, TransientError):
+        return "refused" if error.status == TOO_MANY_REQUESTS else "unanswered"
+    return "forbidden" if not isinstance(error, ConflictError) else "changed"
+
+
+def _said(found: Violation) -> str:
+    """The finding for people; the same text in each attempt, so that Kubernetes counts one event."""
+    held, line = format_bytes(found.used_bytes), format_bytes(found.line_bytes)
+    return f"The pod holds {held} on GPU {found.gpu} by NVML, past its line of {line}."
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

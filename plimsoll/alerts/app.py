@@ -1,0 +1,111 @@
+"""Wires reader, book and senders, and owns their lives: all end together, whichever ends first."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from plimsoll.alerts.alertmanager import Sender
+from plimsoll.alerts.core.alert import Alert, Labels
+from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.metrics import AlertMetrics
+from plimsoll.alerts.reader import Reader
+from plimsoll.alerts.settings import PREFIX, Given
+from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.settings import shown_url
+from plimsoll.part.web import serving_tcp
+
+TICK_S: Final = 1.0
+"""Seconds between two looks at what fires: silence begins without a message."""
+
+log = structlog.get_logger("plimsoll.alerts.app")
+
+
+async def run(given: Given, stop: asyncio.Event) -> None:
+    """Keep Alertmanager informed until `stop` is set. Alerts that fire then end there after four intervals.
+
+    Raises:
+        InputError: a setting cannot work; in a group where a task found that out.
+    """
+    book = given.book()
+    reader = Reader(book, given.nats_url, given.nats_access)
+    senders = [Sender(url, given.settings, given.labels) for url in given.urls]
+    board = _Board(book, reader, senders)
+    async with (
+        _served(given, AlertMetrics(reader, senders, lambda: board.firing), reader),
+        tasks_until(stop) as tasks,
+    ):
+        tasks.create_task(reader.run(), name="reader")
+        for sender in senders:
+            tasks.create_task(sender.run(), name=f"alerts to {sender.url}")
+        tasks.create_task(board.run(), name="board")
+        kinds = sorted(kind.value for kind in book.kinds)
+        shown = [sender.url for sender in senders]
+        log.info("watching", nats=shown_url(given.nats_url), alertmanagers=shown, alerts=kinds)
+    log.info("stopped", firing=len(board.firing))
+
+
+class _Board:
+    """Asks the book what fires, and shows it to the senders.
+
+    Attributes:
+        firing: as of the last look.
+    """
+
+    def __init__(self, book: Book, reader: Reader, senders: Sequence[Sender]) -> None:
+        self._book, self._reader, self._senders = book, reader, senders
+        self.firing: dict[Labels, Alert] = {}
+
+    async def run(self) -> None:
+        """Look for ever; nothing is shown before the stream was read, apart from a bus that is away."""
+        while True:
+            heed_cancellation()
+            self._look()
+            self._reader.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._reader.changed.wait()
+
+    def _look(self) -> None:
+        self._reader.note_outage()
+        if not (self._reader.loaded.is_set() or self._book.bus_away_since):
+            return
+        before, self.firing = self.firing, self._book.firing(self._reader.clock_s)
+        for labels in self.firing.keys() - before.keys():
+            log.warning("an alert fires", summary=self.firing[labels].summary, **dict(labels))
+        for labels in before.keys() - self.firing.keys():
+            log.info("an alert ended", summary=before[labels].summary, **dict(labels))
+        for sender in self._senders:
+            sender.show(self.firing)
+
+
+@contextlib.asynccontextmanager
+async def _served(given: Given, metrics: AlertMetrics, reader: Reader) -> AsyncIterator[None]:
+    settings = given.settings
+    if settings.http_port is None:
+        yield
+        return
+    registry = CollectorRegistry()
+    registry.register(metrics)
+
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        if reader.loaded.is_set():
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="the stream is not read yet\n")
+
+    routes = [
+        web.get("/metrics", make_aiohttp_handler(registry)),
+        web.get("/healthz", healthy),
+        web.get("/readyz", ready),
+    ]
+    async with serving_tcp(routes, settings.http_address, settings.http_port, PREFIX + "HTTP_PORT") as port:
+        log.info("http ready", address=settings.http_address, port=port)
+        yield

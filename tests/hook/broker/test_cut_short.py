@@ -1,0 +1,79 @@
+"""A broker that is killed at any of its file operations leaves no directory that no later broker knows of."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hook.broker.bounded_log import BoundedLog
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.journal import Journal
+from hook.broker.core.node import Node
+from hook.broker.core.registration.checks import RECORD_NAME
+from hook.broker.files.contexts import ContextsFile
+from hook.broker.files.journal import JournalFile
+from hook.broker.files.shared import SharedFiles
+from hook.broker.files.work import Disk, FileWork
+from hook.broker.shares.gates import Pace
+from tests.hook.broker.conftest import MAIN, POD, registration
+
+FILE_OPERATIONS: Final = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"})
+
+
+def register(root: Path) -> None:
+    """Lay a pod out, as a broker does."""
+    node = Node(Journal((), 100), (), "boot")
+    disk = Disk(SharedFiles(root), JournalFile(root), ContextsFile(root))
+    FileWork(node, disk, Pace(1, 1, 1), BoundedLog()).carry_out(node.handle(registration(), 0.0))
+
+
+def remove(root: Path) -> None:
+    """Remove a pod that was laid out."""
+    SharedFiles(root).remove(POD, (ContainerKey(POD, MAIN),))
+
+
+def killed_before(step: int, work: Callable[[Path], None], root: Path) -> bool:
+    """Carry work out in a process that ends before its file operation of this number; False if it came to its end."""
+    child = os.fork()
+    if child == 0:
+        done = 0
+
+        def count(event: str, details: tuple[object, ...]) -> None:
+            nonlocal done
+            if event in FILE_OPERATIONS and (event != "open" or str(details[0]).startswith(str(root))):
+                if done == step:
+                    os._exit(1)
+                done += 1
+
+        sys.addaudithook(count)
+        try:
+            work(root)
+        except BaseException:  # noqa: BLE001 - a fork of the tests must not go on with them
+            os._exit(2)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in {0, 1}, "the work failed"
+    return status == 1
+
+
+@pytest.mark.parametrize("work", [register, remove])
+def test_files_without_a_record_never_stay(tmp_path: Path, work: Callable[[Path], None]) -> None:
+    """Wherever the broker is killed: if a file of the pod is there, its record is there too, for the next broker."""
+    step, killed, files = 0, True, list[Path]()
+    while killed:
+        root = tmp_path / str(step)
+        root.mkdir()
+        if work is remove:
+            register(root)
+        killed = killed_before(step, work, root)
+        files = [
+            path for path in root.rglob("*") if path.is_file() and not path.name.startswith(f".{RECORD_NAME}")
+        ]
+        has_record = (root / "limits" / POD / RECORD_NAME).is_file()
+        assert has_record or not files, f"killed before file operation {step}: {files}"
+        step += 1
+    assert step > 5, "the work was not interrupted"
+    assert not files or work is register
