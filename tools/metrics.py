@@ -24,6 +24,7 @@ from placer.core.ledger import Ledger
 from placer.kube.extender.metrics import ExtenderMetrics
 from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
+from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common
 
@@ -37,6 +38,7 @@ PARTS: Final[Mapping[str, str]] = {
     "placer": "The placer that leads has them all. Others show 0 or nothing for what only a leader does.",
     "webhook": "Each replica has its own counts.",
     "pool": "Only where the pool's controller runs ([more](pool.md)).",
+    "alerts": "Only where `plimsoll alerts` runs ([more](alerts.md)).",
 }
 """The sections of the page, and the sentence at the head of each."""
 
@@ -91,12 +93,16 @@ def _registries() -> dict[str, CollectorRegistry]:
     ):
         placing.register(cast("Any", collector))
     ExtenderMetrics(placing)
+    alerts = CollectorRegistry()
+    reader = SimpleNamespace(silent_s=lambda: 0.0, damaged=0)
+    alerts.register(AlertMetrics(cast("Any", reader), (), dict))
     return {
         "monitor": node,
         "broker": broker,
         "placer": placing,
         "webhook": placer.webhook.metrics.Metrics().registry,
         "pool": placer.pool.metrics.Metrics().registry,
+        "alerts": alerts,
     }
 
 

@@ -17,6 +17,7 @@ from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.alerts.reader import Reader
 from plimsoll.alerts.settings import PREFIX, Given
 from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.metrics import add_common
 from plimsoll.part.settings import shown_url
 from plimsoll.part.web import serving_tcp
 
@@ -92,6 +93,7 @@ async def _served(given: Given, metrics: AlertMetrics, reader: Reader) -> AsyncI
         return
     registry = CollectorRegistry()
     registry.register(metrics)
+    add_common(registry, "alerts")
 
     async def healthy(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
