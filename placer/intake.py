@@ -258,6 +258,7 @@ class Intake:
             now_s = asyncio.get_running_loop().time()
             self._reported_s[state.node] = now_s
             self._metrics.last_report.labels(state.node).set(time.time() - age_s)
+            self._metrics.node_silent.labels(state.node).set(0)
             if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
                 self._silence_wakened.set()
         self._metrics.nodes.set(len(self._reports))
@@ -317,6 +318,7 @@ class Intake:
         nodes = self._silence.take(asyncio.get_running_loop().time())
         for node in nodes:
             self._reports.set_silent(node)
+            self._metrics.node_silent.labels(node).set(1)
         if nodes:
             log.warning("nodes are silent, no pod goes there", count=len(nodes), some=nodes[:SHOWN_NODES])
         self._metrics.silent_nodes.set(len(self._reports.silent))

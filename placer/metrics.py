@@ -70,7 +70,8 @@ class Metrics:
         )
         self.evictions = Counter(
             "plimsoll_placer_evictions",
-            "Attempts to evict a pod that passes its line.",
+            "Attempts to evict a pod that passes its line, by outcome: `evicted`, `refused` (by a disruption "
+            "budget), `forbidden`, `changed` or `unanswered`.",
             ["outcome"],
             registry=self.registry,
         )
@@ -89,7 +90,8 @@ class Metrics:
         )
         self.gpus_read = Counter(
             "plimsoll_placer_gpus_read",
-            "GPUs that decisions have read, and groups of GPUs that they passed over; likewise.",
+            "GPUs that decisions have read, and groups of GPUs that they passed over; per decision they do not grow "
+            "with the cluster.",
             registry=self.registry,
         )
         self.decision_seconds = Histogram(
@@ -117,6 +119,12 @@ class Metrics:
         self.silent_nodes = Gauge(
             "plimsoll_placer_silent_nodes",
             "Nodes that are no candidates because they have not reported for too long.",
+            registry=self.registry,
+        )
+        self.node_silent = Gauge(
+            "plimsoll_placer_node_silent",
+            "1 while the node is no candidate because it has not reported for too long, else 0.",
+            ["node"],
             registry=self.registry,
         )
         self.leader = Gauge(
@@ -212,6 +220,7 @@ class Metrics:
         """Drop the series of a node; an unknown one is no error."""
         self.late_reports.remove_by_labels({"node": node})
         self.last_report.remove_by_labels({"node": node})
+        self.node_silent.remove_by_labels({"node": node})
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,10 @@ class _Uses(Collector):
             "plimsoll_hook_excess_bytes", "What NVML shows past what processes count.", labels=_GPU
         )
         measured = GaugeMetricFamily(
-            "plimsoll_hook_measured_bytes", "GPU memory of a container as NVML shows it.", labels=_GPU
+            "plimsoll_hook_measured_bytes",
+            "Memory that NVML showed of a container, contexts included; less `plimsoll_hook_used_bytes` it is the "
+            "drift of the counts.",
+            labels=_GPU,
         )
         violated = CounterMetricFamily(
             "plimsoll_hook_violated",

@@ -143,7 +143,11 @@ def encoded(post: Post, labels: Mapping[str, str]) -> dict[str, Any]:
     """An alert as the v2 API takes it."""
     return {
         "labels": {**labels, **dict(post.alert.labels)},
-        "annotations": {"summary": post.alert.summary, "description": post.alert.description},
+        "annotations": {
+            "summary": post.alert.summary,
+            "description": post.alert.description,
+            "runbook": post.alert.runbook,
+        },
         "startsAt": rfc3339(post.starts),
         "endsAt": rfc3339(post.ends),
     }

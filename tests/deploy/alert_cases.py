@@ -59,6 +59,10 @@ def _buckets(name: str, labels: str, fast: int, slow: int) -> dict[str, str]:
 _NVML: Final = "plimsoll_nvml_call_seconds_bucket"
 _DECISION: Final = "plimsoll_placer_decision_seconds_bucket"
 _NODE: Final = {"node": "n1"}
+_GPU: Final = {"node": "n1", "gpu": "g"}
+_HEALTH: Final = 'plimsoll_gpu_health{node="n1", gpu="g", class="%s"}'
+_SILENT: Final = 'plimsoll_placer_node_silent{node="n1", instance="%s"}'
+_REACHES: Final = 'plimsoll_placer_nats_up{instance="%s"}'
 _REFUSED: Final = 'plimsoll_placer_bind_failures_total{result="refused"}'
 _PARKED: Final = 'plimsoll_placer_waiting_pods{place="parked"}'
 _LEADERS: Final = 'plimsoll_placer_leader{instance="%s"}'
@@ -88,7 +92,46 @@ CASES: Final = (
     _down("PlimsollRedisDown", "plimsoll_placer_redis_up", after=5),
     _down("PlimsollDriverDown", 'plimsoll_driver_up{node="n1"}', after=5, labels=_NODE),
     _down("PlimsollBrokerDown", 'plimsoll_broker_up{node="n1"}', after=2, labels=_NODE),
-    _gauge("PlimsollNodeSilent", "plimsoll_placer_silent_nodes", after=5),
+    Case(
+        "PlimsollNodeSilent",
+        4,
+        # A placer that lost NATS takes no part.
+        {
+            _SILENT % "a": f"1x{HOUR}",
+            _SILENT % "b": f"1x{HOUR}",
+            _REACHES % "a": f"0x{HOUR}",
+            _REACHES % "b": f"1x{HOUR}",
+        },
+        (
+            {_SILENT % "a": f"0x{HOUR}", _REACHES % "a": f"1x{HOUR}"},
+            {_SILENT % "a": f"1x{HOUR}", _REACHES % "a": f"0x{HOUR}"},  # NATS is away
+            {_SILENT % "a": f"1x{HOUR}", _SILENT % "b": f"0x{HOUR}", _REACHES % "b": f"1x{HOUR}"},
+        ),
+        _NODE,
+    ),
+    Case(
+        "PlimsollReportsLate",
+        25,
+        {'plimsoll_placer_late_reports_total{node="n1"}': f"0+1x{HOUR}"},
+        ({'plimsoll_placer_late_reports_total{node="n1"}': f"0x10 5x{HOUR}"},),  # what an outage left
+        _NODE,
+    ),
+    _count("PlimsollForeignMonitor", 'plimsoll_foreign_reports_total{node="n1"}', _NODE),
+    Case(
+        "PlimsollGpuFatal",
+        1,
+        {_HEALTH % "fatal": f"1x{HOUR}"},
+        ({_HEALTH % "fatal": f"0x{HOUR}", _HEALTH % "degraded": f"1x{HOUR}"},),
+        _GPU,
+    ),
+    _gauge("PlimsollGpuDegraded", _HEALTH % "degraded", after=2, labels=_GPU),
+    _gauge("PlimsollGpuPressure", 'plimsoll_gpu_pressure{node="n1", gpu="g"}', after=2, labels=_GPU),
+    _down(
+        "PlimsollAlertsNotTaken",
+        'plimsoll_alerts_alertmanager_up{alertmanager="http://a"}',
+        after=5,
+        labels={"alertmanager": "http://a"},
+    ),
     Case(
         "PlimsollMeasuredSlowly",
         30,
@@ -112,8 +155,8 @@ CASES: Final = (
         labels={"place": "given_up"},
     ),
     _gauge("PlimsollPodsWaitLong", _PARKED, after=60, labels={"place": "parked"}),
-    _count("PlimsollContainerUnenforced", f"plimsoll_hook_unenforced_total{{{CONTAINER}}}", OF_CONTAINER),
-    _count("PlimsollLineViolated", f"plimsoll_hook_violated_total{{{CONTAINER}}}", OF_CONTAINER),
+    _count("PlimsollLimitUnenforced", f"plimsoll_hook_unenforced_total{{{CONTAINER}}}", OF_CONTAINER),
+    _count("PlimsollLimitViolated", f"plimsoll_hook_violated_total{{{CONTAINER}}}", OF_CONTAINER),
     _count("PlimsollAllocationsDenied", f"plimsoll_hook_denied_total{{{CONTAINER}}}", OF_CONTAINER),
     _count("PlimsollShareUnmet", f"plimsoll_hook_share_unmet_total{{{CONTAINER}}}", OF_CONTAINER),
     _gauge(

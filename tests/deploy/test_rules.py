@@ -7,9 +7,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from plimsoll.alerts.core.book import Book, Place
+from plimsoll.gpu_events import HealthClass
 from tests.deploy.alert_cases import CASES, CONTAINER, HOUR, Case
+from tests.plimsoll.alerts.facts import TIME, A, B, Facts, ill, task
 from tests.servers.prometheus import promtool
-from tools.chart import CHART
+from tools.chart import CHART, render
 from tools.metrics import described
 
 RULES: Final = CHART / "rules"
@@ -26,6 +29,27 @@ def rules() -> list[dict[str, Any]]:
 
 
 ALERTS: Final = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+WALL_S: Final = 2e9
+"""A moment after the facts' epochs, in seconds since 1970."""
+
+
+def of_events() -> dict[str, str]:
+    """The severity of each alert that `plimsoll alerts` can send, by its name."""
+    facts, book = Facts(heartbeat_s=60.0), Book()
+    ills = (ill(A, HealthClass.FATAL), ill(B, HealthClass.DEGRADED))
+    bodies = (
+        facts.report(task(pid=71), task(pid=72), health=ills, short=(A,)),
+        facts.limit("violated", line_bytes=1),
+        facts.limit("unenforced", pid=72),
+        facts.foreign(),
+    )
+    for seq, body in enumerate(bodies):
+        book.take(body, Place(seq, 0.0), WALL_S)
+    book.bus_away_since = TIME
+    sent = [dict(labels) for labels in book.firing(now_s=181.0)]
+    return {labels["alertname"]: labels["severity"] for labels in sent}
 
 
 def run(tmp_path: Path, *tests: dict[str, Any]) -> None:
@@ -80,7 +104,8 @@ def test_an_alert_fires_and_stays_quiet(case: Case, tmp_path: Path) -> None:
 def test_each_alert_has_a_test_and_a_page() -> None:
     """Each alert has cases here, a severity, texts, and a page with its condition; no page is left over."""
     assert {case.alert for case in CASES} == set(ALERTS)
-    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {*ALERTS, "README"}
+    # The rest are alerts that `plimsoll alerts` alone sends.
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {*ALERTS, *of_events(), "README"}
     for name, rule in ALERTS.items():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         annotations = rule["annotations"]
@@ -90,6 +115,33 @@ def test_each_alert_has_a_test_and_a_page() -> None:
         assert annotations["runbook"] == f"docs/runbooks/{name}.md"
         assert rule["expr"] in page.read_text()
         assert f"({name}.md) | {rule['labels']['severity']} |" in (RUNBOOKS / "README.md").read_text()
+
+
+def test_an_alert_of_metrics_and_of_events_is_one_alert() -> None:
+    """The rules of states.yaml have the names and severities that `plimsoll alerts` gives, and no other rule does."""
+    states = yaml.safe_load((RULES / "states.yaml").read_text())["groups"]
+    severities = {rule["alert"]: rule["labels"]["severity"] for group in states for rule in group["rules"]}
+    sent = of_events()
+    assert sent.pop("PlimsollBusAway") == "critical"  # only the service can know
+    assert severities == sent
+    assert {name for name in ALERTS if name in of_events()} == severities.keys()
+    index = (RUNBOOKS / "README.md").read_text()
+    for name, severity in of_events().items():
+        assert f"({name}.md) | {severity} |" in index
+        assert f"Severity: {severity}." in (RUNBOOKS / f"{name}.md").read_text()
+
+
+def test_the_chart_installs_no_rule_for_what_the_service_sends() -> None:
+    """With `alerts.enabled`, the rules of states.yaml are left out; without it, all rules are there."""
+
+    def installed(values: dict[str, Any]) -> set[str]:
+        rendered = render({"prometheusRule": {"enabled": True}, **values})["monitoring/rules.yaml"]
+        groups = [group for one in yaml.safe_load_all(rendered) for group in one["spec"]["groups"]]
+        return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+
+    service = {"alerts": {"enabled": True, "alertmanagerUrl": "http://alertmanager:9093"}}
+    assert installed({}) == ALERTS.keys()
+    assert installed(service) == ALERTS.keys() - of_events().keys()
 
 
 def test_texts_name_labels_that_the_alert_has() -> None:

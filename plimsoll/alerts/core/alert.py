@@ -51,6 +51,11 @@ class Alert:
     summary: str
     description: str
 
+    @property
+    def runbook(self) -> str:
+        """The page of the documentation about it; rules of Prometheus with the same name have the same page."""
+        return f"docs/runbooks/{dict(self.labels)['alertname']}.md"
+
 
 def alert(
     kind: Kind, name: str, severity: str, about: Mapping[str, str], since: str, texts: tuple[str, str]
