@@ -165,12 +165,16 @@ bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second ov
 bench-contract: native ## the placer against kube-scheduler on 500 random clusters; QUICK=1 for 60
 	@$(PYTHON) -m bench.contract $(if $(QUICK),--quick)
 
+.PHONY: bench-dashboards
+bench-dashboards: native ## every query of dashboards and rules, in a real Prometheus over a demo; QUICK=1 under two minutes
+	@$(PYTHON) -m bench.dashboards $(if $(QUICK),--quick)
+
 .PHONY: bench-e2e
 bench-e2e: native ## pods of ours beside default-scheduler's on one real kubelet, and a whole program; as root; QUICK=1 under 5 minutes
 	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick)
 
 .PHONY: bench
-bench: bench-kang bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark but bench-e2e, which needs root
+bench: bench-kang bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract bench-dashboards ## every benchmark but bench-e2e, which needs root
 
 .PHONY: chart
 chart: .venv/.synced ## write the manifests that are generated from deploy/chart

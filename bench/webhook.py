@@ -210,14 +210,15 @@ async def measure(
 
 
 @asynccontextmanager
-async def webhook(plane: ControlPlane, api: aiohttp.ClientSession) -> AsyncIterator[Webhook]:
-    """Run the webhook as a process until the context ends."""
+async def webhook(plane: ControlPlane, api: aiohttp.ClientSession, **further: str) -> AsyncIterator[Webhook]:
+    """Run the webhook as a process until the context ends, with `further` settings in lower case."""
     settings = {
         "KUBECONFIG": str(plane.kubeconfig()),
         "NAMESPACE": "default",
         "NAMES": "127.0.0.1",
         "PORT": "0",
         "HAMI": "true",
+        **{name.upper(): value for name, value in further.items()},
     }
     environment = {"PATH": os.environ["PATH"], **{PREFIX + name: value for name, value in settings.items()}}
     process = await asyncio.create_subprocess_exec(

@@ -195,6 +195,14 @@ def _wrong() -> tuple[Panel, ...]:
             steps=((1, "red"),),
         ),
         Panel(
+            "Pods past their lines",
+            "How many pods hold more memory than they declared, in spite of enforcement?",
+            Kind.STAT,
+            (Query("max(plimsoll_placer_violating_pods)"),),
+            width=4,
+            steps=((1, "red"),),
+        ),
+        Panel(
             "GPUs that are not healthy",
             "Are GPUs lost to errors? `fatal` ones take no pod.",
             Kind.LINES,
@@ -203,10 +211,11 @@ def _wrong() -> tuple[Panel, ...]:
         ),
         Panel(
             "Alerts",
-            "Which alerts of Plimsoll fire? docs/runbooks has a page for each.",
+            "Which alerts of Prometheus' rules fire? docs/runbooks has a page for each. Those of `plimsoll alerts` "
+            "are in Alertmanager alone.",
             Kind.TABLE,
             (Query('ALERTS{alertname=~"Plimsoll.*", alertstate="firing"}', "fires"),),
-            width=12,
+            width=8,
             empty="no alert fires",
             columns=(
                 ("alertname", "alert"),

@@ -65,11 +65,15 @@ def _memory() -> tuple[Panel, ...]:
         Panel(
             "Memory",
             "Is it near its line? The dashed line is what it declared. The peak is the most in the shown "
-            "time: a line far above it could be lower.",
+            "time: a line far above it could be lower. Measured is what NVML shows, with contexts.",
             Kind.LINES,
             (
                 Query(f"sum by (container) ({_each('plimsoll_hook_line_bytes', gpu=True)})", "line"),
                 Query(f"sum by (container) ({_each('plimsoll_hook_used_bytes', gpu=True)})", "{{container}}"),
+                Query(
+                    f"sum by (container) ({_each('plimsoll_hook_measured_bytes', gpu=True)})",
+                    "measured, {{container}}",
+                ),
                 Query(
                     f"sum by (container) (max_over_time(plimsoll_hook_used_bytes{POD}[$__range]))",
                     "peak of {{container}}",

@@ -14,6 +14,7 @@ OURS: Final = "* on (job, instance) group_left (part) plimsoll_build_info"
 NO_POOL: Final = "no pool's controller runs"
 NO_WEBHOOK: Final = "no webhook runs, or none was asked in this time"
 NO_EXTENDER: Final = "kube-scheduler does not use the placer as its extender"
+NO_ALERTS: Final = "no alert fires, or `plimsoll alerts` does not run"
 NO_POD: Final = "no pod was placed in this time"
 
 
@@ -38,6 +39,7 @@ def dashboard() -> Dashboard:
     add(made, "Is the placer quick", *_quick())
     add(made, "Does it know the truth", *_truth())
     add(made, "Webhook, extender and pool", *_others())
+    add(made, "Alerts by events", *_alerts())
     add(made, "What it costs", *_costs())
     return made
 
@@ -167,6 +169,12 @@ def _truth() -> tuple[Panel, ...]:
             "ops",
         ),
         Panel(
+            "Workloads that are known",
+            "Of how many workloads does the placer know what their best-effort pods need?",
+            Kind.LINES,
+            (Query("max(plimsoll_placer_learned_owners)", "workloads"),),
+        ),
+        Panel(
             "Late reports by node",
             "Do two monitors report as one node? A line that keeps above 0 says so.",
             Kind.LINES,
@@ -260,6 +268,30 @@ def _others() -> tuple[Panel, ...]:
             _quantiles("plimsoll_pool_acquire_seconds"),
             "s",
             empty=NO_POOL,
+        ),
+    )
+
+
+def _alerts() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "Alerts that fire",
+            "Which states does `plimsoll alerts` keep firing in Alertmanager?",
+            Kind.LINES,
+            (Query("max by (alertname) (plimsoll_alerts_firing)", "{{alertname}}"),),
+            width=12,
+            empty=NO_ALERTS,
+        ),
+        Panel(
+            "Alerts on their way",
+            "Does Alertmanager take them, and is the stream of events read?",
+            Kind.LINES,
+            (
+                Query("max by (alertmanager) (plimsoll_alerts_waiting)", "waiting for {{alertmanager}}"),
+                Query("max(plimsoll_alerts_bus_away_seconds)", "seconds without the stream"),
+            ),
+            width=12,
+            empty=NO_ALERTS,
         ),
     )
 

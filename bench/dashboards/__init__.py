@@ -1,1 +1,1 @@
-"""`make bench-dashboards`: every query of every dashboard and rule, asked of a real Prometheus."""
+"""Do dashboards and rules show what they promise: every query, in a real Prometheus that scrapes a running demo."""

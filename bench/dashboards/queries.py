@@ -1,7 +1,12 @@
-"""The queries of dashboards and rules, as Prometheus takes them: with values for the variables of Grafana."""
+"""The queries of dashboards and rules, as Prometheus takes them, and what its answers say of the panels.
 
+What always holds: a panel has data if any of its queries had a number at any moment of the shown time. A query is
+counted once, however many pods it was asked for.
+"""
+
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,3 +54,65 @@ def filled(expr: str, chosen: Mapping[str, str]) -> str:
         return OF_GRAFANA.get(found[1]) or chosen.get(found[1], EVERYTHING)
 
     return re.sub(r"\$\{?(\w+)\}?", value, expr)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What Prometheus answered to a query.
+
+    Attributes:
+        dashboard: the dashboard's uid, or the name of a file of rules.
+        query: the question.
+        numbers: how many samples it has that are numbers.
+        error: Prometheus' own words, if it refused.
+    """
+
+    dashboard: str
+    query: PanelQuery
+    numbers: int = 0
+    error: str = ""
+
+
+def numbers(result: Iterable[Mapping[str, Any]]) -> int:
+    """The samples of a range query's result that are numbers: a histogram without observations has none."""
+    return sum(not math.isnan(float(value)) for series in result for _, value in series["values"])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all answers say.
+
+    Attributes:
+        panels: how many there are.
+        empty: the panels without data as (dashboard, panel), and the reason that each gives; "" for none.
+        queries: how many were asked.
+        errors: those that were refused, with Prometheus' words.
+    """
+
+    panels: int
+    empty: dict[tuple[str, str], str]
+    queries: int
+    errors: dict[str, str]
+
+    @property
+    def unexplained(self) -> list[str]:
+        """Panels without data that do not say why."""
+        return [f"{dashboard}: {panel}" for (dashboard, panel), why in self.empty.items() if not why]
+
+
+def verdict(answers: Iterable[Answer]) -> Verdict:
+    """Judge the answers of all dashboards and rules. Rules and variables are queries, and no panels."""
+    panels: dict[tuple[str, str], int] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    asked: set[tuple[str, str]] = set()
+    errors: dict[str, str] = {}
+    for one in answers:
+        asked.add((one.dashboard, one.query.expr))
+        if one.error:
+            errors[one.query.expr] = one.error
+        if one.query.panel:
+            key = (one.dashboard, one.query.panel)
+            panels[key] = panels.get(key, 0) + one.numbers
+            reasons[key] = one.query.why_empty
+    empty = {key: reasons[key] for key, count in panels.items() if not count}
+    return Verdict(len(panels), empty, len(asked), errors)

@@ -1,13 +1,11 @@
-"""Debian's prometheus-alertmanager for tests: the installed one, or the package of this machine's Debian, unpacked.
+"""A real Alertmanager (Debian's) on loopback, and what fires there.
 
-`apt-get download` brings the package without root and without installing it; apt checks its hash by Debian's signed
-lists. A machine without apt, or without a mirror, skips the tests that need Alertmanager, and says what it lacks.
+A machine without it, or without apt and a mirror, skips the tests that need it, and says what it lacks.
 """
 
 import asyncio
-import fcntl
+import os
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,17 +13,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer, EmbeddedServerError, ServerKind, running
-from tests.cluster.assets import cache_root
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from tests.servers.debian import MissingPackageError, debian_program
 from tests.servers.waiting import until
 
 PACKAGE = "prometheus-alertmanager"
 
 TEMPLATES = b"/usr/share/prometheus/alertmanager"
 """The folder of templates in Debian's executable; as long as `./` seventeen times."""
-
-FETCH_S = 120
-"""Seconds for a mirror: the package has 10 MB."""
 
 CONFIGURATION = """
 route:
@@ -36,60 +31,26 @@ receivers: [{name: nobody}]
 
 
 def program() -> Path:
-    """The executable.
+    """The executable. Blocks, the first time for some seconds.
 
     Raises:
-        EmbeddedServerError: it is neither installed nor to be had.
+        MissingPackageError: it is neither installed nor to be had.
     """
-    if found := shutil.which(PACKAGE):
-        return Path(found)
-    folder = cache_root() / "alertmanager"
-    executable = folder / "root" / "usr" / "bin" / PACKAGE
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not executable.exists():
-            _unpack(folder)
-    return executable
+    found = debian_program(PACKAGE, PACKAGE)
+    if TEMPLATES not in (content := found.read_bytes()) or _templates(Path("/")).exists():
+        return found
+    # It names Debian's folder of templates, which needs root: have it read them from the current folder.
+    own = found.with_name("alertmanager-here")
+    if not own.exists():
+        partial = own.with_suffix(f".{os.getpid()}")  # several workers may want it first
+        partial.write_bytes(content.replace(TEMPLATES, (b"./" * len(TEMPLATES))[: len(TEMPLATES)]))
+        partial.chmod(0o755)
+        partial.rename(own)
+    return own
 
 
-def _unpack(folder: Path) -> None:
-    partial = folder / "partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    lists = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"]
-    for place in ("lists/partial", "cache/archives/partial"):
-        (folder / place).mkdir(parents=True, exist_ok=True)
-    # With the machine's own lists; where it has none, as in many images, with lists of our own.
-    tries = (
-        [["apt-get", "-qq", "download", PACKAGE]],
-        [["apt-get", "-qq", *lists, "update"], ["apt-get", "-qq", *lists, "download", PACKAGE]],
-    )
-    words: list[str] = []
-    for commands in tries:
-        try:
-            for command in commands:
-                subprocess.run(
-                    command, cwd=partial, check=True, capture_output=True, text=True, timeout=FETCH_S
-                )
-            [package] = partial.glob("*.deb")
-            unpack = ["dpkg-deb", "-x", str(package), str(partial / "root")]
-            subprocess.run(unpack, check=True, capture_output=True, text=True, timeout=FETCH_S)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            words.append(str(getattr(error, "stderr", "") or error).strip())
-        else:
-            _relocate(partial / "root")
-            (partial / "root").rename(folder / "root")
-            return
-    msg = f"{PACKAGE} cannot be had; remedy: apt-get install {PACKAGE}; {'; '.join(words)}"
-    raise EmbeddedServerError(msg)
-
-
-def _relocate(root: Path) -> None:
-    """Have the program read its templates from the current folder: it names Debian's folder, which needs root."""
-    executable = root / "usr" / "bin" / PACKAGE
-    here = (b"./" * len(TEMPLATES))[: len(TEMPLATES)]
-    executable.write_bytes(executable.read_bytes().replace(TEMPLATES, here))
+def _templates(root: Path) -> Path:
+    return root / "usr" / "share" / "prometheus" / "alertmanager"
 
 
 @asynccontextmanager
@@ -108,7 +69,7 @@ async def alertmanager(directory: Path, *options: str) -> AsyncIterator[Embedded
     kind = ServerKind("alertmanager", "http", "Listening on", program, arguments)
     try:
         await asyncio.to_thread(program)
-    except EmbeddedServerError as error:
+    except MissingPackageError as error:
         pytest.skip(str(error))
     await asyncio.to_thread(_lay_out, directory)
     async with running(kind, directory) as server:
@@ -118,7 +79,7 @@ async def alertmanager(directory: Path, *options: str) -> AsyncIterator[Embedded
 def _lay_out(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "alertmanager.yml").write_text(CONFIGURATION)
-    for template in (program().parents[1] / "share" / "prometheus" / "alertmanager").glob("*.tmpl"):
+    for template in _templates(program().parents[2]).glob("*.tmpl"):
         shutil.copy(template, directory)
 
 

@@ -11,6 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.cluster.assets import cache_root
 
 FETCH_S: Final = 300.0
@@ -43,6 +45,14 @@ def debian_program(package: str, name: str) -> Path:
         if not os.access(program, os.X_OK):
             _fetch(package, folder)
     return program
+
+
+def program_or_skip(package: str, name: str) -> Path:
+    """Like `debian_program`, for a test: it is skipped where the program is not to be had, and says so."""
+    try:
+        return debian_program(package, name)
+    except MissingPackageError as error:
+        pytest.skip(str(error))
 
 
 def _fetch(package: str, folder: Path) -> None:

@@ -12,7 +12,7 @@ import aiohttp
 import yaml
 
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from tests.servers.debian import debian_program
+from tests.servers.debian import debian_program, program_or_skip
 
 PACKAGE: Final = "prometheus"
 PROMTOOL_S: Final = 120.0
@@ -23,8 +23,11 @@ class QueryError(Exception):
 
 
 def promtool(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `promtool` to its end, whatever it says; `given` is its standard input. Blocks."""
-    program = debian_program(PACKAGE, "promtool")
+    """Run `promtool` to its end, whatever it says; `given` is its standard input. Blocks.
+
+    Skips the test where Debian's package is not to be had, as `prometheus` does.
+    """
+    program = program_or_skip(PACKAGE, "promtool")
     return subprocess.run(
         (str(program), *arguments),
         input=given,
@@ -48,6 +51,7 @@ async def prometheus(
         rules: files of rules.
         interval: between two scrapes, and between two evaluations of rules.
     """
+    await asyncio.to_thread(program_or_skip, PACKAGE, "prometheus")
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     settings = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
