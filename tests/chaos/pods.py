@@ -52,13 +52,13 @@ def draw_pod(number: int, rng: random.Random) -> Object:
             "schedulerName": "plimsoll",
             "terminationGracePeriodSeconds": 5,
             "containers": [
-                {"name": name, "image": "none", "resources": {"limits": {"cpu": "10m", **limits}}}
+                {"name": name, "image": f"none/{kind}", "resources": {"limits": {"cpu": "10m", **limits}}}
                 for name, limits in zip(("main", "side"), draft.containers, strict=False)
             ],
             "initContainers": [
                 {
                     "name": f"init-{place}",
-                    "image": "none",
+                    "image": f"none/{kind}",
                     "resources": {"limits": {"cpu": "10m", **limits}},
                     **({"restartPolicy": "Always"} if place == 1 else {}),
                 }
