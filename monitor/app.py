@@ -166,7 +166,7 @@ async def _metrics_server(settings: Settings, metrics: NodeMetrics) -> AsyncIter
     if settings.metrics_port is None:
         yield
         return
-    host, variable = settings.metrics_host, PREFIX + "METRICS_PORT"
+    host, variable = settings.metrics_address, PREFIX + "METRICS_PORT"
     async with serving_tcp(routes(metrics), host, settings.metrics_port, variable) as port:
         log.info("metrics", host=host, port=port)
         yield

@@ -47,7 +47,7 @@ class Settings:
         state_dir: directory of the state that outlives a restart (epoch, outbox, living tasks); for one monitor.
         log_level: the lowest level that is logged: debug, info, warning or error.
         metrics_port: port of `/metrics`; None serves none, 0 takes any free port (the log names it).
-        metrics_host: address of that port.
+        metrics_address: the address of that port.
         sample_ms: between samples while a task loads. 100 ms dates `loaded` to a tenth of the settle time, at
             1 % of a core.
         glance_s: between glances at the GPUs' used memory, one call of the driver for each. A change causes a sample,
@@ -93,7 +93,7 @@ class Settings:
     state_dir: str = "/var/lib/plimsoll-monitor"
     log_level: LogLevel = "info"
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    metrics_host: str = "127.0.0.1"
+    metrics_address: str = "127.0.0.1"
     sample_ms: Annotated[int, Meta(ge=1, le=10_000)] = 100
     glance_s: Positive = 1.0
     reconcile_s: Positive = 5.0

@@ -53,7 +53,7 @@ class Settings:
         share_unmet_s: a container that wanted its GPUs for so many seconds, and got less than its request, is
             announced.
         metrics_port: port of `/metrics` for Prometheus; None for none, 0 for any free port (logged).
-        metrics_host: the address of the metrics' socket.
+        metrics_address: the address of the metrics' socket.
         kubeconfig: access to the cluster whose pods on this node are watched: a path, `in-cluster`, or empty for
             none.
         node: this node's name in Kubernetes; needed with `kubeconfig`.
@@ -88,7 +88,7 @@ class Settings:
     share_relax_s: Annotated[float, Meta(gt=0, le=3600)] = _SHARES.relax_s
     share_unmet_s: Annotated[float, Meta(ge=1, le=3600)] = _SHARES.unmet_s
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    metrics_host: str = "127.0.0.1"
+    metrics_address: str = "127.0.0.1"
     kubeconfig: str = ""
     node: str = ""
     kubelet_root: str = ""
