@@ -4,11 +4,23 @@
 """
 
 import importlib.metadata
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector
 
 UNKNOWN = "unknown"
 """The version of a source tree that is not installed."""
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("plimsoll")
+    except importlib.metadata.PackageNotFoundError:
+        return UNKNOWN
+
+
+VERSION: Final = _version()
+"""Read at import, because it is a file's, and parts make their registries on the event loop."""
 
 
 def add_common(registry: CollectorRegistry, part: str) -> None:
@@ -20,11 +32,4 @@ def add_common(registry: CollectorRegistry, part: str) -> None:
     """
     ProcessCollector(registry=registry)
     build = Info("plimsoll_build", "1, with the part and its version as labels.", registry=registry)
-    build.info({"part": part, "version": _version()})
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("plimsoll")
-    except importlib.metadata.PackageNotFoundError:
-        return UNKNOWN
+    build.info({"part": part, "version": VERSION})

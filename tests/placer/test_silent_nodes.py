@@ -83,6 +83,9 @@ async def test_node_is_silent_after_three_heartbeats_until_it_reports(
 
         async def silent() -> set[NodeName]:
             assert running.metrics.silent_nodes._value.get() == len(running.reports.silent)
+            [family] = running.metrics.node_silent.collect()
+            shown = {sample.labels["node"] for sample in family.samples if sample.value}
+            assert shown == running.reports.silent
             return set(running.reports.silent)
 
         await publish(jetstream, report("steady"), beating("a", 1, 0.2))
