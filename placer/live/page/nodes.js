@@ -2,7 +2,7 @@
 // frame draws some nodes at most, so that the page answers keys while a thousand nodes arrive.
 
 import { make, setStyle, setText } from "./dom.js";
-import { bytes, percent } from "./format.js";
+import { bytes, percent, podName } from "./format.js";
 
 // Nodes that are drawn in one frame: some 5 ms with 8 GPUs each.
 const EACH_FRAME = 25;
@@ -10,6 +10,11 @@ const EACH_FRAME = 25;
 const UP_TO_LINE = 0.94;
 // From so many GPUs on, the page begins dense.
 export const MANY_GPUS = 64;
+// Pods that a GPU names below its trough; the dialog has all of them.
+const NAMED = 4;
+
+const MARKS = { placed: "○", started: "·", loading: "▲", loaded: "●" };
+const byName = new Intl.Collator("en", { numeric: true }).compare; // `node-9` before `node-10`
 
 export class Fleet {
   /** `root` gets the nodes; `open(node, uuid)` is called for a GPU that is chosen. */
@@ -19,6 +24,7 @@ export class Fleet {
     this.open = open;
     this.drawn = drawn;
     this.views = new Map();
+    this.order = []; // the names of the views, as they stand on the page
     this.dirty = new Set();
     this.text = "";
     this.frame = 0;
@@ -56,7 +62,7 @@ export class Fleet {
       this.dirty.delete(name);
       const node = this.nodes.get(name);
       if (node) this.drawNode(node);
-      else { this.views.get(name)?.element.remove(); this.views.delete(name); }
+      else this.drop(name);
     }
     if (this.dirty.size) this.frame = requestAnimationFrame(() => this.draw());
     if (!this.current?.isConnected) this.moveTo(this.root.querySelector(".gpu"), false);
@@ -67,8 +73,8 @@ export class Fleet {
     let view = this.views.get(node.node);
     if (!view) {
       view = newNode(node.node);
+      this.root.insertBefore(view.element, this.place(node.node));
       this.views.set(node.node, view);
-      this.root.insertBefore(view.element, this.after(node.node));
     }
     view.element.hidden = !this.shows(node);
     view.element.classList.toggle("silent", node.silent);
@@ -97,21 +103,22 @@ export class Fleet {
     for (const uuid of gone) { view.gpus.get(uuid).element.remove(); view.gpus.delete(uuid); }
   }
 
-  /** The element before which a new node stands: nodes are in the order of their names, `node-9` before `node-10`. */
-  after(name) {
-    const compare = new Intl.Collator("en", { numeric: true }).compare;
-    this.order ??= [];
+  /** The element before which a new node stands. */
+  place(name) {
     let low = 0, high = this.order.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (compare(this.order[middle], name) < 0) low = middle + 1; else high = middle;
+      if (byName(this.order[middle], name) < 0) low = middle + 1; else high = middle;
     }
-    this.order = this.order.filter((one) => this.views.has(one) && one !== name);
-    low = Math.min(low, this.order.length);
-    while (low > 0 && compare(this.order[low - 1], name) > 0) low -= 1;
     const next = this.order[low];
     this.order.splice(low, 0, name);
     return next === undefined ? null : this.views.get(next).element;
+  }
+
+  drop(name) {
+    this.views.get(name)?.element.remove();
+    this.views.delete(name);
+    this.order = this.order.filter((one) => one !== name);
   }
 
   /** Make a GPU the one that Tab reaches, and focus it. */
@@ -156,11 +163,12 @@ function newGpu(choose) {
   row.share = make("i", { class: "share" });
   row.busy = make("i", { class: "busy" });
   row.words = make("span", { class: "words" });
+  row.names = make("span", { class: "names" });
   row.element = make("button", { class: "gpu", type: "button", tabindex: "-1", onclick: choose },
     row.index,
     make("span", { class: "trough", "aria-hidden": "true" }, row.lane, row.usable, row.mark),
     make("span", { class: "time", "aria-hidden": "true" }, row.share, row.busy),
-    row.words);
+    row.words, row.names);
   return row;
 }
 
@@ -178,13 +186,14 @@ function drawGpu(row, node, gpu) {
   setStyle(row.share, "width", `${gpu.promised_share_pct}%`);
   setStyle(row.busy, "width", gpu.mig ? "0%" : `${100 - gpu.idle_pct}%`);
   drawWords(row, node, gpu);
+  drawNames(row, gpu);
 }
 
 function drawPods(row, gpu, wide) {
   const gone = new Set(row.pods.keys());
   const parts = gpu.pods.map((pod) => ({ key: pod.pod, pod }));
   if (gpu.other_bytes > 0) parts.push({ key: "", pod: null });
-  for (const { key, pod } of parts) {
+  for (const [at, { key, pod }] of parts.entries()) {
     gone.delete(key);
     let part = row.pods.get(key);
     if (!part) {
@@ -192,15 +201,23 @@ function drawPods(row, gpu, wide) {
       part.element = make("span", { class: pod ? "pod" : "pod other" }, pod ? part.fill : null);
       row.pods.set(key, part);
     }
-    row.lane.append(part.element);
+    place(row.lane, part.element, at);
     const all = pod ? Math.max(pod.expected_bytes, pod.used_bytes) : gpu.other_bytes;
     setStyle(part.element, "width", wide(all));
+    part.element.title = pod
+      ? `${podName(pod)}: ${bytes(pod.used_bytes)} of ${bytes(pod.expected_bytes)}, ${stateOf(pod)}`
+      : `${bytes(gpu.other_bytes)} of no pod`;
     if (!pod) continue;
     setStyle(part.fill, "width", all ? `${(100 * pod.used_bytes / all).toFixed(1)}%` : "0%");
     part.fill.className = `fill ${stateOf(pod)}`;
     part.element.classList.toggle("over", pod.declared && pod.used_bytes > pod.expected_bytes);
   }
   for (const key of gone) { row.pods.get(key).element.remove(); row.pods.delete(key); }
+}
+
+/** Put an element in its place, unless it stands there: to move it would end its animation. */
+function place(parent, element, at) {
+  if (parent.children[at] !== element) parent.insertBefore(element, parent.children[at] ?? null);
 }
 
 /** The state of a pod's processes on a GPU; the one that is behind counts. */
@@ -213,7 +230,7 @@ function drawWords(row, node, gpu) {
   const parts = [
     ["", [make("b", {}, bytes(gpu.used_bytes)), ` of ${bytes(gpu.usable_bytes)}`]],
     ["", [make("b", {}, bytes(gpu.promised_bytes)), " promised"]],
-    ["", [make("b", {}, percent(gpu.promised_share_pct)), " of time promised"]],
+    ["", [make("b", {}, percent(gpu.promised_share_pct)), " time"]],
   ];
   if (!gpu.mig) parts.push(["", [make("b", {}, percent(100 - gpu.idle_pct)), " busy"]]);
   parts.push(["", [`${pods} pod${pods === 1 ? "" : "s"}`]]);
@@ -224,4 +241,10 @@ function drawWords(row, node, gpu) {
   row.text = text;
   row.words.replaceChildren(...parts.map(([name, children]) => make("span", { class: name }, ...children)));
   row.element.setAttribute("aria-label", `GPU ${gpu.index} of ${node.node}: ${text}`);
+}
+
+function drawNames(row, gpu) {
+  const names = gpu.pods.slice(0, NAMED).map((pod) => `${MARKS[stateOf(pod)]} ${pod.name || "unknown"}`);
+  const more = gpu.pods.length + gpu.more_pods - names.length;
+  setText(row.names, names.join("   ") + (more > 0 ? `   +${more}` : ""));
 }
