@@ -47,8 +47,8 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 	@:
 
 .PHONY: demo
-demo: native ## three emulated nodes, a dozen pods, one minute
-	@$(PYTHON) -m plimsoll demo
+demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
+	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
 # The tests wait for half of their time: three workers keep two cores busy. The live page is tried in Debian's Chromium;
 # on a machine that has none and cannot install it, these tests are skipped, but never in CI.

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from plimsoll.cli.demo.servers import EmbeddedServer, free_port
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.live import WaitingPod
 from tests.placer.arrivals import bus, publish
 from tests.placer.live.browser import Watched
 from tests.placer.live.test_news import denied
-from tests.placer.live.world import World, card, loading, serving, state, world
+from tests.placer.live.world import Detour, World, card, loading, serving, state, world
 from tests.placer.local.world import idle_report
 from tests.placer.test_app import MANIFEST, local_settings, placer
 
@@ -171,19 +171,26 @@ async def test_the_policy_of_the_page_lets_nothing_else_run(watched: Watched) ->
 
 async def test_the_page_outlives_its_placer(watched: Watched) -> None:
     """While no placer answers, the page keeps what it knows and says so; then it has what changed meanwhile."""
-    page, port = watched.page, free_port()
+    page, detour = watched.page, Detour()
     async with contextlib.AsyncExitStack() as stack:
-        async with serving(await fleet(), port) as url:
-            await stack.enter_async_context(watched.at(url))
+        await stack.enter_async_context(detour.serving())
+        async with serving(await fleet()) as detour.to:
+            await stack.enter_async_context(watched.at(detour.url))
             await expect(page.locator("#link")).to_have_text("live")
             await expect(page.locator("#fleet h3")).to_have_text(["node-9", "node-10"])
+        detour.to = None
         await expect(page.locator("#link")).to_contain_text("connection lost; as of")
         await expect(page.locator("#fleet h3")).to_have_text(["node-9", "node-10"])
         made = await world(state("node-10", card("GPU-10")), state("node-12", card("GPU-12")))
-        await stack.enter_async_context(serving(made, port))
+        detour.to = await stack.enter_async_context(serving(made))
         await expect(page.locator("#link")).to_have_text("live")
         await expect(page.locator("#fleet h3")).to_have_text(["node-10", "node-12"])
         await expect(page.locator("#figure-gpus")).to_have_text("2 on 2 nodes")
+        served, detour.to = detour.to, None
+        detour.cut()  # in the middle of a message, as when a proxy dies
+        await expect(page.locator("#link")).to_contain_text("connection lost")
+        detour.to = served
+        await expect(page.locator("#link")).to_have_text("live")
     watched.errors.clear()  # the browser tells of each connection that was refused
 
 

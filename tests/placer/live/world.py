@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -84,12 +85,63 @@ async def world(*states: NodeState) -> World:
 
 
 @contextlib.asynccontextmanager
-async def serving(made: World, port: int = 0) -> AsyncIterator[str]:
+async def serving(made: World) -> AsyncIterator[str]:
     """Serve a world's page until the context ends; gives its URL."""
     reader = reader_of(made.decider)
     api = Api(reader.rows, reader, tuple, lambda: made.missing, made.decider.metrics.registry, page=made.page)
-    async with serving_port(api, "127.0.0.1", port) as opened:
+    async with serving_port(api, "127.0.0.1", 0) as opened:
         yield f"http://127.0.0.1:{opened}"
+
+
+@dataclass(slots=True)
+class Detour:
+    """An address that stays, before a server that goes and comes.
+
+    Attributes:
+        url: the address.
+        to: the URL of the server; None while there is none, and connections are closed at once.
+    """
+
+    url: str = ""
+    to: str | None = None
+    _open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Take connections until the context ends."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield
+        finally:
+            server.close()
+            self.cut()
+
+    def cut(self) -> None:
+        """Break all connections."""
+        for writer in tuple(self._open):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            if self.to is not None:
+                port = urlsplit(self.to).port
+                behind, to_server = await asyncio.open_connection("127.0.0.1", port)
+                self._open.add(to_server)
+                await asyncio.gather(_pass(reader, to_server), _pass(behind, writer))
+                self._open.discard(to_server)
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 def loading(pod: str, uuid: str, gib: int, phase: Phase = Phase.LOADED) -> Task:
