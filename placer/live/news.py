@@ -171,7 +171,8 @@ def _task_text(task: Task, report: Report) -> str:
     where = f"GPU {index}" if index is not None else task.gpu
     whose = "" if task.pod is not None else f", process {task.pid} of no pod"
     most = f", at most {format_bytes(task.peak_bytes)}" if task.peak_bytes > task.used_bytes else ""
-    return f"{format_bytes(task.used_bytes)} on {where}{most}{whose}"
+    size = f"{format_bytes(task.used_bytes)} " if task.used_bytes else ""
+    return f"{size}on {where}{most}{whose}"
 
 
 def _text(what: str, event: CloudEvent, data: _Data) -> str:
@@ -195,6 +196,8 @@ def _text(what: str, event: CloudEvent, data: _Data) -> str:
         case "gpu.pressure":
             free = format_bytes(data.free_bytes)
             text = f"{event.subject or 'GPU'}: {free} free, " + ("short" if data.short else "enough again")
+        case "pod.placed":
+            text = "placed here"
         case _:
             return data.reason
     return f"{text} ({data.reason})" if data.reason else text

@@ -233,14 +233,13 @@ function drawWords(row, node, gpu) {
     ["", [make("b", {}, percent(gpu.promised_share_pct)), " time"]],
   ];
   if (!gpu.mig) parts.push(["", [make("b", {}, percent(100 - gpu.idle_pct)), " busy"]]);
-  parts.push(["", [`${pods} pod${pods === 1 ? "" : "s"}`]]);
   if (gpu.reason) parts.push(["bad", [`⚠ ${gpu.health}: ${gpu.reason}`]]);
   else if (gpu.closed) parts.push(["", ["outside of the pool"]]);
   const text = parts.map(([, children]) => children.map((child) => child.textContent ?? child).join("")).join(", ");
-  if (row.text === text) return;
-  row.text = text;
+  if (row.text === `${text} ${pods}`) return;
+  row.text = `${text} ${pods}`;
   row.words.replaceChildren(...parts.map(([name, children]) => make("span", { class: name }, ...children)));
-  row.element.setAttribute("aria-label", `GPU ${gpu.index} of ${node.node}: ${text}`);
+  row.element.setAttribute("aria-label", `GPU ${gpu.index} of ${node.node}: ${text}; ${pods} pod${pods === 1 ? "" : "s"}`);
 }
 
 function drawNames(row, gpu) {
