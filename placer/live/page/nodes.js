@@ -6,11 +6,11 @@ import { bytes, percent, podName } from "./format.js";
 
 // Nodes that are drawn in one frame: some 5 ms with 8 GPUs each.
 const EACH_FRAME = 25;
-// The part of the trough up to the line; the rest shows what is past it.
+// The part of the bar up to the line; the rest shows what is past it.
 const UP_TO_LINE = 0.94;
 // From so many GPUs on, the page begins dense.
 export const MANY_GPUS = 64;
-// Pods that a GPU names below its trough; the dialog has all of them.
+// Pods that a GPU names below its bar; the dialog has all of them.
 const NAMED = 4;
 
 const MARKS = { placed: "○", started: "·", loading: "▲", loaded: "●" };
@@ -166,7 +166,7 @@ function newGpu(choose) {
   row.names = make("span", { class: "names" });
   row.element = make("button", { class: "gpu", type: "button", tabindex: "-1", onclick: choose },
     row.index,
-    make("span", { class: "trough", "aria-hidden": "true" }, row.lane, row.usable, row.mark),
+    make("span", { class: "bar", "aria-hidden": "true" }, row.lane, row.usable, row.mark),
     make("span", { class: "time", "aria-hidden": "true" }, row.share, row.busy),
     row.words, row.names);
   return row;
