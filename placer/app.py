@@ -29,8 +29,12 @@ from placer.learned_store import LearnedStore
 from placer.learning import Learning
 from placer.limit_news import LimitView
 from placer.list_writer import ListWriter
+from placer.live.news import NewsRoom
+from placer.live.pods import PodSource
+from placer.live.wiring import live_page
 from placer.local.explain import LocalExplainer
 from placer.local.frontend import LocalFrontEnd
+from placer.local.live import LocalPods
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
 from placer.metrics import Metrics, Promises, UnhealthyGpus
@@ -45,6 +49,7 @@ from placer.violation_events import read_violations
 from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
 from plimsoll.bus_connection import connect
+from plimsoll.events import Report
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -89,6 +94,7 @@ class _Parts:
     publisher: Publisher
     rpc: RpcServer
     limits: LimitView
+    news: NewsRoom
     local: LocalFrontEnd | None
     cluster: "_Cluster | None"
 
@@ -170,7 +176,6 @@ async def _assemble(
     _check_has_nodes(settings, cluster)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(client, reports, metrics, options)
-    intake.on_event = decider.learn_event
     learning = Learning(store, decider.learned, decider.wall_s, cluster.leads if cluster else None)
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     metrics.nats_up.set_function(lambda: client.is_connected)
@@ -183,18 +188,55 @@ async def _assemble(
     rows = NodeRows(decider, settings.formula)
     limits = LimitView(client)
     explainer = LocalExplainer(local, decider, limits.of) if local is not None else None
+    local_pods = LocalPods(local) if local is not None else None
+
+    def missing() -> list[str]:
+        return _missing(client, intake, cluster)
+
+    page = await live_page(
+        client,
+        decider,
+        sources=lambda: _pod_sources(local_pods, cluster),
+        missing=missing,
+        leads=lambda: cluster is None or cluster.leads.is_set(),
+    )
+
+    def on_event(report: Report) -> None:
+        decider.learn_event(report)
+        page.news.note_report(report)
+
+    intake.on_event = on_event
     api = Api(
         rows=rows,
         state=StateReader(rows, ledger, lambda: local.pods.rows() if local else ()),
         explainers=lambda: _explainers(explainer, cluster),
-        missing=lambda: _missing(client, intake, cluster),
+        missing=missing,
         registry=metrics.registry,
         local=local,
+        page=page,
     )
     parts = _Parts(
-        settings, client, decider, intake, list_writer, learning, publisher, rpc, limits, local, cluster
+        settings,
+        client,
+        decider,
+        intake,
+        list_writer,
+        learning,
+        publisher,
+        rpc,
+        limits,
+        page.news,
+        local,
+        cluster,
     )
     return parts, api
+
+
+def _pod_sources(local: LocalPods | None, cluster: _Cluster | None) -> list[PodSource]:
+    sources: list[PodSource] = [local] if local is not None else []
+    if cluster is not None and cluster.front_end is not None:
+        sources.append(cluster.front_end.live_pods)
+    return sources
 
 
 def _explainers(local: LocalExplainer | None, cluster: _Cluster | None) -> list[Explainer]:
@@ -266,6 +308,7 @@ async def _serve(parts: _Parts, api: Api) -> None:
                 _start(tasks, "kube front end", _run_kube(parts, parts.cluster))
             _start(tasks, "rpc", _answer(parts))
             _start(tasks, "limit events", parts.limits.run())
+            _start(tasks, "news", parts.news.run())
             await parts.intake.ready.wait()
             _start(tasks, "list writer", parts.list_writer.run())
             _start(tasks, "learning", parts.learning.run())

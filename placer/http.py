@@ -1,4 +1,4 @@
-"""The HTTP API: reads on a TCP port; the same, and pods, on a UNIX socket for its owner alone.
+"""The HTTP API: reads and the live page on a TCP port; the reads, and pods, on a UNIX socket for its owner alone.
 
 What always holds: no request over TCP changes anything. Anybody who can reach the port may read. Pods become
 processes of the placer's user, so only that user may submit them: over a socket that no other user can open. The
@@ -22,6 +22,8 @@ from prometheus_client.exposition import choose_encoder
 
 from placer.core.explain.scan import PageAsked
 from placer.explaining import Explainer, NotExplainedError
+from placer.live import site
+from placer.live.wiring import LivePage
 from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import MANIFEST_BYTES, parse_manifests
 from placer.node_rows import Filter, NodeRows, Page
@@ -33,6 +35,7 @@ from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import read_body, serving, serving_tcp
 from plimsoll.placer_api import openapi
 from plimsoll.placer_api.http import Problem
+from plimsoll.placer_api.live import LIVE_PATH
 from plimsoll.placer_api.routes import JSON, ROUTES, Route
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -50,6 +53,7 @@ class Api:
         missing: names what keeps the placer from its work now; empty while it is ready.
         registry: the metrics at `/metrics`.
         local: the front end that takes pods from the UNIX socket, or None.
+        page: the live page on the TCP port, or None.
     """
 
     rows: NodeRows
@@ -58,17 +62,27 @@ class Api:
     missing: Callable[[], Sequence[str]]
     registry: CollectorRegistry
     local: LocalFrontEnd | None = None
+    page: LivePage | None = None
 
 
-def serving_port(api: Api, address: str, port: int) -> contextlib.AbstractAsyncContextManager[int]:
-    """Serve metrics, health and all reads on a TCP port until the context ends.
+@contextlib.asynccontextmanager
+async def serving_port(api: Api, address: str, port: int) -> AsyncIterator[int]:
+    """Serve metrics, health, all reads and the live page on a TCP port until the context ends.
 
     Gives the port, also where 0 was asked.
 
     Raises:
         InputError: the port cannot be opened.
     """
-    return serving_tcp(_routes(_Reads(api).by_operation()), address, port, PREFIX + "HTTP_PORT", (_problems,))
+    routes = _routes(_Reads(api).by_operation())
+    if api.page is not None:
+        routes += [*site.routes(api.page.files), web.get(LIVE_PATH, api.page.streams.serve)]
+    async with serving_tcp(routes, address, port, PREFIX + "HTTP_PORT", (_problems,)) as opened:
+        try:
+            yield opened
+        finally:
+            if api.page is not None:
+                api.page.streams.close()  # an open page would delay the end of the server
 
 
 @contextlib.asynccontextmanager

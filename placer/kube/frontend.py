@@ -35,6 +35,7 @@ from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import fence
 from placer.kube.hints import EVERYTHING, NOTHING, causes_of
+from placer.kube.live import KubePods
 from placer.kube.pods import PodIndex
 from placer.kube.pool import OFF, PoolEvents, PoolWatch
 from placer.kube.preempting import Preempting
@@ -125,6 +126,7 @@ class KubeFrontEnd:
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         extender: answers kube-scheduler, if somebody serves it.
         explainer: explains pods to people.
+        live_pods: names of pods, and those that wait, for the live page.
         tickets: carries out resizes.
         evictions: tells of pods that pass their lines, and evicts them.
         recall: awaited before the first decision: reads what earlier placers learned. It must neither raise nor take
@@ -161,6 +163,7 @@ class KubeFrontEnd:
     _budgets: Budgets = field(default_factory=Budgets)
     _preempting: Preempting = field(init=False)
     explainer: KubeExplainer = field(init=False)
+    live_pods: KubePods = field(init=False)
     tickets: Tickets = field(init=False)
     evictions: Evictions = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
@@ -257,6 +260,7 @@ class KubeFrontEnd:
             self.synced,
             self.leads,
         )
+        self.live_pods = KubePods(self._pods, self._waiting)
         self._metrics.registry.register(WaitingPods(self._queue))
         self.tickets = Tickets(self._placing, self.resize, self.leads)
         self.evictions = Evictions(

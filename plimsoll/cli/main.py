@@ -56,12 +56,17 @@ def plimsoll(
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Let everything run on until Ctrl-C, with the live page.")
+    ] = False,
+) -> None:
     """Run a dozen pods on three emulated nodes, live, in under a minute. Needs no GPU and no cluster."""
     from plimsoll.cli.demo.demo import run_demo  # noqa: PLC0415 - keeps --help fast
 
     try:
-        code = asyncio.run(run_demo(Console()))
+        code = asyncio.run(run_demo(Console(), keep=keep))
     except PlimsollError as error:
         _fail(str(error))
     except KeyboardInterrupt:

@@ -96,6 +96,12 @@ class LocalCluster:
         }
         return await self._part("placer", "placer", "placer", environment)
 
+    async def page_url(self, placer: EmbeddedServer) -> str:
+        """The URL of a placer's HTTP port, where its page is; the placer was started with `http_port`."""
+        log = await asyncio.to_thread((placer.directory / "server.log").read_bytes)
+        opened = [line for line in log.splitlines() if b'"http ready"' in line]
+        return f"http://127.0.0.1:{msgspec.json.decode(opened[-1])['port']}/"
+
     def node_environment(self, node: NodeName) -> dict[str, str]:
         """The environment variables that put a process on an emulated node."""
         return {"PLIMSOLL_EMULATOR": str(self._folder(node) / "node.conf"), "LD_LIBRARY_PATH": str(EMULATOR)}

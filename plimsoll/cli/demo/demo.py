@@ -54,8 +54,13 @@ class Check:
     seen: str
 
 
-async def run_demo(console: Console) -> int:
-    """Run the demo. Returns the exit code: 0 if every promise held."""
+async def run_demo(console: Console, *, keep: bool = False) -> int:
+    """Run the demo. Returns the exit code: 0 if every promise held.
+
+    Args:
+        console: takes the table and the verdict.
+        keep: let the servers run on after the verdict, until cancelled.
+    """
     started = time.monotonic()
     console.print(
         "Plimsoll demo: 3 emulated nodes × 2 GPUs; starting NATS, Valkey, 3 brokers, 3 monitors, a placer …"
@@ -63,20 +68,26 @@ async def run_demo(console: Console) -> int:
     with tempfile.TemporaryDirectory(prefix="plimsoll-demo-") as folder:
         async with LocalCluster(Path(folder), NODES) as cluster:
             socket = cluster.directory / "placer.sock"
-            await cluster.placer(
+            part = await cluster.placer(
+                http_port="0",
                 control_socket=str(socket),
                 local_nodes=str(await cluster.write_local_nodes()),
                 hook_library=str(HOOK_LIBRARY),
                 local_output=str(cluster.directory / "output"),
                 kubernetes="off",
             )
+            page_url = await cluster.page_url(part)
             console.print(f"ready after {time.monotonic() - started:.0f} s; pods arrive")
+            console.print(f"the live page: {page_url}   NATS: {cluster.nats.url}", soft_wrap=True)
             async with PlacerClient(socket) as placer:
                 await _until_reported(placer)
                 watched = await _watch(console, placer)
             events = await _count_events(cluster.nats.url, tasks=len(watched.last.pods))
-    checks = _judge(watched, events)
-    return _summarise(console, checks, watched, time.monotonic() - started)
+            code = _summarise(console, _judge(watched, events), watched, time.monotonic() - started)
+            if keep:
+                console.print(f"kept running until Ctrl-C; the live page: {page_url}", soft_wrap=True)
+                await asyncio.Event().wait()
+    return code
 
 
 @dataclass(slots=True)

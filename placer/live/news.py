@@ -1,0 +1,203 @@
+"""The last events of the cluster in a few words, for the live page.
+
+What always holds: no decision reads them, and their number is bounded. Events are read as they come, not from the
+stream, so those from before the placer's start, or of a time without NATS, are not known. Reports, which carry the
+events of tasks, come from the placer's intake.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn
+
+import msgspec
+import nats.errors
+import structlog
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from placer.live.pods import PodName
+from plimsoll.events import TYPE_PREFIX, CloudEvent, Report, Task, decode_event, fact_id
+from plimsoll.ids import PodUid
+from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.live import News
+from plimsoll.quantity import format_bytes
+
+KEPT: Final = 200
+"""Events that are kept, some 100 KiB, and shown at most."""
+
+LONGEST_TEXT: Final = 300
+"""The most characters of an event's text."""
+
+PENDING_AT_MOST: Final = 10_000
+"""Events that may wait to be read; the client library drops more."""
+
+TOGETHER: Final = 64
+"""Events that are read before other tasks run: some 2 ms."""
+
+AGAIN_S: Final = 1.0
+"""The pause in seconds after events could not be read: NATS is away."""
+
+SUBJECTS: Final = ("plimsoll.v1.limit.*.*", "plimsoll.v1.gpu.*.*", "plimsoll.v1.pod.*", "plimsoll.v1.pool.*")
+
+log = structlog.get_logger(__name__)
+
+
+class _Data(Struct, frozen=True):
+    """The fields that a line needs, of the data of any event in `SUBJECTS`."""
+
+    node: str | None = None
+    pod: PodUid | None = None
+    namespace: str = ""
+    name: str = ""
+    reason: str = ""
+    container: str = ""
+    call: str = ""
+    requested_bytes: int = 0
+    used_bytes: int = 0
+    line_bytes: int = 0
+    free_bytes: int = 0
+    waited_s: float = 0.0
+    share_pct: int = 0
+    used_pct: float = 0.0
+    short: bool = False
+    index: int | None = None
+    health: str = ""
+    conditions: tuple[dict[str, object], ...] = ()
+
+
+class NewsRoom:
+    """The events, the oldest first.
+
+    Attributes:
+        number: that of the last event; each has a number of its own.
+    """
+
+    def __init__(self, client: Client, name_of: Callable[[PodUid], PodName | None]) -> None:
+        self.number = 0
+        self._client, self._name_of = client, name_of
+        self._kept: OrderedDict[str, tuple[int, News]] = OrderedDict()
+
+    async def run(self) -> NoReturn:
+        """Read events until cancelled."""
+        events: asyncio.Queue[Msg] = asyncio.Queue(PENDING_AT_MOST)
+
+        async def put(message: Msg) -> None:
+            if not events.full():
+                events.put_nowait(message)
+
+        for subject in SUBJECTS:
+            await self._subscribe(subject, put)
+        read = 0
+        while True:
+            heed_cancellation()
+            self.note(bytes((await events.get()).data))
+            read += 1
+            if read % TOGETHER == 0:
+                await asyncio.sleep(0)  # decisions and watches run between two pieces
+
+    def since(self, number: int) -> list[News]:
+        """The events after the one of this number, the oldest first."""
+        return [news for at, news in self._kept.values() if at > number]
+
+    def note(self, message: bytes) -> None:
+        """Take an event in; one that is damaged, or there already, changes nothing."""
+        try:
+            event = decode_event(message)
+            data = msgspec.json.decode(event.data, type=_Data)
+        except (InputError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return  # the stream's own readers report damage
+        what = event.type.removeprefix(TYPE_PREFIX).removesuffix(".v1")
+        name = PodName(data.namespace, data.name) if data.name else self._named(data.pod)
+        self._keep(
+            News(
+                id=event.id,
+                time=event.time,
+                what=what,
+                node=data.node or "",
+                namespace=name.namespace,
+                name=name.name,
+                text=_text(what, event, data),
+            )
+        )
+
+    def note_report(self, report: Report) -> None:
+        """Take the event of a task in; a report without one changes nothing."""
+        task = report.task
+        if task is None:
+            return
+        fact = fact_id(report.state.node, task.pid, task.start_ticks, task.gpu, task.phase, report.state.time)
+        name = self._named(task.pod)
+        self._keep(
+            News(
+                id=fact,
+                time=report.state.time,
+                what=f"task.{task.phase.value}",
+                node=report.state.node,
+                namespace=name.namespace,
+                name=name.name,
+                text=_task_text(task, report),
+            )
+        )
+
+    def _named(self, pod: PodUid | None) -> PodName:
+        return (self._name_of(pod) if pod is not None else None) or PodName("", "")
+
+    def _keep(self, news: News) -> None:
+        if news.id in self._kept:
+            return
+        self.number += 1
+        text = news.text if len(news.text) <= LONGEST_TEXT else news.text[: LONGEST_TEXT - 1] + "…"
+        self._kept[news.id] = (self.number, msgspec.structs.replace(news, text=text))
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+    async def _subscribe(self, subject: str, put: Callable[[Msg], Awaitable[None]]) -> None:
+        while True:
+            heed_cancellation()
+            try:
+                await self._client.subscribe(subject, cb=put, pending_msgs_limit=PENDING_AT_MOST)
+            except nats.errors.Error as error:
+                log.warning("events cannot be read, retrying", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+
+def _task_text(task: Task, report: Report) -> str:
+    index = next((gpu.index for gpu in report.state.gpus if gpu.uuid == task.gpu), None)
+    where = f"GPU {index}" if index is not None else task.gpu
+    whose = "" if task.pod is not None else f", process {task.pid} of no pod"
+    most = f", at most {format_bytes(task.peak_bytes)}" if task.peak_bytes > task.used_bytes else ""
+    size = f"{format_bytes(task.used_bytes)} " if task.used_bytes else ""
+    return f"{size}on {where}{most}{whose}"
+
+
+def _text(what: str, event: CloudEvent, data: _Data) -> str:
+    size, line, used = map(format_bytes, (data.requested_bytes, data.line_bytes, data.used_bytes))
+    match what:
+        case "limit.denied":
+            text = f"{data.container}: {size} more were refused; it holds {used} of {line}"
+        case "limit.paused":
+            text = f"{data.container}: waits for {size}"
+        case "limit.resumed":
+            text = f"{data.container}: got {size} after {data.waited_s:.1f} s"
+        case "limit.violated" | "limit.unenforced":
+            text = f"{data.container}: holds {used} of {line}"
+        case "limit.resized":
+            text = f"{data.container}: its line is {line} and {data.share_pct} % of time now"
+        case "limit.unmet":
+            text = f"{data.container}: got {data.used_pct:.0f} of {data.share_pct} % of time"
+        case "gpu.health":
+            cause = str(data.conditions[0].get("text", "")) if data.conditions else ""
+            text = f"GPU {data.index} is {data.health}" + (f": {cause}" if cause else "")
+        case "gpu.pressure":
+            free = format_bytes(data.free_bytes)
+            text = f"{event.subject or 'GPU'}: {free} free, " + ("short" if data.short else "enough again")
+        case "pod.placed":
+            text = "placed here"
+        case _:
+            return data.reason
+    return f"{text} ({data.reason})" if data.reason else text
