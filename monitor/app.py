@@ -53,7 +53,9 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             within a group if a running task found it out.
     """
     directory = Path(settings.state_dir)
-    store = await open_store(directory)  # first: it keeps a second monitor from taking an epoch
+    store = await open_store(
+        directory, settings.outbox_age_s
+    )  # first: it keeps a second monitor from taking an epoch
     try:
         booted = await asyncio.to_thread(boot_id)
         identity = Identity(booted, await asyncio.to_thread(next_epoch, directory))
@@ -76,7 +78,7 @@ async def _run_parts(settings: Settings, identity: Identity, store: Store, stop:
     metrics = NodeMetrics(
         node,
         Sources(
-            waiting_count=lambda: store.waiting_count,
+            waiting=lambda: (store.waiting_count, store.waiting_bytes, store.dropped_count),
             nats_answers=lambda: publisher.is_reachable,
             broker_answers=lambda: observer.has_broker,
             busy_s=lambda: observer.busy_s,

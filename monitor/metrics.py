@@ -37,14 +37,14 @@ class Sources:
     """What other parts of the monitor know, read at each scrape.
 
     Attributes:
-        waiting_count: events on disk.
+        waiting: events on disk, their bytes, and how many were dropped since the start, as too old.
         nats_answers: whether NATS takes events; None before the first attempt has ended.
         broker_answers: whether the broker took the last measurement.
         busy_s: per GPU, the seconds of its work since the monitor's start.
         ecc_errors: per GPU, its uncorrected ECC errors since it was last reset.
     """
 
-    waiting_count: Callable[[], int]
+    waiting: Callable[[], tuple[int, int, int]]
     nats_answers: Callable[[], bool | None]
     broker_answers: Callable[[], bool]
     busy_s: Callable[[], Mapping[GpuUuid, float]]
@@ -201,8 +201,21 @@ class NodeMetrics(Collector):
             "Events on disk that NATS has not acknowledged; grows while NATS is away.",
             labels=("node",),
         )
-        waiting.add_metric(node, self._sources.waiting_count())
-        return driver, bus, broker, waiting
+        size = GaugeMetricFamily(
+            "plimsoll_outbox_bytes",
+            "Bytes of those events; at OUTBOX_BYTES sampling pauses.",
+            labels=("node",),
+        )
+        dropped = CounterMetricFamily(
+            "plimsoll_outbox_dropped",
+            "Events dropped since the monitor's start, because they had waited for NATS longer than OUTBOX_AGE_S.",
+            labels=("node",),
+        )
+        count, size_bytes, dropped_count = self._sources.waiting()
+        waiting.add_metric(node, count)
+        size.add_metric(node, size_bytes)
+        dropped.add_metric(node, dropped_count)
+        return driver, bus, broker, waiting, size, dropped
 
     def _collect_conditions(self) -> Iterable[Metric]:
         health = GaugeMetricFamily(

@@ -260,7 +260,7 @@ class Observer:
     async def _round(self) -> float:
         """Observe once, store the events, and return the pause until the next round in seconds."""
         self._wakened.clear()
-        if self._store.waiting_count >= self._settings.outbox_entries:
+        if await self._is_full():
             return self._troubled("the outbox is full: observing pauses until NATS takes events")
         xids = tuple(self._xids)
         observation, sample = await self._observe()
@@ -295,6 +295,13 @@ class Observer:
         self._watch_deaths()
         self._recovered(sample)
         return self._pause_s(now_s, sample)
+
+    async def _is_full(self) -> bool:
+        most = self._settings.outbox_bytes
+        if self._store.waiting_bytes >= most:
+            with contextlib.suppress(StoreError):  # the disk refuses: the outbox stays as full as it is
+                await self._store.drop_old()
+        return self._store.waiting_bytes >= most
 
     async def _observe(self) -> tuple[Observation, Sample | None]:
         while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:

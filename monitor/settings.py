@@ -68,8 +68,10 @@ class Settings:
         pressure_pct: free memory below this percentage of a GPU's usable memory is short (`gpu.pressure`).
         pressure_end_pct: and from this percentage on it is short no more; at least `pressure_pct`.
         nvml_retry_s: between attempts to reach a driver that is not there.
-        outbox_entries: the most events that wait on disk for NATS. When the outbox is full, sampling pauses and the
-            broker keeps its journal, so no announcement of the hook is lost.
+        outbox_bytes: the bytes of events that may wait on disk for NATS. When the outbox is full, sampling pauses and
+            the broker keeps its journal, so no announcement of the hook is lost. SQLite's file is a fifth larger.
+        outbox_age_s: an event that has waited longer is dropped, logged and counted: a week, as the stream itself
+            keeps no older one.
         stream_max_bytes: size of the JetStream stream, where this monitor makes it. Give the placer the same.
         stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
         stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
@@ -108,7 +110,8 @@ class Settings:
     pressure_pct: Annotated[float, Meta(ge=0, le=100)] = 5.0
     pressure_end_pct: Annotated[float, Meta(ge=0, le=100)] = 10.0
     nvml_retry_s: Positive = 10.0
-    outbox_entries: Annotated[int, Meta(ge=10)] = 100_000
+    outbox_bytes: Annotated[int, Meta(ge=10_000)] = 128 * MIB
+    outbox_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
     stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
     stream_replicas: Replicas = 1

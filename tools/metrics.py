@@ -75,7 +75,7 @@ def described() -> dict[str, tuple[Described, ...]]:
 
 def _registries() -> dict[str, CollectorRegistry]:
     """The registry of each part, with all collectors that it can have, and no samples."""
-    nothing = monitor.metrics.Sources(lambda: 0, lambda: None, lambda: True, dict, dict)
+    nothing = monitor.metrics.Sources(lambda: (0, 0, 0), lambda: None, lambda: True, dict, dict)
     node = CollectorRegistry()
     of_node = monitor.metrics.NodeMetrics(NodeName("node"), nothing)
     of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample

@@ -9,6 +9,8 @@ What always holds:
   published again, under its old id.
 * At most one state event waits to be sent. A state is whole, so a newer event that carries a state may replace an
   older, unsent *state* event, whose number it takes over; task events are never replaced.
+* An event that has waited longer than the book's age is dropped and counted. The readers' state does not suffer:
+  a newer event of this node waits behind it, and a state is whole.
 * One monitor owns the file.
 """
 
@@ -111,15 +113,24 @@ class Rest:
 
 @dataclass(slots=True)
 class Book:
-    """The open file and its contents in memory. The store's thread alone writes; the loop reads `waiting_count`."""
+    """The open file and its contents in memory. The store's thread alone writes; the loop reads the counts.
+
+    Attributes:
+        age_s: an event that has waited longer is dropped.
+        waiting_count, waiting_bytes: how many events wait, and the sum of their bodies.
+        dropped_count: how many were dropped since the file was opened.
+    """
 
     database: sqlite3.Connection
+    age_s: float
     lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
     waiting_count: int = 0
+    waiting_bytes: int = 0
+    dropped_count: int = 0
 
 
-def open_book(directory: Path) -> Book:
+def open_book(directory: Path, age_s: float) -> Book:
     """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
 
     Raises:
@@ -129,7 +140,7 @@ def open_book(directory: Path) -> Book:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            return _connect(path)
+            return _connect(path, age_s)
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise _unusable(directory, "is used by another monitor", error) from error
@@ -140,7 +151,7 @@ def open_book(directory: Path) -> Book:
             path.rename(aside)
             for rest in ("-wal", "-shm"):
                 path.with_name(FILE_NAME + rest).unlink(missing_ok=True)
-            return _connect(path)
+            return _connect(path, age_s)
     except (OSError, sqlite3.Error) as error:
         raise _unusable(directory, f"cannot be used ({error})", error) from error
 
@@ -155,15 +166,15 @@ def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
     return InputError("PLIMSOLL_STATE_DIR", str(directory), problem, remedy)
 
 
-def _connect(path: Path) -> Book:
+def _connect(path: Path, age_s: float) -> Book:
     # Autocommit: a transaction begins and ends only where this file says so.
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
         database.executescript(_SCHEMA)
-        book = Book(database)
+        book = Book(database, age_s)
         book.lives = {life.key: (life, left) for life, left in _lives(database)}
         book.dead = _dead(database)
-        book.waiting_count = _count(database)
+        _count(book)
     except (sqlite3.Error, msgspec.MsgspecError) as error:
         database.close()
         if isinstance(error, msgspec.MsgspecError):
@@ -220,6 +231,7 @@ def keep(
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
     with _transaction(book.database) as database:
+        dropped = _drop_old(database, book.age_s)
         if replaces_state:
             database.execute("DELETE FROM entries WHERE is_state")
         elif any(entry.carries_state for entry in entries):
@@ -233,7 +245,25 @@ def keep(
         if rest.conditions is not None:
             values |= _conditions(rest.conditions)
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.lives, book.dead, book.waiting_count = lives, tasks.dead, _count(book.database)
+    book.lives, book.dead = lives, tasks.dead
+    _count(book, dropped)
+
+
+def drop_old(book: Book) -> None:
+    """Drop the events that have waited too long. `keep` does so too."""
+    with _transaction(book.database, synced=False) as database:
+        dropped = _drop_old(database, book.age_s)
+    _count(book, dropped)
+
+
+def _drop_old(database: sqlite3.Connection, age_s: float) -> int:
+    # Numbers grow with time, so the first young event ends the look: nothing is read while nothing is old.
+    before_s, last = time.time() - age_s, 0
+    for number, stored_s in database.execute("SELECT number, stored_s FROM entries ORDER BY number"):
+        if stored_s >= before_s:
+            break
+        last = number
+    return database.execute("DELETE FROM entries WHERE number <= ?", (last,)).rowcount if last else 0
 
 
 def _conditions(conditions: Conditions) -> dict[str, str]:
@@ -309,11 +339,21 @@ def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> N
             numbers_of = {"stream_seq": str(position.seq), "stream_epoch": str(position.epoch)}
             values = {"stream": position.stream, **numbers_of}
             database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.waiting_count = _count(book.database)
+    _count(book)
 
 
-def _count(database: sqlite3.Connection) -> int:
-    return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
+def _count(book: Book, dropped: int = 0) -> None:
+    counts = book.database.execute("SELECT count(*), ifnull(sum(length(body)), 0) FROM entries").fetchone()
+    book.waiting_count, book.waiting_bytes = counts
+    if dropped:
+        book.dropped_count += dropped
+        log.error(
+            "events that NATS did not take were dropped: they had waited too long",
+            dropped=dropped,
+            age_s=book.age_s,
+            waiting=book.waiting_count,
+            remedy="see why this node does not reach NATS",
+        )
 
 
 class _transaction:  # noqa: N801 - used as a verb

@@ -12,6 +12,7 @@ from monitor.core.tasks import Tasks
 from monitor.foreign import Position
 from monitor.outbox import database
 from monitor.outbox.database import Book, Kept, Rest, Waiting
+from plimsoll.bus import MAX_AGE_S
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 
@@ -30,8 +31,9 @@ class Store:
     def __init__(self, book: Book, thread: ThreadPoolExecutor) -> None:
         self._book = book
         self._thread = thread
-        self.waiting_count = book.waiting_count
-        """How many events wait, as of the last change."""
+        self.waiting_count, self.waiting_bytes, self.dropped_count = 0, 0, 0
+        """How many events wait, their bytes, and how many were dropped as too old, as of the last change."""
+        self._take_counts()
         self.state_waits = False
         """The last report that this run stored is a state event that waits: nobody has begun to send it.
 
@@ -75,7 +77,16 @@ class Store:
         except StoreError:
             self.state_waits = False
             raise
-        self.waiting_count = self._book.waiting_count
+        self._take_counts()
+
+    async def drop_old(self) -> None:
+        """Drop the events that have waited too long; `keep` does so by itself.
+
+        Raises:
+            StoreError: nothing was dropped.
+        """
+        await self._run(lambda: database.drop_old(self._book))
+        self._take_counts()
 
     async def oldest(self, limit: int) -> tuple[Waiting, ...]:
         """The oldest waiting events, in the order in which they happened, to be sent now.
@@ -100,7 +111,7 @@ class Store:
             StoreError: the events still wait. Publishing them again is harmless.
         """
         await self._run(lambda: database.remove(self._book, tuple(numbers), position))
-        self.waiting_count = self._book.waiting_count
+        self._take_counts()
 
     async def close(self) -> None:
         """Close the file and end the thread."""
@@ -110,6 +121,11 @@ class Store:
         finally:
             self._thread.shutdown(wait=False)
 
+    def _take_counts(self) -> None:
+        book = self._book
+        self.waiting_count, self.waiting_bytes = book.waiting_count, book.waiting_bytes
+        self.dropped_count = book.dropped_count
+
     async def _run(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -118,15 +134,19 @@ class Store:
             raise StoreError(f"the outbox could not be read or written ({error}); {remedy}") from error
 
 
-async def open_store(directory: Path) -> Store:
+async def open_store(directory: Path, age_s: float = MAX_AGE_S) -> Store:
     """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
+
+    Args:
+        directory: this monitor's own.
+        age_s: an event that has waited longer for NATS is dropped.
 
     Raises:
         InputError: the directory cannot be used, or another monitor uses it.
     """
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
     try:
-        book = await asyncio.get_running_loop().run_in_executor(thread, database.open_book, directory)
+        book = await asyncio.get_running_loop().run_in_executor(thread, database.open_book, directory, age_s)
         return Store(book, thread)
     except BaseException:
         thread.shutdown(wait=False)

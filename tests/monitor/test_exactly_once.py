@@ -273,7 +273,7 @@ async def test_the_heartbeat_comes_without_any_event(tmp_path: Path, nats: Embed
 
 async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: EmbeddedServer) -> None:
     """While NATS is away and the outbox full, the broker keeps its journal; then every event comes once."""
-    async with node(tmp_path, own_nats.url, outbox_entries=10) as (monitor, peer, context):
+    async with node(tmp_path, own_nats.url, outbox_bytes=10_000) as (monitor, peer, context):
         await until(context, bool)
         await own_nats.kill()
         processes: list[ProcessKey] = []

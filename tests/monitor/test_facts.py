@@ -28,6 +28,7 @@ from monitor.outbox import database
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store
 from plimsoll.broker.announcements import Announcement
+from plimsoll.bus import MAX_AGE_S
 from plimsoll.events import Phase, decode_event, decode_report
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import GpuReading
@@ -63,7 +64,7 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.thread = ThreadPoolExecutor(max_workers=1)
-        self.book = self.thread.submit(database._connect, Path(":memory:")).result()
+        self.book = self.thread.submit(database._connect, Path(":memory:"), MAX_AGE_S).result()
         self.store = Store(self.book, self.thread)
         self.processes: list[Process] = []
         self.journal: list[Announcement] = []

@@ -48,4 +48,6 @@ async def test_the_node_is_scraped_as_it_is(tmp_path: Path, nats: EmbeddedServer
     assert samples["plimsoll_task_events_total", GPU_0, "started"] == 1
     assert samples["plimsoll_task_events_total", GPU_0, "loaded"] == 1
     assert ("plimsoll_outbox_entries", "", "") in samples
+    assert ("plimsoll_outbox_bytes", "", "") in samples
+    assert samples["plimsoll_outbox_dropped_total", "", ""] == 0
     assert ("plimsoll_limit_events_total", "", "") in samples

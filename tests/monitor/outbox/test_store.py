@@ -1,6 +1,8 @@
 """The outbox and the table on disk."""
 
+import contextlib
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,63 @@ async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
     assert [each.id for each in await store.oldest(10)] == ["a", "b"]
     assert store.waiting_count == 2
     await store.close()
+
+
+async def test_the_bytes_that_wait_are_counted(tmp_path: Path) -> None:
+    """The bytes are those of the bodies that wait: after a replacement, a removal, and reopening."""
+    store = await open_store(tmp_path)
+    await kept(store, "state", is_state=True)
+    await kept(store, "a state", is_state=True)
+    await kept(store, "event", is_state=False)
+    assert (store.waiting_count, store.waiting_bytes) == (1, len("event"))
+    await kept(store, "another", is_state=False)
+    await store.close()
+
+    store = await open_store(tmp_path)
+    assert (store.waiting_count, store.waiting_bytes) == (2, len("event" + "another"))
+    await store.remove([(await store.oldest(1))[0].number])
+    assert (store.waiting_count, store.waiting_bytes) == (1, len("another"))
+    await store.close()
+
+
+async def test_events_that_waited_too_long_are_dropped_and_counted(tmp_path: Path) -> None:
+    """The oldest are dropped, also those of an earlier run; the young ones stay, in order."""
+    store = await open_store(tmp_path)
+    for name in ("a", "b"):
+        await kept(store, name, is_state=False)
+    await store.close()
+    _age(tmp_path, 3600.0)
+
+    store = await open_store(tmp_path, age_s=1800.0)
+    assert store.waiting_count == 2
+    await kept(store, "c", is_state=False)
+    assert [each.id for each in await store.oldest(10)] == ["c"]
+    assert (store.waiting_count, store.waiting_bytes, store.dropped_count) == (1, 1, 2)
+    await store.close()
+
+
+async def test_old_events_go_where_nothing_is_kept(tmp_path: Path) -> None:
+    """A full outbox keeps nothing new; yet its old events go, and make room."""
+    store = await open_store(tmp_path)
+    await kept(store, "a", is_state=False)
+    await store.close()
+    _age(tmp_path, 3600.0)
+
+    store = await open_store(tmp_path, age_s=7200.0)
+    await store.drop_old()
+    assert (store.waiting_count, store.dropped_count) == (1, 0)
+    await store.close()
+
+    store = await open_store(tmp_path, age_s=1800.0)
+    await store.drop_old()
+    assert (store.waiting_count, store.waiting_bytes, store.dropped_count) == (0, 0, 1)
+    await store.close()
+
+
+def _age(directory: Path, seconds: float) -> None:
+    """Make the events that wait older."""
+    with contextlib.closing(sqlite3.connect(directory / FILE_NAME)) as database, database:
+        database.execute("UPDATE entries SET stored_s = stored_s - ?", (seconds,))
 
 
 async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
