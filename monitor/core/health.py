@@ -6,9 +6,12 @@ A condition ends in one of three ways:
     an XID that concerns the GPU until it is reset                once the GPU was reset
     an XID of a program, a clock that is lowered                  once it has not recurred for `hold_s`
 
-A GPU counts as reset when its energy counter has fallen, when it answers again after it could not be read, when the
-driver was loaded anew, and after a reboot. What always holds: a change is reported once, and conditions outlive a
-restart of the monitor. A GPU that the driver listed once since the machine was started and does not list now is lost.
+A GPU counts as reset when its energy counter has fallen, when the driver was loaded anew, and after a reboot. A card
+without that counter also counts as reset when it answers again after it could not be read. With the counter it does
+not: one call that failed is no reset, and would give a broken GPU to the next pod.
+
+What always holds: a change is reported once, and conditions outlive a restart of the monitor. A GPU that the driver
+listed once since the machine was started and does not list now is lost.
 
 The figures and errors of a card in MIG mode are those of its instances. A card that was divided since, and an
 instance that was ended while its card answers, are gone, not lost.
@@ -188,7 +191,7 @@ def _present(record: Record, seen: Look) -> Record:
     """A GPU that answered."""
     if not record.conditions and record.gpu not in seen.figures and record.session == seen.session:
         return record  # the most frequent case by far
-    was_lost = any(one.what == LOST for one in record.conditions)
+    is_back = record.energy_mj is None and any(one.what == LOST for one in record.conditions)
     figures = seen.figures.get(record.gpu)
     fell = (
         figures is not None
@@ -198,7 +201,7 @@ def _present(record: Record, seen: Look) -> Record:
     )
     is_new_session = 0 < record.session < seen.session
     kept = [one for one in record.conditions if one.what != LOST]
-    if was_lost or fell or is_new_session:
+    if is_back or fell or is_new_session:
         kept = [one for one in kept if not _ends_by_reset(one)]
     record = replace(record, conditions=tuple(kept), session=seen.session)
     if figures is None:

@@ -54,7 +54,7 @@ async def listening(
 async def test_a_gpu_off_the_bus_is_fatal_and_comes_back_healthy(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """XID 79 and the loss are fatal, in the event and in every report; once the GPU is back, it is healthy."""
+    """XID 79 and the loss are fatal, in the event and in every report; only a reset of the GPU ends the XID."""
     async with node(tmp_path, nats.url) as (monitor, environment, context):
         await listening(monitor, context, environment)
         await book(environment, "xid", "0", "79")
@@ -66,8 +66,11 @@ async def test_a_gpu_off_the_bus_is_fatal_and_comes_back_healthy(
         [lost] = [one for one in state(messages).health if one.gpu == GPU_0]
         assert sorted(one.what for one in lost.conditions) == ["lost", "xid"]
         await book(environment, "find", "0")
+        messages = await until(context, lambda all_: GPU_0 in [gpu.uuid for gpu in state(all_).gpus])
+        assert unhealthy(messages)[GPU_0] == "XID 79: the GPU has fallen off the bus"
+        await book(environment, "reset", "0")
         messages = await until(context, lambda all_: GPU_0 not in unhealthy(all_))
-        assert classes(messages) == ["fatal", "fatal", "healthy"]
+        assert classes(messages) == ["fatal", "fatal", "fatal", "healthy"]
         assert changes(messages)[-1].before in (HealthClass.FATAL, HealthClass.INFO)
 
 

@@ -82,7 +82,10 @@ def test_a_driver_that_was_loaded_anew_has_reset_its_gpus() -> None:
 
 
 def test_a_lost_gpu_is_fatal_until_it_answers() -> None:
-    """A GPU off the bus is lost, with or without an entry in the driver's list, and a return ends its XID too."""
+    """A GPU off the bus is lost, with or without an entry in the driver's list.
+
+    A card without an energy counter is healthy once it answers.
+    """
     node = Node()
     node.see(XidSeen(A, 79))
     for seen in ({"lost": FailingGpu(A, 0, "L4", "GPU is lost")}, {"listed": (B,)}):
@@ -92,6 +95,18 @@ def test_a_lost_gpu_is_fatal_until_it_answers() -> None:
     assert node.see() is HealthClass.HEALTHY
     assert [one.health.health for one in node.changes][-1] is HealthClass.HEALTHY
     assert len(node.changes) == 3  # the XID, the loss, the return
+
+
+def test_a_call_that_failed_once_is_no_reset() -> None:
+    """A GPU that answers again keeps its fatal XID while its energy counter goes on, and loses it by a reset."""
+    node = Node()
+    node.see(XidSeen(A, 48), figures=WELL)
+    node.see(lost=FailingGpu(A, 0, "L4", "Timeout"))
+    assert node.see() is HealthClass.FATAL
+    assert node.kinds == ["xid"]
+    assert node.see(figures=replace(WELL, energy_mj=2000)) is HealthClass.FATAL
+    node.see(lost=FailingGpu(A, 0, "L4", "GPU is lost"))
+    assert node.see(figures=replace(WELL, energy_mj=5)) is HealthClass.HEALTHY
 
 
 def test_a_fault_of_a_program_passes_when_it_stops_recurring() -> None:
