@@ -68,7 +68,8 @@ async def test_a_task_without_the_hook_is_followed_through_its_life(
         messages = await until(context, lambda all_: tasks_of(all_, one.process) == [*reloaded, "exited"])
         gone = told_of(messages, one, "exited")
         assert (gone.used_bytes, gone.peak_bytes) == (0, 1600 * MIB)
-        assert newest(messages)[GPU_0].used_bytes == 0
+        # The driver may free the memory a moment after the process has ended.
+        await until(context, lambda all_: newest(all_)[GPU_0].used_bytes == 0)
 
 
 async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: EmbeddedServer) -> None:

@@ -44,7 +44,9 @@ def test_it_holds_programs_and_no_sources(wheel: Path) -> None:
     assert {"placer/scores.lua", "plimsoll/cli/demo/pods.yaml"} < names
     ours = {name for name in names if ".dist-info/" not in name and "native/built/" not in name}
     assert {Path(name).parts[0] for name in ours} == PACKAGES
-    assert {Path(name).suffix for name in ours} == {".py", ".lua", ".yaml"}
+    page = {name for name in ours if name.startswith("placer/live/page/")}
+    assert {Path(name).suffix for name in page} == {".html", ".css", ".js", ".svg"}
+    assert {Path(name).suffix for name in ours - page} == {".py", ".lua", ".yaml"}
     assert not any(name.startswith("hook/lib/") for name in names)
 
 
