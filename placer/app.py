@@ -389,7 +389,8 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             async with asyncio.TaskGroup() as tasks:
                 _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
                 _start(tasks, "scheduler", front_end.run())
-                _start(tasks, "violations", read_violations(parts.client, front_end.evictions.suspect))
+                read = read_violations(parts.client, front_end.evictions.suspect, front_end.leads)
+                _start(tasks, "violations", read)
                 if settings.extender_port is not None:
                     _start(tasks, "extender", serve_extender(settings, settings.extender_port, front_end))
         finally:

@@ -1,7 +1,8 @@
 """Reads who is accused of passing a line: `limit.violated` and `limit.unenforced`, also those of the last day.
 
-The broker announces a finding once, so a placer that starts reads the findings that it missed from the stream. What
-always holds: the events are read in the order of the stream, and reading one twice does no harm.
+The broker announces a finding once, so a placer reads those that it missed from the stream, as soon as it leads.
+Before that it does not know every booking, and an accused pod without one would be forgotten. What always holds: the
+events are read in the order of the stream, and reading one twice does no harm.
 """
 
 import asyncio
@@ -44,8 +45,15 @@ Suspect = Callable[[PodUid, GpuUuid | None], None]
 log = structlog.get_logger(__name__)
 
 
-async def read_violations(client: Client, suspect: Suspect) -> NoReturn:
-    """Call `suspect` with each accused pod and GPU until cancelled; it must not block or raise."""
+async def read_violations(client: Client, suspect: Suspect, leads: asyncio.Event) -> NoReturn:
+    """Call `suspect` with each accused pod and GPU until cancelled; it must not block or raise.
+
+    Args:
+        client: the connection to NATS.
+        suspect: takes each accusation.
+        leads: set once this placer is the one that places, and knows every booking; nothing is read before.
+    """
+    await leads.wait()
     jetstream, pauses, outage = client.jetstream(), Pauses(), Outage(log.warning)
     while True:
         heed_cancellation()

@@ -66,4 +66,6 @@ def test_dates_hold_while_processes_take_turns(node: Node) -> None:
         neighbour.communicate()
     assert all(ms > 0.999 for ms in steps)
     assert any(ms > 2.9 for ms in steps)  # a turn of the neighbour's lay between
-    assert 150 < sum(steps) < 260
+    assert (
+        sum(steps) < 260
+    )  # the neighbour gets no more than its turns; while its host stands still, it gets fewer
