@@ -47,7 +47,7 @@ RIGHTS: Final = {
 }
 """By service account: API group, resource, and verb, cluster-wide, as in the chart's ClusterRoles."""
 
-POLICIES: Final = ("plimsoll-annotations", "plimsoll-monitor", "plimsoll-resize")
+POLICIES: Final = ("plimsoll-annotations", "plimsoll-monitor")
 WEBHOOK: Final = "plimsoll-webhook"
 SOON_S: Final = 24 * 3600.0
 """An authority is replaced long before its last day, so one that ends within a day is not being replaced."""

@@ -1,6 +1,6 @@
 """The checks of NATS, each against a real server that is broken in one way."""
 
-import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from plimsoll.cli.doctor.finding import Finding, Verdict
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid
+from tests.deploy.test_servers import Guarded, nats_of
 from tests.placer import arrivals
 from tests.plimsoll.cli.doctor.findings import found, of, verdicts
 from tests.servers.waiting import until
@@ -177,16 +178,17 @@ async def test_a_strangers_message_is_left_out(nats: EmbeddedServer) -> None:
 
 async def test_a_server_that_takes_the_connection_and_says_nothing() -> None:
     """The command ends, and says that there was no answer."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        [one] = await found(bus(f"nats://127.0.0.1:{mute.getsockname()[1]}", BusAccess()))
+    assert (one.check, one.verdict) == ("nats", Verdict.FAILED)
+    assert "no answer in time" in one.text
 
-    async def mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.Event().wait()
-        writer.close()
 
-    server = await asyncio.start_server(mute, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        [one] = await found(bus(f"nats://127.0.0.1:{port}", BusAccess()))
-        assert (one.check, one.verdict) == ("nats", Verdict.FAILED)
-        assert "no answer in time" in one.text
-    finally:
-        server.close()
+async def test_the_users_of_the_charts_bus(tmp_path: Path) -> None:
+    """The placer's user may read all that the checks need."""
+    async with nats_of({}, tmp_path) as server:
+        guarded = Guarded(server)
+        async with arrivals.bus(guarded.of("monitor")) as jetstream:
+            await arrivals.publish(jetstream, report("n1"))
+        findings = await found(bus(guarded.of("placer").url, BusAccess()))
+    assert set(verdicts(findings).values()) == {"ok"}, findings

@@ -37,7 +37,8 @@ async def test_a_machine_with_a_driver_and_a_broker(machine: Machine) -> None:
     code, findings = await findings_of(machine)
     assert (code, findings["broker"]["verdict"]) == (0, "skipped")
     assert findings["driver"]["text"].endswith(", 1 GPU")
-    program = await machine.start("--gpu-memory", "1Gi", "--", BUSY, "--memory", "256Mi", "--seconds", "600")
+    words = ("--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600")
+    program = await machine.start("--gpu-memory", "1Gi", "--gpu-share", "30", "--", BUSY, *words)
     assert program.stdout is not None
     await program.stdout.readline()
     code, findings = await findings_of(machine)
