@@ -16,11 +16,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, RedisError
 
 from placer.core.learning import Record, checked
-from placer.redis_client import open_redis
 from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import SHOWN_CHARS, InputError, PlimsollError
 from plimsoll.part.settings import PREFIX
 from plimsoll.placer_api.redis_keys import LEARNED
+from plimsoll.redis_client import open_redis
 
 TIMEOUT_S: Final = 5.0
 """How long one exchange may take; a healthy server needs about a millisecond."""

@@ -10,7 +10,6 @@ from placer.core.policies import policy_named
 from placer.core.score import Formula
 from placer.intake import FORGET_NODE_S
 from placer.kube.extender.tls import TlsFiles
-from placer.redis_client import check_redis_url
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
 from plimsoll.contract import OPT_OUT_LABEL
@@ -20,6 +19,7 @@ from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX, check_urls
+from plimsoll.redis_client import check_redis_url
 
 
 @dataclass(frozen=True, slots=True)

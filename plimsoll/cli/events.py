@@ -95,7 +95,7 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
         InputError: the URL is none, a file cannot be used, or there is no such type.
     """
     subjects = wanted.subjects()
-    client = await _connected(url, access)
+    client = await connected(url, access, "plimsoll-events", [])
     try:
         jetstream = client.jetstream()
         try:
@@ -179,8 +179,19 @@ def _consumer(subjects: list[str], start: int) -> ConsumerConfig:
     )
 
 
-async def _connected(url: str, access: BusAccess) -> Client:
-    failures: list[Exception] = []
+async def connected(url: str, access: BusAccess, name: str, failures: list[Exception]) -> Client:
+    """A client that reconnects for ever, once it has connected; close it.
+
+    Args:
+        url: the NATS server's URL; several with commas.
+        access: the files to come in by.
+        name: the client's name in the server's monitoring.
+        failures: gets the errors that NATS reports beside answers, such as a missing right.
+
+    Raises:
+        NoEventsError: NATS does not answer, or refuses the login.
+        InputError: the URL is none, or a file cannot be used.
+    """
 
     async def note(error: Exception) -> None:
         """Keep the error: the client raises a vaguer one in the end."""
@@ -193,7 +204,7 @@ async def _connected(url: str, access: BusAccess) -> Client:
         await client.connect(
             url.split(","),
             error_cb=note,
-            name="plimsoll-events",
+            name=name,
             connect_timeout=int(CONNECT_S),
             max_reconnect_attempts=1,
             ping_interval=PING_S,

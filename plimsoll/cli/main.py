@@ -21,6 +21,9 @@ from plimsoll.part.variables import unknown_variables
 from plimsoll.placer_api.rpc import DEFAULT_NAMESPACE, Resize
 
 REFUSED: Final = 2
+RELEASE_NAMESPACE: Final = "plimsoll-system"
+"""The namespace of docs/install.md."""
+
 BROKER_ROOT: Final[OptionInfo] = typer.Option(
     help="The broker's directory, where `plimsoll run` was given one."
 )
@@ -141,6 +144,76 @@ def explain(
         return
     for part in explaining.shown(answer):
         Console().print(part, highlight=False, soft_wrap=isinstance(part, Text))
+
+
+@app.command()
+def doctor(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
+    nats_url: Annotated[
+        str, typer.Option(envvar="PLIMSOLL_NATS_URL", help="The bus, with a user who may read the stream.")
+    ] = "",
+    redis_url: Annotated[str, typer.Option(envvar="PLIMSOLL_REDIS_URL", help="The sorted list.")] = "",
+    placer: Annotated[
+        str,
+        typer.Option(
+            envvar="PLIMSOLL_PLACER_URL", help="The URL of the placer's HTTP port, or its control socket."
+        ),
+    ] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="The namespace of the release.")
+    ] = RELEASE_NAMESPACE,
+    kubeconfig: Annotated[
+        str,
+        typer.Option(help="As for kubectl. Without it: KUBECONFIG, a service account, or ~/.kube/config."),
+    ] = "",
+    context: Annotated[str | None, typer.Option(help="As for kubectl.")] = None,
+    output: Annotated[
+        Literal["table", "json"], typer.Option("--output", "-o", help="Or all findings as one JSON object.")
+    ] = "table",
+    broker_root: Annotated[Path | None, BROKER_ROOT] = None,
+) -> None:
+    """Look for what is broken: on this machine, on the bus, and in the cluster, with a remedy for each finding.
+
+    Nothing is changed. A part whose address is not given is skipped. The exit
+    code is 0 if no check failed, also with warnings, and 1 if one did.
+    """
+    import logging  # noqa: PLC0415 - keeps --help fast
+
+    import msgspec  # noqa: PLC0415 - likewise
+    import structlog  # noqa: PLC0415 - likewise
+
+    from plimsoll.bus_access import BusAccess  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.examine import Places, examine  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.finding import Verdict  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.machine import Machine  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.report import shown  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.native import HOOK_LIBRARY  # noqa: PLC0415 - likewise
+
+    # The findings say what the log of the clients would say, with a remedy.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("nats").setLevel(logging.CRITICAL)
+    library = Path(os.environ.get("PLIMSOLL_HOOK_LIBRARY") or HOOK_LIBRARY)
+    places = Places(
+        machine=Machine(broker_root or default_root(), library),
+        nats_url=nats_url,
+        access=BusAccess.of(os.environ),
+        redis_url=redis_url,
+        placer=placer,
+        cluster=Cluster(kubeconfig, context),
+        namespace=namespace,
+    )
+    try:
+        groups = asyncio.run(examine(places))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if output == "json":
+        _write(msgspec.json.encode({"groups": groups}).decode() + "\n")
+    else:
+        console = Console()
+        for line in shown(groups, console.width):
+            console.print(line, highlight=False, soft_wrap=True)
+    if any(one.verdict is Verdict.FAILED for group in groups for one in group.findings):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -16,6 +16,11 @@ from plimsoll.placer_api.http import EXPLAIN_PATH, PODS_PATH, STATE_PATH, PodRow
 
 TIMEOUT_S: Final = 10.0
 
+LOGIN: Final = "--placer or PLIMSOLL_PLACER_URL"
+"""The options that name a placer, for the remedy."""
+
+READY_PATH: Final = "/readyz"
+
 REFUSED: Final = frozenset({400, 404, 503})
 """The statuses whose body is a `Problem`."""
 
@@ -69,6 +74,16 @@ class PlacerClient:
         """
         return msgspec.json.decode(await self._request("GET", STATE_PATH), type=State)
 
+    async def missing(self) -> list[str]:
+        """What the placer lacks before it can place pods, a line each; empty where it can.
+
+        Raises:
+            PlacerAwayError: no answer.
+            PlacerRefusedError: the server has no such path.
+        """
+        status, answer = await self._answer("GET", READY_PATH, frozenset({200, 503}))
+        return answer.decode(errors="replace").splitlines() if status != 200 else []
+
     async def submit(self, manifests: str) -> list[PodRow]:
         """Submit pods: one or several YAML documents.
 
@@ -98,19 +113,33 @@ class PlacerClient:
     async def _request(
         self, method: str, path: str, body: bytes | None = None, query: Mapping[str, str | int] | None = None
     ) -> bytes:
+        _, answer = await self._answer(method, path, frozenset(), body, query)
+        return answer
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        wanted: frozenset[int],
+        body: bytes | None = None,
+        query: Mapping[str, str | int] | None = None,
+    ) -> tuple[int, bytes]:
+        """Status and body; a status that is `wanted`, and any that is no error, is no reason to raise."""
         assert self._session is not None, "used outside its context"
         base = str(self._where).rstrip("/") if self._is_url else "http://placer"
         try:
             url = URL(base + path, encoded=True).update_query(query or {})
             async with self._session.request(method, url, data=body) as response:
                 answer = await response.read()
+                if response.status in wanted:
+                    return response.status, answer
                 if response.status in REFUSED:
                     kind = NoSuchPodError if response.status == 404 else PlacerRefusedError
                     raise kind(msgspec.json.decode(answer, type=Problem).message)
                 response.raise_for_status()
-                return answer
+                return response.status, answer
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise PlacerAwayError(cause_of(error, "the placer's address")) from error
+            raise PlacerAwayError(cause_of(error, LOGIN)) from error
         except (ValueError, msgspec.MsgspecError) as error:
             remedy = "is it the placer's address, and are both of one version?"
             raise PlacerAwayError(f"the answer is none of a placer's ({error}); {remedy}") from error

@@ -17,7 +17,6 @@ from redis.exceptions import AuthenticationError
 
 from monitor import settings
 from monitor.outbox.store import Store
-from placer.redis_client import open_redis
 from plimsoll.alerts.core.book import Book
 from plimsoll.alerts.reader import Reader
 from plimsoll.bus import Stream
@@ -28,6 +27,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.resize import Confirmed, resize
 from plimsoll.events import Report, encode
 from plimsoll.ids import NodeName
+from plimsoll.redis_client import open_redis
 from plimsoll.subjects import RESIZE, STREAM, node_token, state_subject
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import MOMENT, entries, filled, publishing

@@ -12,7 +12,11 @@ import redis.asyncio as redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from placer.redis_client import (
+from plimsoll.cli.demo.servers import EmbeddedServer, running
+from plimsoll.ids import NodeName
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.redis_keys import ORDER
+from plimsoll.redis_client import (
     OPTIONS,
     TLS_OPTIONS,
     SentinelUrl,
@@ -20,10 +24,6 @@ from placer.redis_client import (
     open_redis,
     parse_sentinel_url,
 )
-from plimsoll.cli.demo.servers import EmbeddedServer, running
-from plimsoll.ids import NodeName
-from plimsoll.part.errors import InputError
-from plimsoll.placer_api.redis_keys import ORDER
 from tests.placer.arrivals import bus, eventually, publish, report, taking_in
 from tests.servers import clusters
 from tests.servers.apiserver import ApiServer

@@ -1,0 +1,223 @@
+"""The checks of NATS: the login, the stream, the clock, and the latest report of every node.
+
+What always holds: the age of a report is taken by the clock of NATS alone, as the placer takes it. So a wrong clock
+on this machine makes no node silent.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from plimsoll.bus_access import BusAccess
+from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
+from plimsoll.cli.events import NoEventsError, connected
+from plimsoll.events import NodeState, decode_event, decode_report
+from plimsoll.gpu_events import HealthClass
+from plimsoll.ids import NodeName
+from plimsoll.part.causes import RIGHTS, cause_of
+from plimsoll.part.errors import InputError
+from plimsoll.subjects import REPORTS, STREAM
+
+LOGIN: Final = "--nats-url or PLIMSOLL_NATS_URL"
+REQUEST_S: Final = 5.0
+BATCH: Final = 500
+UNUSED_S: Final = 60.0
+"""Seconds after which the server deletes the consumer of a command that has ended."""
+
+HEARTBEATS: Final = 3
+"""A node that owes more heartbeats counts as silent, for the placer too."""
+
+CLOCK_S: Final = 10.0
+"""Seconds by which clocks may differ: those of machines with NTP differ by less than one."""
+
+LATE_S: Final = 120.0
+"""A report stored so many seconds after it was made comes from a slow clock, or has waited in an outbox."""
+
+MONITORS: Final = (
+    "see `kubectl get pods -A -o wide -l app=plimsoll-monitor`, and `kubectl logs` of the monitor there"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A node's report.
+
+    Attributes:
+        stored: when NATS stored it, by the clock of NATS.
+        made: when the monitor made it, by the node's clock.
+    """
+
+    state: NodeState
+    stored: datetime
+    made: datetime
+
+
+async def bus(url: str, access: BusAccess) -> AsyncIterator[Finding]:
+    """The findings, one after another; none after the first failure that makes the others impossible."""
+    if not url:
+        yield skipped("nats", "no address of NATS was given", f"give {LOGIN}, and the placer's user in it")
+        return
+    failures: list[Exception] = []
+    try:
+        client = await connected(url, access, "plimsoll-doctor", failures)
+    except (InputError, NoEventsError) as error:
+        yield failed_by("nats", error)
+        return
+    try:
+        yield ok("nats", f"answers, version {client.connected_server_version}")
+        async for finding in _stream(client, failures):
+            yield finding
+    finally:
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await client.close()
+
+
+async def _stream(client: Client, failures: list[Exception]) -> AsyncIterator[Finding]:
+    asked = datetime.now(UTC)
+    try:
+        answer = await client.request(f"$JS.API.STREAM.INFO.{STREAM}", b"", timeout=REQUEST_S)
+    except nats.errors.NoRespondersError:
+        yield failed(
+            "stream", "this NATS server has no JetStream", "start it with `--jetstream`, as the chart does"
+        )
+        return
+    except (nats.errors.Error, TimeoutError) as error:
+        yield failed_by("stream", f"no answer about the stream: {_cause(error, failures)}")
+        return
+    answered, info = datetime.now(UTC), json.loads(answer.data)
+    if "error" in info:
+        remedy = (
+            "start a placer or a monitor, which makes it; if they run, compare their PLIMSOLL_NATS_URL with this "
+            "address, and see their logs"
+        )
+        yield failed(
+            "stream", f"there is no stream {STREAM} ({info['error'].get('description', '')})", remedy
+        )
+        return
+    state = info["state"]
+    yield ok("stream", f"{STREAM}, {state['messages']} events, {state['bytes'] >> 20} MiB")
+    now = _moment(info["ts"])
+    yield _own_clock(now, asked, answered)
+    try:
+        reports = await _reports(client)
+    except (nats.errors.Error, TimeoutError) as error:
+        yield failed_by("reports", f"reports cannot be read: {_cause(error, failures)}")
+        return
+    for finding in _judged(reports, now):
+        yield finding
+
+
+def _own_clock(now: datetime, asked: datetime, answered: datetime) -> Finding:
+    """Compare this machine's clock with that of NATS; an answer that was long on its way proves nothing."""
+    ahead_s = max((asked - now).total_seconds(), -(answered - now).total_seconds(), 0.0)
+    if ahead_s <= CLOCK_S:
+        return ok("clock", "this machine's clock and that of NATS agree")
+    way = "ahead of" if asked > now else "behind"
+    remedy = "see `timedatectl` on both, and start chrony or systemd-timesyncd on the one that is wrong"
+    return warning("clock", f"this machine's clock is {ahead_s:.0f} s {way} that of NATS", remedy)
+
+
+def _judged(reports: dict[NodeName, _Stored], now: datetime) -> list[Finding]:
+    """What the latest reports say; `now` is the time of NATS."""
+    if not reports:
+        remedy = f"start the monitor on a node with GPUs; {MONITORS}"
+        return [failed("reports", "no node has ever reported, so no pod can be placed", remedy)]
+    findings = []
+    ages_s = {node: (now - one.stored).total_seconds() for node, one in reports.items()}
+    silent = {
+        node: age_s for node, age_s in ages_s.items() if age_s > HEARTBEATS * reports[node].state.heartbeat_s
+    }
+    if silent:
+        texts = (f"{node} (for {age_s:.0f} s)" for node, age_s in silent.items())
+        text = (
+            f"{len(silent)} of {len(reports)} nodes are silent, and nothing is placed there: {listed(texts)}"
+        )
+        findings.append(failed("reports", text, MONITORS))
+    else:
+        gpus = sum(len(one.state.gpus) for one in reports.values())
+        findings.append(ok("reports", f"nodes that report: {len(reports)}, with {gpus} GPUs"))
+    findings += _clocks(reports)
+    states = [one.state for node, one in reports.items() if node not in silent]
+    if away := [
+        f"{state.node} (since {state.broker_away_since})" for state in states if state.broker_away_since
+    ]:
+        remedy = "see the log of the pod plimsoll-broker there: running programs keep their lines, and have no shares"
+        findings.append(failed("brokers", f"no broker on {listed(away)}", remedy))
+    grave = {HealthClass.FATAL: failed, HealthClass.DEGRADED: warning}
+    for kind, say in grave.items():
+        ill = [
+            f"{state.node} {one.gpu} ({one.reason})"
+            for state in states
+            for one in state.health
+            if one.health is kind
+        ]
+        if ill:
+            remedy = (
+                "drain the node, and reset the GPU or restart the machine (docs/events.md, health of a GPU)"
+            )
+            findings.append(say("gpus", f"{kind.value}: {listed(ill)}", remedy))
+    return findings
+
+
+def _clocks(reports: dict[NodeName, _Stored]) -> list[Finding]:
+    ahead_s = {node: (one.made - one.stored).total_seconds() for node, one in reports.items()}
+    findings = []
+    if fast := [f"{node} ({by_s:.0f} s)" for node, by_s in ahead_s.items() if by_s > CLOCK_S]:
+        remedy = "see `timedatectl` on these nodes and on that of NATS, and start chrony or systemd-timesyncd"
+        findings.append(warning("clocks", f"clocks ahead of that of NATS: {listed(fast)}", remedy))
+    if slow := [f"{node} ({-by_s:.0f} s)" for node, by_s in ahead_s.items() if -by_s > LATE_S]:
+        remedy = (
+            "see `timedatectl` there; if the clock is right, the reports waited for NATS in the monitor's outbox: "
+            "see its log"
+        )
+        findings.append(warning("clocks", f"reports that came late: {listed(slow)}", remedy))
+    return findings
+
+
+async def _reports(client: Client) -> dict[NodeName, _Stored]:
+    """The newest report of each node that the stream keeps."""
+    jetstream = client.jetstream(timeout=REQUEST_S)
+    wanted = ConsumerConfig(
+        filter_subjects=list(REPORTS),
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=UNUSED_S,
+        mem_storage=True,
+        num_replicas=1,
+    )
+    info = await jetstream.add_consumer(STREAM, wanted)
+    subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
+    found: dict[NodeName, _Stored] = {}
+    left = info.num_pending or 0
+    while left:
+        for message in await subscription.fetch(min(left, BATCH), timeout=REQUEST_S):
+            left = message.metadata.num_pending
+            with contextlib.suppress(InputError):  # a stranger's message
+                state = decode_report(message.data).state
+                made = _moment(decode_event(message.data).time)
+                one = _Stored(state, message.metadata.timestamp.astimezone(UTC), made)
+                known = found.get(state.node)
+                if known is None or known.state.order < state.order:
+                    found[state.node] = one
+        await asyncio.sleep(0)
+    return found
+
+
+def _moment(text: str) -> datetime:
+    """A time in RFC 3339, in UTC; fractions beyond microseconds are cut."""
+    head, dot, rest = text.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(head + dot + rest[:6]).replace(tzinfo=UTC)
+
+
+def _cause(error: Exception, failures: list[Exception]) -> str:
+    """NATS reports a missing right beside the request, which then only times out."""
+    refused = [one for one in failures if any(text in str(one).lower() for text in RIGHTS)]
+    return cause_of(refused[0] if refused else error, LOGIN)

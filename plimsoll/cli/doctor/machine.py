@@ -1,0 +1,165 @@
+"""The checks of this machine: driver, container toolkit, library, broker, and SELinux.
+
+What always holds: a machine without an NVIDIA card is no broken node. Its driver, toolkit and broker are skipped, so
+that the command is of use on an operator's own computer.
+"""
+
+import asyncio
+import os
+import platform
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.wire import CONTROL_NAME
+from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
+from plimsoll.native.preload import preloadable
+from plimsoll.nvml.readings import NvmlAwayError
+from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.causes import cause_of
+from plimsoll.part.errors import InputError
+
+BROKER_S: Final = 10.0
+"""Seconds for the broker's answer, as a broker under load may take some."""
+
+NVIDIA: Final = "0x10de"
+DISPLAY: Final = "0x03"
+"""PCI's number of the vendor, and the beginning of the class of graphics and compute cards."""
+
+TOOLKIT: Final = "nvidia-container-runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where to look.
+
+    Attributes:
+        broker_root: the broker's directory.
+        library: the preload library.
+        sys: the root of sysfs.
+    """
+
+    broker_root: Path
+    library: Path
+    sys: Path = Path("/sys")
+
+
+async def machine(where: Machine) -> AsyncIterator[Finding]:
+    """The findings, one after another."""
+    cards = await asyncio.to_thread(_cards, where.sys)
+    yield await _driver(cards)
+    if cards:
+        yield await asyncio.to_thread(_toolkit)
+    yield await _library(where.library)
+    for finding in await _broker(where.broker_root):
+        yield finding
+    yield await asyncio.to_thread(_selinux, where.sys)
+
+
+def _cards(sys: Path) -> int:
+    """NVIDIA cards on the PCI bus, whether a driver knows them or not."""
+    found = 0
+    for device in (sys / "bus" / "pci" / "devices").glob("*"):
+        try:
+            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
+        except OSError:
+            continue
+        found += vendor == NVIDIA and kind.startswith(DISPLAY)
+    return found
+
+
+async def _driver(cards: int) -> Finding:
+    thread = DriverThread()
+    try:
+        gpus = await thread.ask(lambda nvml: nvml.read(None))
+        version = await thread.ask(lambda nvml: nvml.driver())
+        failing = await thread.ask(lambda nvml: tuple(nvml.failing))
+    except NvmlAwayError as error:
+        if cards:
+            remedy = "look for NVRM in `dmesg`, run `nvidia-smi`, and install the driver anew or restart the machine"
+            return failed("driver", f"{_count(cards, 'NVIDIA card')} here, and no driver: {error}", remedy)
+        return skipped(
+            "driver", "this machine has no NVIDIA card", "run `plimsoll doctor` on a node with GPUs"
+        )
+    finally:
+        await thread.close()
+    text = f"driver {version or 'of an unknown version'}, {_count(len(gpus), 'GPU')}"
+    if failing:
+        remedy = (
+            "run `nvidia-smi -q` and look for Xid in `dmesg`; drain the node, and reset the GPU or restart"
+        )
+        return failed("driver", f"{text}, and {len(failing)} that cannot be read", remedy)
+    if len(gpus) < cards:
+        remedy = (
+            "look for Xid and NVRM in `dmesg`; a card that fell off the bus needs a restart of the machine"
+        )
+        return warning("driver", f"{text}, and {cards} cards on the PCI bus", remedy)
+    return ok("driver", text)
+
+
+def _toolkit() -> Finding:
+    path = shutil.which(TOOLKIT)
+    if path:
+        return ok("toolkit", path)
+    remedy = "install NVIDIA's container toolkit and configure containerd by `nvidia-ctk runtime configure`"
+    return warning("toolkit", f"{TOOLKIT} is not on the PATH, so containers may see no driver", remedy)
+
+
+async def _library(library: Path) -> Finding:
+    try:
+        path = await preloadable("PLIMSOLL_HOOK_LIBRARY", library, os.environ)
+    except InputError as error:
+        return failed_by("library", error)
+    kind, version = await asyncio.to_thread(platform.libc_ver)
+    return ok("library", f"{path} can be preloaded ({kind or 'C library'} {version})".replace(" )", ")"))
+
+
+async def _broker(root: Path) -> list[Finding]:
+    remedy = (
+        "start one by `plimsoll run`, or name another directory with --broker-root; on a node, run as root"
+    )
+    try:
+        if not await asyncio.to_thread((root / CONTROL_NAME).exists):
+            return [skipped("broker", f"no broker is at {root}", remedy)]
+        async with BrokerClient(root, timeout_s=BROKER_S) as broker:
+            described = await broker.describe()
+    except OSError as error:
+        return [failed_by("broker", f"the broker at {root}: {cause_of(error, '--broker-root')}")]
+    except BrokerAwayError as error:
+        remedy = (
+            "see its log (`kubectl logs` of the node's pod plimsoll-broker, or the log in its directory) and "
+            "restart it: programs run on meanwhile, lines hold, and shares do not"
+        )
+        return [failed("broker", f"the broker at {root} does not answer: {error}", remedy)]
+    findings = [ok("broker", f"{root}, {_count(len(described.containers), 'container')}")]
+    if loose := [str(one.gpu) for one in described.enforcement if one.enforcement == "none"]:
+        remedy = "set PLIMSOLL_BROKER_ENFORCEMENT to preload or both"
+        findings.append(warning("lines", f"nothing holds lines on {listed(loose)}", remedy))
+    if described.unhealthy:
+        texts = (f"{gpu} ({text})" for gpu, text in described.unhealthy.items())
+        remedy = "drain the node, and reset the GPU or restart the machine"
+        findings.append(failed("gpus", f"not healthy: {listed(texts)}", remedy))
+    return findings
+
+
+def _selinux(sys: Path) -> Finding:
+    try:
+        enforcing = (sys / "fs" / "selinux" / "enforce").read_text().strip() == "1"
+    except OSError:
+        return ok("selinux", "SELinux is off")
+    if not enforcing:
+        return ok("selinux", "SELinux is permissive")
+    remedy = (
+        "look for plimsoll in `ausearch -m avc -ts recent`; where the broker's socket is denied, containers run "
+        "without shares: label the broker's directory container_file_t (docs/volumes.md)"
+    )
+    return warning(
+        "selinux", "SELinux is enforcing, and may keep containers from the broker's socket", remedy
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

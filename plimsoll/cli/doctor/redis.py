@@ -1,0 +1,47 @@
+"""The checks of Redis: the login, and whether the sorted list is filled."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from plimsoll.cli.doctor.finding import Finding, failed, failed_by, ok, skipped
+from plimsoll.part.causes import cause_of
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import shown_url
+from plimsoll.placer_api.redis_keys import GENERATION, NODES
+from plimsoll.redis_client import check_redis_url, open_redis
+
+LOGIN: Final = "--redis-url or PLIMSOLL_REDIS_URL"
+ANSWER_S: Final = 5.0
+
+
+async def redis_list(url: str) -> AsyncIterator[Finding]:
+    """The findings, one after another."""
+    if not url:
+        yield skipped("redis", "no address of Redis was given", f"give {LOGIN}")
+        return
+    try:
+        check_redis_url(LOGIN, url)
+        client = open_redis(url, timeout_s=ANSWER_S, connections=1)
+    except InputError as error:
+        yield failed_by("redis", error)
+        return
+    try:
+        nodes, is_filled = await client.zcard(NODES), await client.exists(GENERATION)
+    except (RedisError, OSError, TimeoutError) as error:
+        yield failed_by("redis", f"Redis at {shown_url(url)} cannot be read: {cause_of(error, LOGIN)}")
+        return
+    finally:
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            await client.aclose()
+    yield ok("redis", f"{shown_url(url)} answers")
+    if is_filled:
+        yield ok("list", f"nodes in the sorted list: {nodes}")
+        return
+    remedy = (
+        "start a placer, or compare its PLIMSOLL_REDIS_URL with this address and see its log: pods are placed "
+        "meanwhile, and readers of the list see none"
+    )
+    yield failed("list", "no placer has filled the sorted list", remedy)

@@ -1,0 +1,55 @@
+"""The findings for people, readable at 80 columns and without colours: a line for each, and its remedy below."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from rich.text import Text
+
+from plimsoll.cli.doctor.examine import Group
+from plimsoll.cli.doctor.finding import Finding, Verdict
+
+NARROWEST: Final = 40
+NAME_CHARS: Final = 12
+
+_MARKS: Final = {
+    Verdict.OK: ("ok  ", "green"),
+    Verdict.WARNING: ("warn", "yellow"),
+    Verdict.FAILED: ("FAIL", "bold red"),
+    Verdict.SKIPPED: ("skip", "dim"),
+}
+_NOUNS: Final = {
+    Verdict.OK: "ok",
+    Verdict.WARNING: "to watch",
+    Verdict.FAILED: "failed",
+    Verdict.SKIPPED: "skipped",
+}
+
+
+def shown(groups: Iterable[Group], width: int) -> Iterator[Text]:
+    """The lines, each at most `width` characters where its words allow that."""
+    found: Counter[Verdict] = Counter()
+    for group in groups:
+        yield Text(group.name, style="bold")
+        for finding in group.findings:
+            found[finding.verdict] += 1
+            yield from _finding(finding, max(width, NARROWEST))
+    yield Text()
+    yield Text(", ".join(f"{found[verdict]} {noun}" for verdict, noun in _NOUNS.items() if found[verdict]))
+
+
+def _finding(finding: Finding, width: int) -> Iterator[Text]:
+    mark, style = _MARKS[finding.verdict]
+    indent = " " * (2 + len(mark) + 2)
+    head = f"{finding.check:<{NAME_CHARS}}"
+    first, *more = _wrapped(finding.text, width - len(indent) - NAME_CHARS) or [""]
+    yield Text.assemble("  ", (mark, style), f"  {head}{first}")
+    for line in more:
+        yield Text(indent + " " * NAME_CHARS + line)
+    for place, line in enumerate(_wrapped(finding.remedy, width - len(indent) - NAME_CHARS - 2)):
+        yield Text(indent + " " * NAME_CHARS + ("→ " if place == 0 else "  ") + line)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, NARROWEST // 2), break_long_words=False, break_on_hyphens=False)

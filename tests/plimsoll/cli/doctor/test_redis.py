@@ -1,0 +1,41 @@
+"""The checks of Redis, against a real Valkey."""
+
+import redis.asyncio as redis
+
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.cli.doctor.finding import Verdict
+from plimsoll.cli.doctor.redis import redis_list
+from plimsoll.placer_api.redis_keys import GENERATION, NODES
+from tests.plimsoll.cli.doctor.findings import found, of, verdicts
+
+
+async def test_a_list_that_a_placer_filled(valkey: EmbeddedServer) -> None:
+    """The nodes of the list are counted."""
+    async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+        await client.zadd(NODES, {"n1": 0.5, "n2": 0.7})
+        await client.set(GENERATION, "token")
+    findings = await found(redis_list(valkey.url))
+    assert verdicts(findings) == {"redis": "ok", "list": "ok"}
+    assert of(findings, "list").text == "nodes in the sorted list: 2"
+
+
+async def test_a_list_that_nobody_filled(valkey: EmbeddedServer) -> None:
+    """Redis is well, and the placer is named as the part to look at."""
+    findings = await found(redis_list(valkey.url))
+    assert verdicts(findings) == {"redis": "ok", "list": "failed"}
+    assert "PLIMSOLL_REDIS_URL" in of(findings, "list").remedy
+
+
+async def test_no_server_a_wrong_password_and_no_url(own_valkey: EmbeddedServer) -> None:
+    """Each is one failure with its own cause; a password is never shown."""
+    wrong = own_valkey.url.replace("//", "//:a-secret@")
+    [one] = await found(redis_list(wrong))
+    assert "the user or password is refused" in one.text
+    assert one.remedy == "mend it in --redis-url or PLIMSOLL_REDIS_URL"
+    await own_valkey.kill()
+    [one] = await found(redis_list(own_valkey.url))
+    assert (one.verdict, "nothing listens there" in one.text) == (Verdict.FAILED, True)
+    [one] = await found(redis_list("http://h"))
+    assert one.text.endswith("is no URL of such a server")
+    [one] = await found(redis_list(""))
+    assert one.verdict is Verdict.SKIPPED
