@@ -11,9 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.part.errors import InputError, PlimsollError
-from plimsoll.part.settings import check_url, shown_url
-from plimsoll.placer_api.client import PlacerAwayError, PlacerClient
+from plimsoll.cli.asking import asking
 from plimsoll.placer_api.explain import (
     CandidateRow,
     Expected,
@@ -26,14 +24,6 @@ from plimsoll.placer_api.explain import (
     Waiting,
 )
 from plimsoll.quantity import format_bytes
-
-TIMEOUT_S: Final = 60.0
-"""The longest time for an answer. On 20 000 nodes an explanation may take some seconds, and others come before it."""
-
-WHERE: Final = (
-    "name the placer with --placer or PLIMSOLL_PLACER_URL: the URL of its PLIMSOLL_HTTP_PORT (http://127.0.0.1:8080 "
-    "after `kubectl port-forward`), or the path of its control socket"
-)
 
 UNKNOWN: Final = "–"
 _STYLES: Final = {
@@ -48,10 +38,6 @@ _FINDINGS: Final = {
     Finding.UNKNOWN: "dim",
 }
 _LONG_S: Final = 120.0
-
-
-class NoPlacerError(PlimsollError):
-    """No placer was named, or none answers there."""
 
 
 async def explanation(where: str, namespace: str, pod: str, nodes: int, reason: str | None) -> bytes:
@@ -69,21 +55,11 @@ async def explanation(where: str, namespace: str, pod: str, nodes: int, reason: 
         NoSuchPodError: the placer does not know the pod.
         PlacerRefusedError: the placer cannot explain it now.
     """
-    if not where:
-        raise NoPlacerError(WHERE)
-    if "://" in where:
-        try:
-            check_url("--placer or PLIMSOLL_PLACER_URL", where, ("http", "https"))
-        except InputError as error:
-            raise NoPlacerError(str(error)) from error
     query: dict[str, str | int] = {"limit": nodes}
     if reason is not None:
         query["reason"] = reason
-    async with PlacerClient(where, TIMEOUT_S) as placer:
-        try:
-            return await placer.explain(namespace, pod, query)
-        except PlacerAwayError as error:
-            raise NoPlacerError(f"no placer answers at {shown_url(where)}: {error}; {WHERE}") from error
+    async with asking(where) as placer:
+        return await placer.explain(namespace, pod, query)
 
 
 def shown(answer: bytes) -> Iterator[RenderableType]:

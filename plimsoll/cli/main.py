@@ -27,11 +27,16 @@ RELEASE_NAMESPACE: Final = "plimsoll-system"
 BROKER_ROOT: Final[OptionInfo] = typer.Option(
     help="The broker's directory, where `plimsoll run` was given one."
 )
+PLACER: Final[OptionInfo] = typer.Option(
+    envvar="PLIMSOLL_PLACER_URL",
+    help="The URL of the placer's HTTP port (http://127.0.0.1:8080), or its control socket.",
+)
 
 app = typer.Typer(
     help="Share GPUs safely: places pods where GPU memory and compute really are free, and holds them to it.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # also those of the commands
 )
 
 
@@ -108,16 +113,47 @@ def status(
 
 
 @app.command()
+def gpus(
+    placer: Annotated[str, PLACER] = "",
+    node: Annotated[str | None, typer.Option(help="Only the GPUs of this node.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only GPUs of this model: 'NVIDIA L4'.")] = None,
+    output: Annotated[
+        Literal["table", "wide", "json"],
+        typer.Option(
+            "--output", "-o", help="Or with score, UUID and model; or the nodes as one JSON object."
+        ),
+    ] = "table",
+) -> None:
+    """Show where there is room: memory and compute time of each GPU, in use and not yet promised.
+
+    MEMORY is in use and usable. FREE and SHARE are the memory and the compute
+    share that no pod was promised. IDLE is a decayed average. The last column
+    names what keeps pods away. The exit code is 1 if no placer answers.
+    """
+    import msgspec  # noqa: PLC0415 - keeps --help fast
+
+    from plimsoll.cli import gpus as listing  # noqa: PLC0415 - likewise
+
+    try:
+        nodes = asyncio.run(listing.nodes_of(placer, node, model))
+    except PlimsollError as error:
+        _fail(str(error))
+    if output == "json":
+        _write(msgspec.json.encode({"items": nodes}).decode() + "\n")
+        return
+    lines = list(listing.shown(nodes, wide=output == "wide"))
+    if lines:
+        _write("\n".join(lines) + "\n")
+    else:
+        which = "no GPU is like that" if node or model else "no node has reported a GPU"
+        Console(stderr=True).print(f"plimsoll: {which}", soft_wrap=True, markup=False)
+
+
+@app.command()
 def explain(
     pod: Annotated[str, typer.Argument(help="The pod.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n")] = DEFAULT_NAMESPACE,
-    placer: Annotated[
-        str,
-        typer.Option(
-            envvar="PLIMSOLL_PLACER_URL",
-            help="The URL of the placer's HTTP port (http://127.0.0.1:8080), or its control socket.",
-        ),
-    ] = "",
+    placer: Annotated[str, PLACER] = "",
     nodes: Annotated[
         int, typer.Option(min=1, max=500, help="The most nodes that are listed one by one.")
     ] = 10,
@@ -152,12 +188,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         str, typer.Option(envvar="PLIMSOLL_NATS_URL", help="The bus, with a user who may read the stream.")
     ] = "",
     redis_url: Annotated[str, typer.Option(envvar="PLIMSOLL_REDIS_URL", help="The sorted list.")] = "",
-    placer: Annotated[
-        str,
-        typer.Option(
-            envvar="PLIMSOLL_PLACER_URL", help="The URL of the placer's HTTP port, or its control socket."
-        ),
-    ] = "",
+    placer: Annotated[str, PLACER] = "",
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="The namespace of the release.")
     ] = RELEASE_NAMESPACE,

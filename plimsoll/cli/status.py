@@ -13,6 +13,7 @@ from typing import Final
 
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, GpuEnforcement, Line
+from plimsoll.cli.columns import aligned
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
@@ -83,7 +84,8 @@ def shown(before: Description, after: Description, span_s: float) -> Iterator[st
         yield _promised(gpu, [(use, use.container.lines[place]) for use, place in uses])
         if gpu in held:
             yield f"  {_held_by(held[gpu])}"
-        yield from _aligned([HEADINGS, *(_row(use, place, waited_s, span_s) for use, place in uses)])
+        rows = [HEADINGS, *(_row(use, place, waited_s, span_s) for use, place in uses)]
+        yield from aligned(rows, "  ")
 
 
 HOLDERS: Final = {
@@ -166,10 +168,3 @@ def _pids(use: ContainerUse) -> str:
 
 def _percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f} %"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield ("  " + "  ".join(cells)).rstrip()

@@ -1,6 +1,6 @@
 """The client of the placer's HTTP API, on its control socket or its TCP port."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -12,7 +12,18 @@ from yarl import URL
 
 from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
-from plimsoll.placer_api.http import EXPLAIN_PATH, PODS_PATH, STATE_PATH, PodRow, Problem, State
+from plimsoll.placer_api.http import (
+    EXPLAIN_PATH,
+    NODES_PATH,
+    PODS_PATH,
+    STATE_PATH,
+    NodePage,
+    NodeRow,
+    PodRow,
+    Problem,
+    State,
+)
+from plimsoll.placer_api.routes import MOST_ROWS
 
 TIMEOUT_S: Final = 10.0
 
@@ -73,6 +84,27 @@ class PlacerClient:
             PlacerAwayError: no answer.
         """
         return msgspec.json.decode(await self._request("GET", STATE_PATH), type=State)
+
+    async def nodes(self, node: str | None = None, model: str | None = None) -> AsyncIterator[NodeRow]:
+        """The nodes that have reported, by name, a page at a time.
+
+        Args:
+            node: only this node.
+            model: only nodes that have a GPU of this model.
+
+        Raises:
+            PlacerAwayError: no answer.
+            PlacerRefusedError: the placer cannot answer now.
+        """
+        query: dict[str, str | int] = {"limit": MOST_ROWS}
+        query |= {name: value for name, value in (("node", node), ("model", model)) if value is not None}
+        while True:
+            page = msgspec.json.decode(await self._request("GET", NODES_PATH, query=query), type=NodePage)
+            for row in page.items:
+                yield row
+            if not page.more:
+                return
+            query["continue"] = page.more
 
     async def missing(self) -> list[str]:
         """What the placer lacks before it can place pods, a line each; empty where it can.

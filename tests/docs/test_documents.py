@@ -81,7 +81,7 @@ def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
     assert {words[0] for words in shown} == {
-        *("run", "resize", "status", "convert", "explain", "demo", "events", "alerts", "doctor"),
+        *("run", "resize", "status", "convert", "explain", "demo", "events", "alerts", "doctor", "gpus"),
     }
     for name, *words in shown:
         if name == "run":
@@ -93,9 +93,10 @@ def test_every_command_shown_can_be_typed() -> None:
 def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
     """Every option that a text mentions exists."""
     known = {
-        name: options(name, capsys) for name in ("run", "resize", "status", "convert", "explain", "doctor")
+        name: options(name, capsys)
+        for name in ("run", "resize", "status", "convert", "explain", "doctor", "gpus")
     }
-    named = every(r"`plimsoll ((?:run|resize|status|convert|explain|doctor) [^`]*)`")
+    named = every(r"`plimsoll ((?:run|resize|status|convert|explain|doctor|gpus) [^`]*)`")
     assert named
     for command in named:
         name, *words = command.split()

@@ -18,9 +18,10 @@ from placer.scores import ScoreList, ScoresAwayError
 from plimsoll import bus_connection
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.bus_connection import connect
+from plimsoll.cli.asking import NoPlacerError
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.cli.explain import NoPlacerError, explanation
+from plimsoll.cli.explain import explanation
 from plimsoll.cli.resize import NotConfirmedError, resize
 from plimsoll.cli.resize_pod import Cluster, kubeconfig_of
 from plimsoll.kube import client as kube

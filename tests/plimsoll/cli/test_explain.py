@@ -11,7 +11,8 @@ from aiohttp import web
 from rich.console import Console
 from rich.text import Text
 
-from plimsoll.cli.explain import NoPlacerError, explanation, shown
+from plimsoll.cli.asking import NoPlacerError
+from plimsoll.cli.explain import explanation, shown
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.web import serving_tcp

@@ -1,0 +1,88 @@
+"""`plimsoll gpus`: where there is room, as the placer knows it from the nodes' reports and its promises.
+
+What always holds: the command changes nothing. A GPU that gets no pods says so, and why.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from plimsoll.cli.asking import asking
+from plimsoll.cli.columns import aligned
+from plimsoll.gpu_events import GpuHealth, HealthClass
+from plimsoll.placer_api.http import GpuRow, NodeRow
+from plimsoll.quantity import format_bytes
+
+HEADINGS: Final = ("NODE", "GPU", "MEMORY", "FREE", "SHARE", "IDLE", "TASKS")
+"""Of each GPU: its index; memory in use and usable; memory and compute share that no pod was promised; the average of
+its idle time; the number of its tasks. No cell has a blank, for `awk`."""
+
+MORE_HEADINGS: Final = ("SCORE", "UUID", "MODEL")
+UNKNOWN: Final = "–"
+
+
+async def nodes_of(where: str, node: str | None = None, model: str | None = None) -> list[NodeRow]:
+    """The nodes that have reported, by name, with their GPUs.
+
+    Args:
+        where: the URL of a placer, or the path of its control socket.
+        node: only this node.
+        model: only GPUs of this model, and nodes that have one.
+
+    Raises:
+        NoPlacerError: none answers there, or the URL is none.
+        PlacerRefusedError: it cannot answer now.
+    """
+    async with asking(where) as placer:
+        return [_only(row, model) async for row in placer.nodes(node, model)]
+
+
+def _only(node: NodeRow, model: str | None) -> NodeRow:
+    """The node with its GPUs of this model alone."""
+    if model is None:
+        return node
+    gpus = tuple(gpu for gpu in node.gpus if gpu.model == model)
+    return replace(node, gpus=gpus, health=tuple(one for one in node.health if one.model == model))
+
+
+def shown(nodes: Iterable[NodeRow], *, wide: bool = False) -> Iterator[str]:
+    """The lines for people, the headings first; nothing where there is no GPU.
+
+    Args:
+        nodes: the nodes.
+        wide: with score, UUID and model.
+    """
+    rows = [row for node in nodes for row in _rows(node, wide=wide)]
+    if rows:
+        headings = (*HEADINGS, *(MORE_HEADINGS if wide else ()), "")
+        yield from aligned([headings, *rows])
+
+
+def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
+    ill = {health.gpu: health for health in node.health}
+    for gpu in node.gpus:
+        more = (f"{gpu.score:.3f}", gpu.uuid, gpu.model) if wide else ()
+        yield node.node, str(gpu.index), *_figures(gpu), *more, _note(node, ill.pop(gpu.uuid, None))
+    for health in ill.values():  # lost ones, which nobody can measure
+        more = (UNKNOWN, health.gpu, health.model) if wide else ()
+        figures = (UNKNOWN,) * (len(HEADINGS) - 2)
+        yield node.node, str(health.index), *figures, *more, _note(node, health)
+
+
+def _figures(gpu: GpuRow) -> tuple[str, ...]:
+    return (
+        f"{format_bytes(gpu.used_bytes)}/{format_bytes(gpu.usable_bytes)}",
+        format_bytes(max(0, gpu.free_bytes)),
+        f"{gpu.free_share_pct}%",
+        f"{gpu.idle_pct:.0f}%",
+        str(len(gpu.tasks)),
+    )
+
+
+def _note(node: NodeRow, health: GpuHealth | None) -> str:
+    """The reasons for which a GPU gets no pods, or soon may get none."""
+    notes = ["its node is silent"] if node.silent else []
+    if health is not None and health.health is not HealthClass.HEALTHY:
+        notes.append(f"{health.health.value}: {health.reason}" if health.reason else health.health.value)
+    return "; ".join(notes)
