@@ -16,6 +16,7 @@ from nats.aio.client import Client
 
 from plimsoll.events import Gpu, NodeState, Phase, Report, Task, encode, fact_id
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.subjects import state_subject, task_subject
 from tests.chaos.fleet import FLEET, MIB, Card, Machine
 from tests.chaos.promises import Promise, Sums
@@ -74,6 +75,7 @@ class Monitors:
 
     async def _beat(self, voice: Voice) -> None:
         while True:
+            heed_cancellation()  # nats-py may swallow one
             if not voice.silent:
                 await self.report(voice)
             await asyncio.sleep(BEAT_S * self.rng.uniform(0.5, 1.0))  # random, so that nodes report apart
