@@ -9,7 +9,7 @@ from dashboards.panels import CONTAINER, Kind, Panel, Query, add, new_dashboard,
 TEAM: Final = '{namespace=~"$namespace"}'
 MEMORY: Final = f"max by ({CONTAINER}, gpu) (plimsoll_hook_%s_bytes{TEAM})"
 SAMPLES_PER_HOUR: Final = 60
-"""Of the sub-queries with a step of a minute."""
+"""The samples of an hour in sub-queries with a step of a minute."""
 
 POD_PAGE: Final = (
     "/d/plimsoll-pod?var-namespace=${__data.fields.namespace}&var-pod=${__value.raw}&${__url_time_range}"

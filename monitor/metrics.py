@@ -34,7 +34,7 @@ CALL_BUCKETS_S: Final = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1,
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What other parts of the monitor know, read at each scrape.
+    """The figures of other parts of the monitor, read at each scrape.
 
     Attributes:
         waiting: events on disk, their bytes, and how many were dropped since the start, as too old.

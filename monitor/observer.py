@@ -6,7 +6,7 @@ see `monitor.core.pace`. What always holds:
 * A round is stored whole before anything follows from it: before the table moves on, the broker may forget
   announcements, and NATS gets events. A round that could not be stored changes nothing, and its announcements and
   deaths are taken in again by the next one.
-* One round at a time. Everything here belongs to one task of the loop.
+* The observer runs one round at a time. Everything here belongs to one task of the loop.
 * A slow driver delays what the driver alone knows. Announcements and deaths are published meanwhile, with the GPUs as
   last read.
 """

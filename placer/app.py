@@ -116,7 +116,7 @@ class _Cluster:
     lease: Lease | None = None
 
     def missing(self) -> list[str]:
-        """What the placer lacks of the cluster now."""
+        """The things of the cluster that the placer lacks now."""
         missing = []
         if self.front_end is None or not self.front_end.synced.is_set():
             missing.append("pods, nodes and volumes are still being read")
@@ -249,7 +249,7 @@ def _explainers(local: LocalExplainer | None, cluster: _Cluster | None) -> list[
 
 
 def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[str]:
-    """What the placer lacks for its work at this moment, for people."""
+    """The things that the placer lacks for its work at this moment, for people."""
     missing = []
     if not client.is_connected:
         missing.append("NATS is out of reach")

@@ -1,4 +1,4 @@
-"""What was learned of owners, in Redis: one hash, a field for each owner.
+"""The samples of owners, kept in Redis: one hash, a field for each owner.
 
 What always holds: a field that cannot be read is logged, removed, and keeps no other from being read. The hash is
 read in slices, so that other clients wait for none of them for long.

@@ -57,7 +57,7 @@ def bill(folder: Path) -> _Json:
 
 
 def locked() -> _Json:
-    """What uv lists: the packages of `uv.lock` that an installation needs, with the hash of each of their files."""
+    """The packages of `uv.lock` that an installation needs, with the hash of each file, as uv lists them."""
     uv = shutil.which("uv") or str(ROOT / ".cache" / "uv" / "bin" / "uv")
     options = ("--quiet", "--frozen", "--no-default-groups", "--format", "cyclonedx1.5")
     command = (uv, "export", *options, "--preview-features", "sbom-export")

@@ -58,7 +58,7 @@ def filled(expr: str, chosen: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Prometheus answered to a query.
+    """Prometheus's answer to a query.
 
     Attributes:
         dashboard: the dashboard's uid, or the name of a file of rules.
@@ -80,7 +80,7 @@ def numbers(result: Iterable[Mapping[str, Any]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What all answers say.
+    """The answers to all queries.
 
     Attributes:
         panels: how many there are.

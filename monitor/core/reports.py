@@ -45,7 +45,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class _Conditions:
-    """What a report carries besides the GPUs; a change of it is worth a report.
+    """The contents of a report besides the GPUs; a change of them is worth a report.
 
     Attributes:
         health: the GPUs that are not healthy.

@@ -71,7 +71,7 @@ class Learned:
         return self._records
 
     def expectation(self, owner: str | None, now_s: float) -> Expectation | None:
-        """What an owner's next pod is expected to need on a GPU; None if nothing was learned of it."""
+        """The expected need of an owner's next pod on a GPU; None if nothing was learned of it."""
         record = self._records.get(owner) if owner is not None else None
         return None if record is None else expectation(record, now_s)
 
@@ -193,7 +193,7 @@ class Learned:
 
 
 def _held(tasks: tuple[Task, ...]) -> dict[PodUid, _Held]:
-    """What each pod's tasks on one GPU hold together at most."""
+    """The most that each pod's tasks on one GPU hold together."""
     found: defaultdict[PodUid, list[Task]] = defaultdict(list)
     for task in tasks:
         if task.pod is not None:

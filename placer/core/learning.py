@@ -1,4 +1,4 @@
-"""What earlier tasks of an owner needed, and what the next one is expected to need.
+"""The needs of an owner's earlier tasks, and the expected need of the next one.
 
 Kang et al. 2024 place a task where its input will fit, which shows once the input is loaded. A best-effort pod
 declares no memory, so until then the peaks of its owner's earlier pods stand for its own. A record keeps one sample
@@ -61,7 +61,7 @@ class Sample(Struct, frozen=True, array_like=True):
 
 
 class Record(Struct, frozen=True):
-    """What was learned of one owner: the samples, the oldest first."""
+    """The samples of one owner, the oldest first."""
 
     samples: tuple[Sample, ...] = ()
 
@@ -72,7 +72,7 @@ class Record(Struct, frozen=True):
 
 
 class Expectation(NamedTuple):
-    """What the next task is expected to need.
+    """The expected need of the next task.
 
     Attributes:
         peak_bytes: the memory of a pod on one GPU.
@@ -115,7 +115,7 @@ def merged(one: Record, other: Record, now_s: float) -> Record:
 
 
 def expectation(record: Record, now_s: float) -> Expectation | None:
-    """What the owner's next task is expected to need; None if nothing that still counts was seen.
+    """The expected need of the owner's next task; None if nothing that still counts was seen.
 
     Args:
         record: of the owner.

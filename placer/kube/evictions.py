@@ -32,7 +32,7 @@ TOO_MANY_REQUESTS: Final = 429
 
 
 class OnViolation(enum.Enum):
-    """What happens to a pod that passes its line."""
+    """The answer to a pod that passes its line."""
 
     REPORT = "report"  # an event and a line in the log
     EVICT = "evict"  # the same, and its eviction if it is a pod of this scheduler

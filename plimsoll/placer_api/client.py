@@ -107,7 +107,7 @@ class PlacerClient:
             query["continue"] = page.more
 
     async def missing(self) -> list[str]:
-        """What the placer lacks before it can place pods, a line each; empty where it can.
+        """The things that the placer lacks before it can place pods, a line each; empty where it can.
 
         Raises:
             PlacerAwayError: no answer.

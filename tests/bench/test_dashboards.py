@@ -1,4 +1,4 @@
-"""What the answers to the dashboards' queries say of the panels."""
+"""The panels are judged by the answers to the dashboards' queries."""
 
 from bench.dashboards.queries import Answer, PanelQuery, filled, numbers, of_dashboard, verdict
 

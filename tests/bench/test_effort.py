@@ -1,4 +1,4 @@
-"""What a benchmark says of another process's cost."""
+"""The cost of another process, as a benchmark reports it."""
 
 import mmap
 import os

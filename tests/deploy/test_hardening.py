@@ -1,4 +1,4 @@
-"""What the chart's pods may do, as a real API server judges it. docs/security.md has the reason of each right."""
+"""The rights of the chart's pods, as a real API server judges them. docs/security.md has the reason of each right."""
 
 import re
 import uuid
@@ -64,7 +64,7 @@ def _with_claims(pod: Object) -> Object:
 
 
 def violations(message: str) -> set[str]:
-    """What Pod Security found: `host namespaces (hostPID=true), …`, without the details in parentheses."""
+    """The findings of Pod Security: `host namespaces (hostPID=true), …`, without the details in parentheses."""
     told = message.partition('violates PodSecurity "restricted:latest": ')[2]
     while "(" in told:
         told = re.sub(r"\s*\([^()]*\)", "", told)

@@ -164,7 +164,7 @@ def test_rules_ask_for_metrics_that_are_served() -> None:
 
 
 def test_a_container_behind_an_open_gate_has_the_rest_of_its_gpu(tmp_path: Path) -> None:
-    """Of a GPU that is busy all the time, a metered container has its 30 %, and the other one 70 %."""
+    """A metered container has its 30 % of a GPU that is busy all the time, and the other one 70 %."""
     other = CONTAINER.replace('"train"', '"serve"').replace('"u"', '"v"')
     series = {
         'plimsoll_gpu_busy_seconds_total{node="n", gpu="g"}': f"0+60x{HOUR}",

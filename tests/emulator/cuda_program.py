@@ -127,5 +127,5 @@ class Node:
         return cast("list[dict[str, Any]]", json.loads(done.stdout)["gpus"])
 
     def used_bytes(self, gpu: int = 0) -> int:
-        """What living processes hold on a GPU."""
+        """The bytes that living processes hold on a GPU."""
         return cast("int", self.book()[gpu]["used_bytes"])

@@ -129,7 +129,7 @@ async def end(candidate: Candidate) -> None:
 async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
     apiserver: ApiServer, start: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of many processes makes and holds the Lease. After it is given back, the next one need not wait."""
+    """Exactly one of many processes makes and holds the Lease. After it is given back, the next one need not wait."""
     monkeypatch.setattr(lease_module, "RELEASE_S", 60.0)
     await apiserver.must("DELETE", PATH)
     all_of_them = [start(f"p{index}", duration_s=15) for index in range(5)]

@@ -71,7 +71,7 @@ async def test_capacity_is_offered_and_nothing_else_is_touched(apiserver: ApiSer
 
 
 async def test_the_nodes_labels_are_passed_on(apiserver: ApiServer) -> None:
-    """Whoever asked for the node's labels gets them with each reading of the node."""
+    """A caller that asked for the node's labels gets them with each reading of the node."""
     await make_node(apiserver)
     await apiserver.must("PATCH", PATH, {"metadata": {"labels": {"nvidia.com/gpu.family": "ampere"}}})
     read: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""What a hooked program does to its memory, and what a slow or failing driver delays, over the emulated driver.
+"""Changes of a hooked program's memory, and delays by a slow or failing driver, over the emulated driver.
 
 The monitors of these tests have no timed samples, unless a test says so: what they publish, an event has caused.
 """

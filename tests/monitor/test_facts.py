@@ -1,4 +1,4 @@
-"""One fact has one id and one content, whatever comes late, again, or not at all.
+"""Each fact has one id and one content, whatever comes late, again, or not at all.
 
 The machine below plays the node: processes with and without the hook, a broker that reads each process's messages
 when it pleases, NVML's lists, deaths, a disk that fails, a publisher whose acknowledgements are lost, and a monitor
@@ -251,7 +251,7 @@ class Node(RuleBasedStateMachine):
     # The subscriber.
 
     def judge(self) -> None:
-        """What a subscriber to plain NATS saw is what happened, once each identical repetition is dropped."""
+        """A subscriber to plain NATS saw exactly the facts, once each identical repetition is dropped."""
         contents: dict[str, bytes] = {}
         for event_id, body in self.published:
             assert contents.setdefault(event_id, body) == body, "one id has two contents"

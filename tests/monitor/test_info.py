@@ -26,7 +26,7 @@ def infos(messages: list[Message]) -> list[NodeInfo]:
 
 
 async def last(context: JetStreamContext) -> NodeInfo:
-    """What a subscriber gets that comes now."""
+    """The messages that a new subscriber gets now."""
     message = await context.get_last_msg(STREAM, info_subject(NodeName("node-1.test")))
     return msgspec.json.decode(Message(message.subject or "", message.data or b"").event.data, type=NodeInfo)
 

@@ -51,7 +51,7 @@ class Holders:
 
 @dataclass(slots=True)
 class Watch:
-    """What was seen so far.
+    """The observations so far.
 
     Attributes:
         looks: the number of looks.

@@ -66,7 +66,7 @@ class Plugin:
         return DEVICES["PreferredAllocationResponse"](container_responses=answers)
 
     async def allocate(self, request: _Untyped, _: _Untyped) -> _Untyped:
-        """What containers with these GPUs are started with."""
+        """The settings with which containers with these GPUs are started."""
         answers = [
             DEVICES["ContainerAllocateResponse"](envs={"NVIDIA_VISIBLE_DEVICES": ",".join(one.devices_ids)})
             for one in request.container_requests

@@ -42,7 +42,7 @@ TRIES = {
     "busybox umount /run/plimsoll/limits": "not permitted",
     "busybox mv /run/plimsoll/counts /run/plimsoll/aside": "busy",
 }
-"""What a program tries on its pages and on the library, and the kernel's answer."""
+"""A program's attempts on its pages and on the library, and the kernel's answers."""
 
 
 @pytest.fixture(scope="module")

@@ -250,7 +250,7 @@ async def test_a_drained_node_gives_its_cards_back(
 
 
 async def test_two_controllers_make_one_pool(node: Node, pool: Pool, tenants: str, watch: Watch) -> None:
-    """One acts and the other follows, and takes over when the first is killed, with the same reservation."""
+    """The second controller takes over when the first is killed, with the same reservation."""
     async with running_controller(node, "on-demand") as first, contextlib.AsyncExitStack() as stack:
         second = asyncio.create_task(
             stack.enter_async_context(running_controller(node, "on-demand", "pool-b"))

@@ -1,4 +1,4 @@
-"""What was learned of owners outlives the placer that learned it, in a real Valkey."""
+"""The samples of owners outlive the placer that took them, in a real Valkey."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ async def client_of(url: str) -> AsyncIterator[Any]:
 
 
 async def stored(client: Any) -> dict[str, Record]:  # noqa: ANN401 - redis-py's client has no types for bytes
-    """What stands in the hash."""
+    """The contents of the hash."""
     fields = await client.hgetall(LEARNED)
     return {owner.decode(): msgspec.json.decode(text, type=Record) for owner, text in fields.items()}
 
@@ -98,7 +98,7 @@ async def test_owners_that_are_forgotten_leave_the_store(valkey: EmbeddedServer)
 
 
 async def test_a_thousand_owners_are_bounded(valkey: EmbeddedServer) -> None:
-    """Of a thousand owners, those that were seen last are kept, here and in the store."""
+    """The owners that were seen last are kept of a thousand, here and in the store."""
     many = {f"Job team/{number}": Record((Sample("k", GIB, 1.7e9 - number),)) for number in range(1000)}
     learned = Learned(Ledger(), owners_at_most=300)
     async with client_of(valkey.url) as client:

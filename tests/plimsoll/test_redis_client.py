@@ -126,7 +126,7 @@ def test_an_option_that_cannot_work_is_refused(url: str, problem: str) -> None:
     ],
 )
 def test_options_of_the_client_are_taken(url: str) -> None:
-    """What people may decide about a connection stays free."""
+    """Options of a connection that people may decide stay free."""
     check_redis_url(VARIABLE, url)
 
 

@@ -153,7 +153,7 @@ def aside(function: Callable[[], object]) -> None:
 
 
 def book(tool: str, *arguments: str) -> str:
-    """What the emulator's book tool prints."""
+    """The output of the emulator's book tool."""
     return subprocess.run([tool, *arguments], stdout=subprocess.PIPE, check=True, text=True).stdout
 
 

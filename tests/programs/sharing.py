@@ -77,7 +77,7 @@ def offered(address: int) -> str:
 
 
 def opaque(text: str) -> Opaque:
-    """What such a text stands for."""
+    """The meaning of such a text."""
     return Opaque((c_ubyte * 64)(*bytes.fromhex(text)))
 
 

@@ -1,4 +1,4 @@
-"""What is installed is pinned by hashes, and the bill of materials names all of it."""
+"""Each installed package is pinned by hashes, and the bill of materials names all of them."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What the stream says of each node, and the alerts that follow.
+"""The state of each node by the stream, and the alerts that follow.
 
     alert                        begins                                     ends
     gpu.health (two severities)  the newest report has the GPU so           the newest report has it so no more

@@ -1,4 +1,4 @@
-"""What one Alertmanager is to be sent: alerts that fire, again and again, and ends, until they were taken.
+"""The messages for one Alertmanager: alerts that fire, again and again, and ends, until they were taken.
 
 What always holds: an alert that began is sent until Alertmanager has taken it, and so is its end. An alert that began
 and ended while Alertmanager was away is sent too, as one that ended. Alertmanager keeps an alert until the end time

@@ -146,7 +146,7 @@ class LocalCluster:
     async def _start(self) -> None:
         self.nats = await self._exit.enter_async_context(nats_server(self.directory / "nats"))
         self.valkey = await self._exit.enter_async_context(valkey_server(self.directory / "valkey"))
-        # One after another: a dozen interpreters started at once on two cores would not be ready any sooner.
+        # The parts start in turn: a dozen interpreters started at once on two cores would not be ready any sooner.
         for node in self.nodes:
             await self.start_node(node)
 

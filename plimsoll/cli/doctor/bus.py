@@ -126,7 +126,7 @@ def _own_clock(now: datetime, asked: datetime, answered: datetime) -> Finding:
 
 
 def _judged(reports: dict[NodeName, _Stored], now: datetime) -> list[Finding]:
-    """What the latest reports say; `now` is the time of NATS."""
+    """The findings from the latest reports; `now` is the time of NATS."""
     if not reports:
         remedy = f"start the monitor on a node with GPUs; {MONITORS}"
         return [failed("reports", "no node has ever reported, so no pod can be placed", remedy)]

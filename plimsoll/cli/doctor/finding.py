@@ -1,4 +1,4 @@
-"""What a check of `plimsoll doctor` says: a verdict, a sentence, and what to do."""
+"""The result of a check of `plimsoll doctor`: a verdict, a sentence, and a remedy."""
 
 import enum
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Verdict(enum.Enum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What one check says.
+    """The result of one check.
 
     Attributes:
         check: its name, unique in its group.

@@ -77,7 +77,7 @@ async def workloads(client: KubeClient, namespace: str) -> list[Finding]:
 
 
 def _readiness(kind: str, workload: dict[str, Any], namespace: str) -> Finding | None:
-    """What is wrong with one workload; None if all its pods are ready."""
+    """The fault of one workload; None if all its pods are ready."""
     name, status = workload["metadata"]["name"], workload.get("status", {})
     if kind == "daemonsets":
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)

@@ -67,7 +67,7 @@ class Machine:
         await until(holds, f"a limit of {hard_bytes}")
 
     async def enforcement(self) -> dict[GpuUuid, tuple[str, str]]:
-        """What the broker says that it does, and why no more."""
+        """The enforcement that the broker claims, and its reason for no more."""
 
         async def is_known() -> bool:
             return bool((await self.broker.client.describe()).enforcement)

@@ -1,4 +1,4 @@
-"""What a container's programs do to their own pages and socket costs no other container anything."""
+"""A container's programs may do anything to their own pages and socket: no other container pays for it."""
 
 import asyncio
 import os

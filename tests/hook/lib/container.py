@@ -28,7 +28,7 @@ ANSWER_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a container may use of one GPU."""
+    """The part of one GPU that a container may use."""
 
     uuid: str
     line_bytes: int
@@ -76,7 +76,7 @@ class Container:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to come under this container's limits."""
+        """The environment that brings a process under this container's limits."""
         return {LIMITS_DIR_VARIABLE: str(self.limits_dir), COUNTS_DIR_VARIABLE: str(self.counts_dir)}
 
     def write(self, content: bytes | Limits) -> None:
@@ -104,7 +104,7 @@ class Container:
         return Counts.from_buffer_copy(self._counts_path.read_bytes())
 
     def used_bytes(self, gpu: int = 0) -> int:
-        """What all processes together have reserved or hold."""
+        """The bytes that all processes together have reserved or hold."""
         return sum(int(slot.used_bytes[gpu]) for slot in self.counts().slots)
 
     def slot_of(self, pid: int) -> int:

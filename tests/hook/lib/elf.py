@@ -1,4 +1,4 @@
-"""What a shared library asks for and offers, read from the file itself: no binutils needed.
+"""The symbols that a shared library asks for and offers, read from the file itself: no binutils needed.
 
 Only what the loader looks at: the dynamic section and the tables it leads to. 64-bit, little-endian.
 """

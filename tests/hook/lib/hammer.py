@@ -44,7 +44,7 @@ SETTLE_S: Final = 170.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done; the same seed draws the same programs, deaths and pauses.
+    """The plan of a run; the same seed draws the same programs, deaths and pauses.
 
     Attributes:
         seconds: how long memory is taken and given back.
@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it.
+    """The result of a run.
 
     Attributes:
         over_line_bytes: how far the book's peak passed a line, 0 if never.

@@ -16,7 +16,7 @@ ALLOCATING = {
     "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync",
     "cuMemCreate", "cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate",
 }  # fmt: skip
-"""What allocates with addresses of 64 bits; the older forms cannot succeed on any machine of today."""
+"""The functions that allocate with addresses of 64 bits; the older forms cannot succeed on any machine of today."""
 
 
 class Answer(NamedTuple):
@@ -56,7 +56,7 @@ def compile_lookups(folder: Path) -> Path:
 
 
 def run(program: Path, environment: dict[str, str], *arguments: str) -> list[str]:
-    """What the program printed."""
+    """The lines that the program printed."""
     done = subprocess.run(
         [program, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -65,5 +65,5 @@ def run(program: Path, environment: dict[str, str], *arguments: str) -> list[str
 
 
 def answers(program: Path, environment: dict[str, str], symbol: str) -> list[Answer]:
-    """What this look-up answers to every question."""
+    """The answers of this look-up to every question."""
     return [Answer(*line.split()) for line in run(program, environment, "all", symbol)]

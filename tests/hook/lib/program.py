@@ -98,7 +98,7 @@ class Program:
         return self._process.pid
 
     def errors(self) -> str:
-        """What it wrote on standard error so far."""
+        """The text on its standard error so far."""
         return self._errors.read_text()
 
     def kill(self) -> None:
@@ -172,6 +172,6 @@ class Node:
         return book
 
     def held_bytes(self, pids: set[int], gpu: int = 0) -> int:
-        """What these processes together really hold on a GPU, contexts included."""
+        """The bytes that these processes together really hold on a GPU, contexts included."""
         processes = self.book()["gpus"][gpu]["processes"]
         return sum(int(process["used_bytes"]) for process in processes if process["pid"] in pids)

@@ -35,7 +35,7 @@ ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What was built: `preload` in the order in which it must be loaded."""
+    """The built files: `preload` in the order in which it must be loaded."""
 
     preload: tuple[Path, ...]
     program: Path

@@ -11,7 +11,7 @@ from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
 GREEN_MIB = 8
-"""What the emulator takes for a green context itself. No call tells it, so no word holds it."""
+"""The bytes of a green context itself on the emulator. No call tells them, so no word holds them."""
 
 
 @pytest.fixture(name="script")

@@ -184,7 +184,7 @@ def test_mapped_memory_stays_counted_after_its_handle_is_released(
 def test_memory_unmapped_together_with_imported_memory_goes_back(
     program: Program, container: Container
 ) -> None:
-    """One unmapping may end several mappings, of which only some are of this process's memory."""
+    """An unmapping may end several mappings, and only some of them are of this process's memory."""
     _, handle = program.alloc(128, "cuMemCreate", "0")
     assert program.ask(f"beside {handle} {128 * MIB}") == [SUCCESS]
     assert container.used_bytes() == 192 * MIB

@@ -1,4 +1,4 @@
-"""Of two containers on a node, each sees only its own GPUs and processes through NVML."""
+"""Each of two containers on a node sees only its own GPUs and processes through NVML."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ class Neighbour:
 
 
 def look(node: Node, container: Container | None, what: str, *arguments: object) -> Any:  # noqa: ANN401 - what JSON holds
-    """What a look of `programs.looks` sees by the real pynvml."""
+    """The view of `programs.looks` by the real pynvml."""
     done = subprocess.run(
         look_command(what, *arguments),
         cwd=ROOT,

@@ -15,7 +15,7 @@ from tests.hook.lib.shared import sharing
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way for memory to cross: pieces of program, where `{token}` and `{pid}` are the exporter's.
+    """A way for memory to cross: pieces of program, where `{token}` and `{pid}` are the exporter's.
 
     Attributes:
         make: the exporter's; leaves what the importer must know in `answer`.

@@ -55,7 +55,7 @@ class Node:
 
     @property
     def kinds(self) -> list[str]:
-        """What is wrong with A."""
+        """The faults of GPU A."""
         return [one.what for one in self.records[A].conditions]
 
 

@@ -160,7 +160,7 @@ def test_owners_long_unseen_are_forgotten_before_those_still_seen() -> None:
 
 
 def test_an_owner_without_pods_is_forgotten_in_the_end() -> None:
-    """What is not seen for a month counts no more, here and in the store."""
+    """A sample that was not seen for a month counts no more, here and in the store."""
     ledger = booked("a")
     learned = Learned(ledger)
     learned.observe(state("n", gpu("g", task("a", "g", 6 * GIB))), NOW_S)
@@ -191,7 +191,7 @@ def test_what_was_stored_counts_beside_what_was_seen() -> None:
 
 
 def test_the_store_is_bounded_too() -> None:
-    """Of too many stored owners, those that were seen last are kept, and the others are named for their removal."""
+    """The owners that were seen last are kept of too many stored ones, and the others are named for their removal."""
     learned = Learned(Ledger(), owners_at_most=10)
     stored = {f"job-{number}": Record((Sample("k", GIB, NOW_S - number),)) for number in range(30)}
     learned.restore(stored, NOW_S)

@@ -91,7 +91,7 @@ def test_an_owner_without_news_is_forgotten() -> None:
 
 
 def test_a_pod_counts_once() -> None:
-    """What is seen of one pod again and again is one sample: its largest peak, its latest time, its first load."""
+    """Repeated sights of one pod are one sample: its largest peak, its latest time, its first load."""
     found = record(
         Sample("pod", 2 * GIB, NOW_S - 50, 40.0), Sample("pod", GIB, NOW_S), Sample("pod", GIB, NOW_S, 90.0)
     )

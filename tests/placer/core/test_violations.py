@@ -1,4 +1,4 @@
-"""Who passes a line: events accuse, and only measurements in a row, for a grace time, confirm it."""
+"""Pods that pass a line: events accuse, and only measurements in a row, for a grace time, confirm."""
 
 import pytest
 

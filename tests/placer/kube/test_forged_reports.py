@@ -7,7 +7,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 
 REAL_GIB = 24
 ADVERTISED = {MEMORY: f"{REAL_GIB}Gi", "plimsoll.dev/gpu-share": "100", "plimsoll.dev/gpu": "30"}
-"""What a node with one GPU shows on the API server, where only its own monitor may write it."""
+"""The annotations of a node with one GPU on the API server, where only its own monitor may write them."""
 
 
 async def test_no_report_makes_room_that_the_node_does_not_show(

@@ -55,7 +55,7 @@ class Watched:
             await self.page.goto("about:blank")
 
     async def barriers(self) -> list[str]:
-        """What axe-core finds serious on the page as it is now."""
+        """The serious findings of axe-core on the page as it is now."""
         found = await self.page.evaluate(AXE_FILE_PATH.read_text() + "\naxe.run()")
         return [
             f"{one['id']}: {node['html']} {node.get('failureSummary', '')}"

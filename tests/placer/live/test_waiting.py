@@ -18,7 +18,7 @@ def pod(name: str, priority: int = 0, since: str = "2026-01-01T00:00:00Z", reaso
 
 
 async def test_the_first_pods_by_priority_and_age_are_shown_and_all_are_counted() -> None:
-    """Of thousands, some are shown, the total is exact, and the most frequent reasons come first."""
+    """Some of thousands are shown, the total is exact, and the most frequent reasons come first."""
     pods = Pods()
     pods.without_node = [pod(f"p{i:05}", reason=f"reason {min(i % 100, 20)}") for i in range(3000)]
     pods.without_node += [pod("old", since="2025-01-01T00:00:00Z"), pod("high", priority=7)]

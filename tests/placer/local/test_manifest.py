@@ -97,6 +97,6 @@ def test_what_is_not_handled_is_refused_by_name(text: str, message: str) -> None
 
 
 def test_one_bad_document_refuses_all() -> None:
-    """One bad document refuses the whole manifest."""
+    """A single bad document refuses the whole manifest."""
     with pytest.raises(InputError, match="kind"):
         parse_manifests(f"{POD}---\n{POD.replace('kind: Pod', 'kind: Service')}")

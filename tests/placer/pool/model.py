@@ -22,7 +22,7 @@ ON_DEMAND = Policy()
 
 @dataclass
 class Model:
-    """One node, or several.
+    """A node, or several.
 
     Attributes:
         cards: by node, its GPUs, in the order in which the kubelet gives them.

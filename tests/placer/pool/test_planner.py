@@ -206,7 +206,7 @@ def test_another_card_than_the_one_named_is_learned() -> None:
 
 @pytest.mark.parametrize("fault", ["silent", "ended", "double"])
 def test_reservations_of_no_use_are_dropped(fault: str) -> None:
-    """One that never names its card, one that the kubelet ended, and one with a card that is held already."""
+    """Reservations without use: no card named, ended by the kubelet, or with a card that is held already."""
     model = Model(Policy(ready=1))
     model.settle()
     model.facts.reservations.clear()

@@ -106,7 +106,7 @@ async def test_a_damaged_secret_is_mended(apiserver: ApiServer, namespace: str) 
 
 
 async def test_a_deleted_secret_is_a_renewal(apiserver: ApiServer, namespace: str) -> None:
-    """What replicas serve stays trusted until they serve the next certificate, which they share again."""
+    """The certificate of the replicas stays trusted until they serve the next one, which they share again."""
     clocked = Clocked(namespace)
     name = clocked.place.configurations[0]
     await configure(apiserver, name)

@@ -32,7 +32,7 @@ def test_a_client_that_trusts_the_authority_accepts_the_certificate() -> None:
 
 
 def test_a_generation_survives_its_text() -> None:
-    """What one replica writes, another reads, with its times and names."""
+    """A replica reads the certificate that another wrote, with its times and names."""
     made = tuple(make_generation(NAMES, 3600, 1_800_000_000.7 + at) for at in range(2))
     assert from_text(to_text(made)) == made
     assert made[0].names == NAMES

@@ -39,7 +39,7 @@ async def test_the_clock_stands_still_while_nats_is_away(monkeypatch: pytest.Mon
 
 
 async def test_a_stream_that_is_made_anew_is_read_from_its_start(nats: EmbeddedServer) -> None:
-    """What was known stays until nodes report, and numbers that begin again count as later ones."""
+    """Known states stay until nodes report, and numbers that begin again count as later ones."""
     node, other = Facts(), Facts("node-2")
     client = await nats_client.connect(nats.url)
     jetstream = client.jetstream(timeout=TIMEOUT_S)

@@ -12,7 +12,7 @@ LEAST_CHANGE_BYTES: Final = 64 * 1024 * 1024
 PLIMSOLL_RELOAD_BYTES has the same default."""
 
 LEAST_CHANGE_RATIO: Final = 0.1
-"""Of a process's peak, so that a process of 20 GiB is no more talkative than one of 2 GiB."""
+"""This part of a process's peak, so that a process of 20 GiB is no more talkative than one of 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-/* What every command of the asker may use, and the commands that have a file of their own.
+/* Declarations for every command of the asker, and the commands that have a file of their own.
  *
  * Each reads its arguments and prints one line. */
 #ifndef ASKER_H

@@ -110,7 +110,7 @@ struct shared {
 
 static struct shared *shared;
 
-/* What a process does that asks for more than is left: its add stands for a moment, and goes. */
+/* A process asks for more than is left: its add stands for a moment, and goes. */
 static void come_and_go(void) {
     struct plimsoll_slot *slot = &counts->slots[plimsoll_ledger_claim(counts, 2)];
     uint64_t *word = &slot->used_bytes[0];

@@ -1,4 +1,4 @@
-/* What the parts of `books` share. */
+/* Declarations that the parts of `books` share. */
 #ifndef BOOKS_H
 #define BOOKS_H
 

@@ -121,7 +121,7 @@ static CUresult export_to_other(struct hand *hand, struct item *item) {
     return CUDA_SUCCESS;
 }
 
-/* What has lost its last holder meanwhile cannot be had any more: as good as refused. */
+/* Memory that lost its last holder meanwhile cannot be had any more: as good as refused. */
 static CUresult import_from_other(struct hand *hand, struct item *item) {
     int descriptor = receive_letter(hand->letters_in);
     if (descriptor < 0)

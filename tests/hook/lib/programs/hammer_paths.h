@@ -76,7 +76,7 @@ bool take_any(struct hand *hand);
 void give_back(struct hand *hand, unsigned index);
 void give_back_all(struct hand *hand);
 
-/* What changes how much pools keep: trims, thresholds, synchronisation, another current pool. */
+/* Calls that change how much pools keep: trims, thresholds, synchronisation, another current pool. */
 void stir_pools(struct hand *hand);
 
 /* Memory that graphs allocate: made by hand or captured, launched, and perhaps freed by the graph itself. */

@@ -26,7 +26,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *is_ac
     return result;
 }
 
-/* What is defined here is the driver's own, and hooked; what the emulator has under the same name is not. */
+/* The functions defined here are the driver's own, and hooked; those of the emulator under the same name are not. */
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     return EMULATED(cuCtxCreate_v2, context, flags, device);
 }

@@ -135,7 +135,7 @@ class Worker(threading.Thread):
         self.found = [set(data[cell * CELL : (cell + 1) * CELL]) for cell in range(CELLS)]
 
     def fault(self) -> str | None:
-        """What came out wrong; None if nothing did."""
+        """The first wrong result; None if there is none."""
         if self.problem or self.is_alive():
             return self.problem or "has not ended"
         if self.found != [{value} for value in self.expected]:

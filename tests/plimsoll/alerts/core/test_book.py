@@ -199,7 +199,7 @@ def test_a_damaged_message_is_refused_and_changes_nothing(body: bytes) -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[bytes]:
-    """What one node may publish, in order. Process 70 lives on; the others come and go, and none comes back."""
+    """The events that one node may publish, in order. Process 70 lives on; the others come, go and stay away."""
     node, living, pids = Facts(), [70], count(71)
     bodies = [node.report(task(70, GIB))]
     kinds = st.sampled_from(["report", "violated", "unenforced", "away", "resized"])

@@ -1,4 +1,4 @@
-"""What an Alertmanager is sent, and when again."""
+"""The messages to an Alertmanager, and their repetitions."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -168,7 +168,7 @@ async def test_what_the_reports_say_of_brokers_and_gpus(nats: EmbeddedServer) ->
 
 
 async def test_a_strangers_message_is_left_out(nats: EmbeddedServer) -> None:
-    """What is no report on a subject of reports neither counts nor ends the check."""
+    """A message on a subject of reports that is no report neither counts nor ends the check."""
     async with arrivals.bus(nats):
         client = await nats_client.connect(nats.url)
         await client.jetstream().publish("plimsoll.v1.node.state.stranger", b"hello")

@@ -209,7 +209,7 @@ async def test_the_leaders_clock(release: ApiServer) -> None:
 
 
 async def test_an_account_without_rights_skips_and_never_passes(release: ApiServer) -> None:
-    """What the account may not read is neither well nor broken, and the remedy asks for another account."""
+    """An object that the account may not read is neither well nor broken, and the remedy asks for another account."""
     findings = await examined(release, user="somebody")
     assert verdicts(findings) == {
         "api-server": "ok",
