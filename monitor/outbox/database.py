@@ -10,7 +10,7 @@ What always holds:
 * At most one state event waits to be sent. A state is whole, so a newer event that carries a state may replace an
   older, unsent *state* event, whose number it takes over; task events are never replaced.
 * An event that has waited longer than the book's age is dropped and counted. The readers' state does not suffer:
-  a newer event of this node waits behind it, and a state is whole.
+  a newer event of this node waits behind it, and a state is whole. A clock that is set makes no event older.
 * One monitor owns the file.
 """
 
@@ -53,6 +53,10 @@ CREATE TABLE IF NOT EXISTS lives (task BLOB PRIMARY KEY, life BLOB NOT NULL, lef
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 BEGIN IMMEDIATE; COMMIT;
 """
+
+CLOCK_SET_S: Final = 60.0
+"""Seconds by which the wall clock must leave the time since the boot to count as set: a machine whose clock lost its
+power boots in another year, and clocks that are kept right move by far less."""
 
 log = structlog.get_logger("monitor.outbox")
 
@@ -111,6 +115,10 @@ class Rest:
     conditions: Conditions | None = None
 
 
+def _booted_s() -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass(slots=True)
 class Book:
     """The open file and its contents in memory. The store's thread alone writes; the loop reads the counts.
@@ -119,6 +127,7 @@ class Book:
         age_s: an event that has waited longer is dropped.
         waiting_count, waiting_bytes: how many events wait, and the sum of their bodies.
         dropped_count: how many were dropped since the file was opened.
+        booted_s: when the machine booted, by the wall clock as it was last read.
     """
 
     database: sqlite3.Connection
@@ -128,6 +137,7 @@ class Book:
     waiting_count: int = 0
     waiting_bytes: int = 0
     dropped_count: int = 0
+    booted_s: float = field(default_factory=_booted_s)
 
 
 def open_book(directory: Path, age_s: float) -> Book:
@@ -230,8 +240,9 @@ def keep(
     """
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
+    booted_s = _booted_s()
     with _transaction(book.database) as database:
-        dropped = _drop_old(database, book.age_s)
+        dropped = _drop_old(book, booted_s)
         if replaces_state:
             database.execute("DELETE FROM entries WHERE is_state")
         elif any(entry.carries_state for entry in entries):
@@ -245,20 +256,25 @@ def keep(
         if rest.conditions is not None:
             values |= _conditions(rest.conditions)
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.lives, book.dead = lives, tasks.dead
+    book.lives, book.dead, book.booted_s = lives, tasks.dead, booted_s
     _count(book, dropped)
 
 
 def drop_old(book: Book) -> None:
     """Drop the events that have waited too long. `keep` does so too."""
-    with _transaction(book.database, synced=False) as database:
-        dropped = _drop_old(database, book.age_s)
+    booted_s = _booted_s()
+    with _transaction(book.database, synced=False):
+        dropped = _drop_old(book, booted_s)
+    book.booted_s = booted_s
     _count(book, dropped)
 
 
-def _drop_old(database: sqlite3.Connection, age_s: float) -> int:
+def _drop_old(book: Book, booted_s: float) -> int:
+    database, moved_s = book.database, booted_s - book.booted_s
+    if abs(moved_s) > CLOCK_SET_S:
+        database.execute("UPDATE entries SET stored_s = stored_s + ?", (moved_s,))
     # Numbers grow with time, so the first young event ends the look: nothing is read while nothing is old.
-    before_s, last = time.time() - age_s, 0
+    before_s, last = time.time() - book.age_s, 0
     for number, stored_s in database.execute("SELECT number, stored_s FROM entries ORDER BY number"):
         if stored_s >= before_s:
             break

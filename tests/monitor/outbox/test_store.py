@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,20 @@ async def test_old_events_go_where_nothing_is_kept(tmp_path: Path) -> None:
     store = await open_store(tmp_path, age_s=1800.0)
     await store.drop_old()
     assert (store.waiting_count, store.waiting_bytes, store.dropped_count) == (0, 0, 1)
+    await store.close()
+
+
+async def test_a_clock_that_is_set_makes_no_event_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node may boot in another year, until its clock is set: the events from before that are as young as ever."""
+    store, real = await open_store(tmp_path, age_s=1800.0), time.time
+    await kept(store, "a", is_state=False)
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0)
+    await kept(store, "b", is_state=False)
+    a, b = await store.oldest(10)
+    assert (a.id, b.id) == ("a", "b")
+    assert b.stored_s - a.stored_s < 1800.0
     await store.close()
 
 
