@@ -69,7 +69,7 @@ NO_DRIVER: Final = (
 )
 """The remedy where no driver answers."""
 
-GATHER_S: Final = 0.05
+GATHER_S: Final = 0.1
 """Seconds between two rounds while events come without end: they share a round, its state, and its write to disk."""
 
 AT_ONCE: Final = 10

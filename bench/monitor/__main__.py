@@ -1,4 +1,4 @@
-"""`python -m bench.monitor [--quick] [--part NAME …] [--traffic-s S]`: the monitor's costs, delays, savings, and truth.
+"""`python -m bench.monitor [--quick] [--part NAME …] [--traffic-s S]`: the monitor's costs, delays, savings, truth.
 
 Progress goes to standard error. Standard output gets one JSON line a part, and at last one line with every figure;
 see bench/results/README.md.
