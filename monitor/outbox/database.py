@@ -388,4 +388,9 @@ class _transaction:  # noqa: N801 - used as a verb
         return self._database
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            if kind is None:
+                self._database.execute("COMMIT")
+        finally:
+            if self._database.in_transaction:  # SQLite itself rolls back where the disk is full, for example
+                self._database.execute("ROLLBACK")

@@ -13,7 +13,7 @@ from monitor.core.lifecycle import Life, Owner, TaskKey, begin
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks, end
 from monitor.outbox.database import FILE_NAME, Rest
-from monitor.outbox.store import Store, open_store
+from monitor.outbox.store import Store, StoreError, open_store
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
@@ -120,6 +120,22 @@ async def test_a_clock_that_is_set_makes_no_event_old(
     a, b = await store.oldest(10)
     assert (a.id, b.id) == ("a", "b")
     assert b.stored_s - a.stored_s < 1800.0
+    await store.close()
+
+
+async def test_a_full_disk_is_named_and_what_was_kept_before_stays(tmp_path: Path) -> None:
+    """An event that finds no room is refused with the cause; once there is room, it is kept behind the others."""
+    store = await open_store(tmp_path)
+    await kept(store, "a", is_state=False)
+    database = store._book.database  # noqa: SLF001 - a disk that is full for this file alone
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    large = Entry("b", "subject", bytes(1 << 20), carries_state=True)
+    with pytest.raises(StoreError, match="full.*free some room on its disk"):
+        await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    database.execute("PRAGMA max_page_count = 100000")
+    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    assert [each.id for each in await store.oldest(10)] == ["a", "b"]
     await store.close()
 
 
