@@ -14,6 +14,7 @@ from monitor.core.observation import JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks, end
 from monitor.outbox.database import FILE_NAME, Rest
 from monitor.outbox.store import Store, StoreError, open_store
+from monitor.outbox.transaction import RESERVE_BYTES
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
@@ -127,15 +128,31 @@ async def test_a_full_disk_is_named_and_what_was_kept_before_stays(tmp_path: Pat
     """An event that finds no room is refused with the cause; once there is room, it is kept behind the others."""
     store = await open_store(tmp_path)
     await kept(store, "a", is_state=False)
-    database = store._book.database  # noqa: SLF001 - a disk that is full for this file alone
+    database = store._book.database  # full for this file alone
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute(f"PRAGMA max_page_count = {pages}")
     large = Entry("b", "subject", bytes(1 << 20), carries_state=True)
-    with pytest.raises(StoreError, match="full.*free some room on its disk"):
+    with pytest.raises(StoreError, match=r"full.*free some room on its disk"):
         await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
     database.execute("PRAGMA max_page_count = 100000")
     await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
     assert [each.id for each in await store.oldest(10)] == ["a", "b"]
+    await store.close()
+
+
+async def test_new_events_leave_room_to_remove_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that is nearly full nothing new is kept, and what was published can still be removed."""
+    store, real = await open_store(tmp_path), os.statvfs(tmp_path)
+    await kept(store, "a", is_state=False)
+    blocks = (RESERVE_BYTES - 1) // real.f_frsize
+    nearly_full = os.statvfs_result((*real[:3], blocks, blocks, *real[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _: nearly_full)
+    with pytest.raises(StoreError, match="free some room on its disk"):
+        await kept(store, "b", is_state=False)
+    await store.remove([(await store.oldest(1))[0].number])
+    assert store.waiting_count == 0
     await store.close()
 
 
