@@ -87,14 +87,12 @@ class Measurer:
         self._unhealthy = {one.gpu: f"{one.health.value}: {one.reason}" for one in unhealthy}
 
     def send(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
-        """Send this measurement next. No GPUs means that none could be read: nothing is sent then.
+        """Send this measurement next.
 
         Args:
-            gpus: as NVML showed them.
+            gpus: as NVML showed them; those that cannot be read are left out.
             began_ns: CLOCK_MONOTONIC just before NVML was read.
         """
-        if not gpus:
-            return
         self._newest = msgspec.structs.replace(measurement(gpus, began_ns), unhealthy=self._unhealthy)
         self._wakened.set()
 

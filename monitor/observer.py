@@ -26,6 +26,7 @@ import structlog
 from monitor.core import conditions, lifecycle, node_state
 from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
+from monitor.core.gathering import Gathering
 from monitor.core.health import Look
 from monitor.core.idle import IdleMeters
 from monitor.core.lifecycle import TaskKey
@@ -68,12 +69,6 @@ NO_DRIVER: Final = (
     "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
 )
 """The remedy where no driver answers."""
-
-GATHER_S: Final = 0.05
-"""Seconds between two rounds while events come without end: they share a round, its state, and its write to disk."""
-
-AT_ONCE: Final = 10
-"""Rounds that may follow one another without a pause, so that an event of a quiet node is published at once."""
 
 UTILISATION_S: Final = 5.0
 """Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
@@ -121,6 +116,7 @@ class Observer:
         self._was_greater = False  # the epoch of the other monitor, when it was named
         self._troubles: set[str] = set()
         self._has_broker = True
+        self._has_written = False  # the round that is under way
 
     @property
     def epoch(self) -> int:
@@ -233,14 +229,16 @@ class Observer:
         """
         try:
             await self._restore()
-            free_s = time.monotonic()  # rounds up to then are paid for by pauses
+            gathering = Gathering()
             while True:
-                free_s = max(free_s, time.monotonic() - AT_ONCE * GATHER_S) + GATHER_S
+                self._has_written = False
                 pause_s = await self._round()
+                ended_s = time.monotonic()
+                least_s = gathering.pause_s(ended_s, has_written=self._has_written)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
-                await asyncio.sleep(max(0.0, free_s - time.monotonic()))
+                await asyncio.sleep(max(0.0, ended_s + least_s - time.monotonic()))
         finally:
             self._deaths.close()
 
@@ -371,6 +369,7 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
+        self._has_written = True
         await self._store.keep(
             batch.entries,
             findings.tasks,

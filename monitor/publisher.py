@@ -108,6 +108,7 @@ class Publisher:
         self._wakened = asyncio.Event()
         self._reachable: bool | None = None
         self._outage = Outage(log.warning)
+        self._disk = Outage(log.error)
         self._in_flight: list[asyncio.Future[PubAck]] = []
 
     @property
@@ -133,7 +134,10 @@ class Publisher:
                     if not client.is_connected and not client.is_reconnecting:
                         await self._connect(client)
                     await self._publish(client)
-                except (_LostError, nats.errors.Error, OSError, TimeoutError, StoreError) as error:
+                except StoreError as error:  # NATS has the events by now, or they still wait
+                    self._disk.failed("published events stay on disk, and are published again", str(error))
+                    await self._pause(pauses.next_s())
+                except (_LostError, nats.errors.Error, OSError, TimeoutError) as error:
                     if self._reachable:
                         pauses.reset()
                     self._unreachable(error)
@@ -218,6 +222,7 @@ class Publisher:
             batch = await self._store.oldest(BATCH)
             if batch:
                 await self._send(jetstream, batch)
+                self._disk.ended()
             else:
                 await self._wakened.wait()
 

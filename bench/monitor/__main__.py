@@ -1,4 +1,4 @@
-"""`python -m bench.monitor [--quick] [--part NAME …]`: the monitor's costs, delays, savings and truth.
+"""`python -m bench.monitor [--quick] [--part NAME …] [--traffic-s S]`: the monitor's costs, delays, savings, truth.
 
 Progress goes to standard error. Standard output gets one JSON line a part, and at last one line with every figure;
 see bench/results/README.md.
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -111,11 +111,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.monitor", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter scenes: under five minutes")
     parser.add_argument("--part", action="append", choices=PARTS, help="this part alone; may be repeated")
+    parser.add_argument(
+        "--traffic-s", type=float, help="length of the realistic mix, in seconds; draws it too"
+    )
     options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
+    if options.traffic_s is not None:
+        plan = replace(plan, traffic_s=options.traffic_s, chart=True)
     with tempfile.TemporaryDirectory(prefix="plimsoll-monitor-") as folder:
-        found = asyncio.run(
-            measure(QUICK if options.quick else FULL, Path(folder), options.part or list(PARTS))
-        )
+        found = asyncio.run(measure(plan, Path(folder), options.part or list(PARTS)))
     print(json.dumps(found))
     return 0
 

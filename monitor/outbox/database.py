@@ -10,7 +10,8 @@ What always holds:
 * At most one state event waits to be sent. A state is whole, so a newer event that carries a state may replace an
   older, unsent *state* event, whose number it takes over; task events are never replaced.
 * An event that has waited longer than the book's age is dropped and counted. The readers' state does not suffer:
-  a newer event of this node waits behind it, and a state is whole.
+  a newer event of this node waits behind it, and a state is whole. A clock that is set makes no event older.
+* New events leave `RESERVE_BYTES` of the disk free, so that old ones can always be removed.
 * One monitor owns the file.
 """
 
@@ -32,6 +33,7 @@ from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
 from monitor.foreign import Position
+from monitor.outbox.transaction import check_room, transaction
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import InputError
@@ -53,6 +55,10 @@ CREATE TABLE IF NOT EXISTS lives (task BLOB PRIMARY KEY, life BLOB NOT NULL, lef
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 BEGIN IMMEDIATE; COMMIT;
 """
+
+CLOCK_SET_S: Final = 60.0
+"""Seconds by which the wall clock must leave the time since the boot to count as set: a machine whose clock lost its
+power boots in another year, and clocks that are kept right move by far less."""
 
 log = structlog.get_logger("monitor.outbox")
 
@@ -111,23 +117,31 @@ class Rest:
     conditions: Conditions | None = None
 
 
+def _booted_s() -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass(slots=True)
 class Book:
     """The open file and its contents in memory. The store's thread alone writes; the loop reads the counts.
 
     Attributes:
+        directory: of the file.
         age_s: an event that has waited longer is dropped.
         waiting_count, waiting_bytes: how many events wait, and the sum of their bodies.
         dropped_count: how many were dropped since the file was opened.
+        booted_s: when the machine booted, by the wall clock as it was last read.
     """
 
     database: sqlite3.Connection
+    directory: Path
     age_s: float
     lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
     waiting_count: int = 0
     waiting_bytes: int = 0
     dropped_count: int = 0
+    booted_s: float = field(default_factory=_booted_s)
 
 
 def open_book(directory: Path, age_s: float) -> Book:
@@ -171,7 +185,7 @@ def _connect(path: Path, age_s: float) -> Book:
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
         database.executescript(_SCHEMA)
-        book = Book(database, age_s)
+        book = Book(database, path.parent, age_s)
         book.lives = {life.key: (life, left) for life, left in _lives(database)}
         book.dead = _dead(database)
         _count(book)
@@ -230,8 +244,10 @@ def keep(
     """
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
-    with _transaction(book.database) as database:
-        dropped = _drop_old(database, book.age_s)
+    booted_s = _booted_s()
+    check_room(book.directory)
+    with transaction(book.database) as database:
+        dropped = _drop_old(book, booted_s)
         if replaces_state:
             database.execute("DELETE FROM entries WHERE is_state")
         elif any(entry.carries_state for entry in entries):
@@ -245,20 +261,25 @@ def keep(
         if rest.conditions is not None:
             values |= _conditions(rest.conditions)
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.lives, book.dead = lives, tasks.dead
+    book.lives, book.dead, book.booted_s = lives, tasks.dead, booted_s
     _count(book, dropped)
 
 
 def drop_old(book: Book) -> None:
     """Drop the events that have waited too long. `keep` does so too."""
-    with _transaction(book.database, synced=False) as database:
-        dropped = _drop_old(database, book.age_s)
+    booted_s = _booted_s()
+    with transaction(book.database, synced=False):
+        dropped = _drop_old(book, booted_s)
+    book.booted_s = booted_s
     _count(book, dropped)
 
 
-def _drop_old(database: sqlite3.Connection, age_s: float) -> int:
+def _drop_old(book: Book, booted_s: float) -> int:
+    database, moved_s = book.database, booted_s - book.booted_s
+    if abs(moved_s) > CLOCK_SET_S:
+        database.execute("UPDATE entries SET stored_s = stored_s + ?", (moved_s,))
     # Numbers grow with time, so the first young event ends the look: nothing is read while nothing is old.
-    before_s, last = time.time() - age_s, 0
+    before_s, last = time.time() - book.age_s, 0
     for number, stored_s in database.execute("SELECT number, stored_s FROM entries ORDER BY number"):
         if stored_s >= before_s:
             break
@@ -318,7 +339,7 @@ def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]
     columns = "number, id, subject, body, stored_s"
     rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
     if database.execute("SELECT 1 FROM entries WHERE is_state").fetchone():
-        with _transaction(database, synced=False):
+        with transaction(database, synced=False):
             database.execute("UPDATE entries SET is_state = 0 WHERE is_state")
     return tuple(Waiting(*row) for row in rows)
 
@@ -333,7 +354,7 @@ def position(book: Book) -> Position:
 
 def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> None:
     """Remove events by their numbers, and keep a position, if there is one; an unknown number is ignored."""
-    with _transaction(book.database, synced=False) as database:
+    with transaction(book.database, synced=False) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
         if position is not None:
             numbers_of = {"stream_seq": str(position.seq), "stream_epoch": str(position.epoch)}
@@ -354,22 +375,3 @@ def _count(book: Book, dropped: int = 0) -> None:
             waiting=book.waiting_count,
             remedy="see why this node does not reach NATS",
         )
-
-
-class _transaction:  # noqa: N801 - used as a verb
-    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit.
-
-    Without `synced` a power cut may undo it; the death of the monitor never does.
-    """
-
-    def __init__(self, database: sqlite3.Connection, *, synced: bool = True) -> None:
-        self._database = database
-        self._synchronous = "FULL" if synced else "NORMAL"
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._database.execute(f"PRAGMA synchronous = {self._synchronous}")
-        self._database.execute("BEGIN IMMEDIATE")
-        return self._database
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")

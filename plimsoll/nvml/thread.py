@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import structlog
+
 from plimsoll.nvml.readings import NvmlAwayError
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ T = TypeVar("T")
 
 ANSWER_S: Final = 30.0
 """A healthy driver answers in milliseconds; one that initialises eight cards may take seconds."""
+
+CLOSE_S: Final = 5.0
+"""Seconds for the driver to end a session, and the call that it is busy with. The kubelet gives a pod 30 s for its
+whole end, and the driver forgets the sessions of a process that has ended."""
+
+log = structlog.get_logger("plimsoll.nvml.thread")
 
 
 class DriverThread:
@@ -47,11 +55,13 @@ class DriverThread:
             raise NvmlAwayError(f"the NVIDIA driver did not answer in {ANSWER_S:.0f} s") from error
 
     async def close(self) -> None:
-        """End the session with the driver and the thread."""
+        """End the session with the driver and the thread; a driver that hangs is left after `CLOSE_S`."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(CLOSE_S):
                 await loop.run_in_executor(self._thread, self._end)
+        except TimeoutError:
+            log.warning("the NVIDIA driver hangs, and its session is left open", waited_s=CLOSE_S)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 

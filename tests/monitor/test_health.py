@@ -7,11 +7,13 @@ import msgspec
 from nats.js import JetStreamContext
 
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.cli.status import shown
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthChange, HealthClass, Pressure
 from tests.monitor.emulated import GPU_0, GPU_1, book, program, write_node
 from tests.monitor.harness import WAIT_S, Message, MonitorProcess, until, until_true
 from tests.monitor.test_emulator import node
+from tests.monitor.test_hooked import brokering
 from tests.monitor.test_metrics import scraped
 
 QUICK = {"health_hold_s": 0.2}
@@ -72,6 +74,25 @@ async def test_a_gpu_off_the_bus_is_fatal_and_comes_back_healthy(
         messages = await until(context, lambda all_: GPU_0 not in unhealthy(all_))
         assert classes(messages) == ["fatal", "fatal", "fatal", "healthy"]
         assert changes(messages)[-1].before in (HealthClass.FATAL, HealthClass.INFO)
+
+
+async def test_a_node_whose_only_gpus_are_lost_says_so_in_plimsoll_status(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """The broker, which answers `plimsoll status`, knows that no GPU of its node answers."""
+    async with (
+        brokering(tmp_path / "broker") as broker,
+        node(tmp_path, nats.url) as (_, environment, context),
+    ):
+        await until(context, lambda all_: len(state(all_).gpus) == 2)
+        for gpu in "01":
+            await book(environment, "lose", gpu)
+        async with asyncio.timeout(WAIT_S):
+            while (found := await broker.client.describe()).unhealthy.keys() != {GPU_0, GPU_1}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert [
+            line for line in shown(found, found, 1.0) if line.startswith(f"{GPU_0} is not healthy: fatal")
+        ]
 
 
 async def test_a_fatal_error_outlives_the_monitor_and_ends_by_a_reset(

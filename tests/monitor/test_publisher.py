@@ -19,7 +19,7 @@ from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
 from monitor.foreign import ForeignReport
 from monitor.outbox.database import Rest
-from monitor.outbox.store import Store, open_store
+from monitor.outbox.store import Store, StoreError, open_store
 from monitor.publisher import BATCH, Hearers, Publisher, Target
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -84,6 +84,27 @@ async def test_many_batches_arrive_in_order(tmp_path: Path, nats: EmbeddedServer
         async with publishing(store, nats.url):
             await until_true(lambda: store.waiting_count == 0)
         assert await sequences(context) == list(range(1, count + 1))
+
+
+async def test_a_full_disk_is_no_outage_of_nats(
+    tmp_path: Path, nats: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While published events cannot be removed, NATS counts as reached; they go once there is room, none doubled."""
+    async with filled(tmp_path, entries(3)) as store, jetstream(nats.url) as context:
+        attempts, remove = 0, store.remove
+
+        async def refused(*_: object) -> None:
+            nonlocal attempts
+            attempts += 1
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(store, "remove", refused)
+        async with publishing(store, nats.url) as (publisher, _):
+            await until_true(lambda: attempts >= 2)
+            assert publisher.is_reachable
+            monkeypatch.setattr(store, "remove", remove)
+            await until_true(lambda: store.waiting_count == 0)
+        assert await sequences(context) == [1, 2, 3]
 
 
 async def test_the_stream_is_made_on_disk_with_bounds(tmp_path: Path, nats: EmbeddedServer) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from monitor.core.lifecycle import Life, Owner, TaskKey, begin
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks, end
 from monitor.outbox.database import FILE_NAME, Rest
-from monitor.outbox.store import Store, open_store
+from monitor.outbox.store import Store, StoreError, open_store
+from monitor.outbox.transaction import RESERVE_BYTES
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
@@ -105,6 +107,52 @@ async def test_old_events_go_where_nothing_is_kept(tmp_path: Path) -> None:
     store = await open_store(tmp_path, age_s=1800.0)
     await store.drop_old()
     assert (store.waiting_count, store.waiting_bytes, store.dropped_count) == (0, 0, 1)
+    await store.close()
+
+
+async def test_a_clock_that_is_set_makes_no_event_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node may boot in another year, until its clock is set: the events from before that are as young as ever."""
+    store, real = await open_store(tmp_path, age_s=1800.0), time.time
+    await kept(store, "a", is_state=False)
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0)
+    await kept(store, "b", is_state=False)
+    a, b = await store.oldest(10)
+    assert (a.id, b.id) == ("a", "b")
+    assert b.stored_s - a.stored_s < 1800.0
+    await store.close()
+
+
+async def test_a_full_disk_is_named_and_what_was_kept_before_stays(tmp_path: Path) -> None:
+    """An event that finds no room is refused with the cause; once there is room, it is kept behind the others."""
+    store = await open_store(tmp_path)
+    await kept(store, "a", is_state=False)
+    database = store._book.database  # full for this file alone
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    large = Entry("b", "subject", bytes(1 << 20), carries_state=True)
+    with pytest.raises(StoreError, match=r"full.*free some room on its disk"):
+        await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    database.execute("PRAGMA max_page_count = 100000")
+    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    assert [each.id for each in await store.oldest(10)] == ["a", "b"]
+    await store.close()
+
+
+async def test_new_events_leave_room_to_remove_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that is nearly full nothing new is kept, and what was published can still be removed."""
+    store, real = await open_store(tmp_path), os.statvfs(tmp_path)
+    await kept(store, "a", is_state=False)
+    blocks = (RESERVE_BYTES - 1) // real.f_frsize
+    nearly_full = os.statvfs_result((*real[:3], blocks, blocks, *real[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _: nearly_full)
+    with pytest.raises(StoreError, match="free some room on its disk"):
+        await kept(store, "b", is_state=False)
+    await store.remove([(await store.oldest(1))[0].number])
+    assert store.waiting_count == 0
     await store.close()
 
 

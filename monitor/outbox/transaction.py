@@ -1,0 +1,51 @@
+"""Writes to the outbox's file: all or nothing, and only while the disk has room."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from plimsoll.quantity import MIB
+
+RESERVE_BYTES: Final = 8 * MIB
+"""Bytes that new events leave free on the disk. To remove published events, SQLite writes up to 4 MiB before it uses
+its log anew: on a disk without room, no event could ever be removed."""
+
+
+def check_room(directory: Path) -> None:
+    """See that a new event leaves `RESERVE_BYTES` free on the disk of `directory`.
+
+    Raises:
+        sqlite3.OperationalError: less is free, as SQLite says it of a full disk.
+    """
+    disk = os.statvfs(directory)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if free_bytes < RESERVE_BYTES:
+        problem = f"database or disk is full: {free_bytes} bytes are free, and {RESERVE_BYTES} stay free"
+        raise sqlite3.OperationalError(problem)
+
+
+class transaction:  # noqa: N801 - used as a verb
+    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit.
+
+    Without `synced` a power cut may undo it; the death of the monitor never does.
+    """
+
+    def __init__(self, database: sqlite3.Connection, *, synced: bool = True) -> None:
+        self._database = database
+        self._synchronous = "FULL" if synced else "NORMAL"
+
+    def __enter__(self) -> sqlite3.Connection:
+        """Begin."""
+        self._database.execute(f"PRAGMA synchronous = {self._synchronous}")
+        self._database.execute("BEGIN IMMEDIATE")
+        return self._database
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit, or roll back after an error."""
+        try:
+            if kind is None:
+                self._database.execute("COMMIT")
+        finally:
+            if self._database.in_transaction:  # SQLite itself rolls back where the disk is full, for example
+                self._database.execute("ROLLBACK")
