@@ -64,7 +64,8 @@ def note(text: str, style: str = "") -> None:
     """Write a line to standard error; nothing where that is closed."""
     if sys.stderr is not None:
         try:
-            sys.stderr.write(f"{style}{printable(text)}{_PLAIN if style else ''}\n")
+            shown = "\n".join(map(printable, text.split("\n")))
+            sys.stderr.write(f"{style}{shown}{_PLAIN if style else ''}\n")
         except OSError:
             return
 
@@ -91,7 +92,7 @@ def printable(text: str) -> str:
 
 
 def _shown(letter: str) -> str:
-    return letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}"
+    return letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
 
 
 def document(value: object, form: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -47,7 +48,9 @@ def top(where: str, sort: str, *, once: bool) -> int:
     """
     view = View()
     view.sort[Screen.GPUS] = sort
-    console = Console(highlight=False, markup=False)
+    # A shell may have exported the size that its terminal had once.
+    environment = {name: value for name, value in os.environ.items() if name not in {"LINES", "COLUMNS"}}
+    console = Console(highlight=False, markup=False, _environ=environment)
     if once or not console.is_terminal:
         _print(asyncio.run(snapshot(where)), view, console)
         return 0
@@ -57,7 +60,7 @@ def top(where: str, sort: str, *, once: bool) -> int:
 
 
 def _print(cluster: LiveCluster, view: View, console: Console) -> None:
-    width = console.width if console.is_terminal else max(console.width, PIPE_COLUMNS)
+    width = console.width if console.is_terminal else PIPE_COLUMNS
     found = rows(cluster, view)
     moment = Moment(_clock())
     shown = lines(cluster, found, view, Size(width, len(found) + 6), moment)[:-1]
@@ -72,7 +75,7 @@ def _print(cluster: LiveCluster, view: View, console: Console) -> None:
     with console.capture() as capture:
         for line in shown:
             console.print(line, soft_wrap=True)
-    output.write(capture.get())
+    output.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
 @dataclass(slots=True)

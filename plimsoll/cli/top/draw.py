@@ -29,6 +29,9 @@ HEAD_LINES: Final = 5
 LEAST_NAME_COLUMNS, NAME_COLUMNS, MOST_NAME_COLUMNS = 13, 24, 40
 """The columns of names: that of their heading, and what they may take on a screen of 80 and on a wide one."""
 
+POD_COLUMNS: Final = 12 + 15 + 6 + 4
+"""The columns of a pod beside its name and its node, with the blanks between them."""
+
 HINT: Final = "q quit  Tab list  s sort  r reverse  / filter  space hold  ? keys"
 
 
@@ -50,10 +53,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of the screen, of names, and of the bars of memory and of time."""
+    """The columns of the screen, of names, of nodes of pods, and of the bars of memory and of time."""
 
     width: int
     name: int
+    node: int
     bar: int
     time_bar: int
 
@@ -62,7 +66,9 @@ class _Form:
         most = max(NAME_COLUMNS, min(width // 5, MOST_NAME_COLUMNS))
         name = min(most, max([LEAST_NAME_COLUMNS, *(len(_name(row)) for row in found)]))
         spare = max(0, width - name - 64)
-        return cls(width, name, 12 + min(spare // 4, 20), 6 + min(spare // 8, 10))
+        longest = max([4, *(len(row.node or "") for row in found if isinstance(row, PodLine))])
+        node = min(longest, max(8, width - name - POD_COLUMNS))
+        return cls(width, name, node, 12 + min(spare // 4, 20), 6 + min(spare // 8, 10))
 
 
 def lines(cluster: LiveCluster, found: Sequence[Row], view: View, size: Size, moment: Moment) -> list[Text]:
@@ -160,7 +166,7 @@ def _headings(screen: Screen, form: _Form) -> str:
         time = f"{'TIME':<{form.time_bar + 5}}"
         return f"{'NODE/GPU':<{name}} {'MEMORY':<{form.bar}} {'HELD/PROM/LINE':<16} {time} {'TASKS':<8} PODS"
     if screen is Screen.PODS:
-        return f"{'NAMESPACE/POD':<{name}} {'STATE':<12} {'NODE':<{name}} {'HELD/PROMISED':<15} {'SHARE':<6}"
+        return f"{'NAMESPACE/POD':<{name}} {'STATE':<12} {'NODE':<{form.node}} {'HELD/PROMISED':<15} {'SHARE':<6}"
     if screen is Screen.WAITING:
         return f"{'NAMESPACE/POD':<{name}} {'FOR':<5} ASKS: REASON"
     return f"{'TIME':<8} {'EVENT':<18} {'ABOUT':<{name}} TEXT"
@@ -169,7 +175,9 @@ def _headings(screen: Screen, form: _Form) -> str:
 def _body(found: Sequence[Row], view: View, form: _Form) -> list[Text]:
     shown = found[view.offset : view.offset + view.page]
     if not shown:
-        return [Text("  none" + (f" with {view.filter!r}" if view.filter else ""), style="dim")]
+        return [
+            _cut(Text("  none" + (f" with {view.filter!r}" if view.filter else ""), style="dim"), form.width)
+        ]
     return [_cut(_line(row, form), form.width) for row in shown]
 
 
@@ -242,7 +250,7 @@ def _pod(pod: PodLine, name: str, form: _Form) -> Text:
         (name, "bold"),
         " ",
         (_cell(f"{MARKS[pod.state]} {pod.state}", 12), STYLES[pod.state]),
-        f" {_cell(pod.node or '', form.name, middle=True)} ",
+        f" {_cell(pod.node or '', form.node, middle=True)} ",
         (
             _cell(f"{format_bytes(pod.used_bytes)}/{format_bytes(pod.promised_bytes)}", 15),
             "bold red" if pod.used_bytes > pod.promised_bytes else "",
@@ -299,8 +307,11 @@ def _ends(left: Text, right: Text, width: int) -> Text:
 
 
 def _cut(text: Text, width: int) -> Text:
-    text.truncate(max(0, width), overflow="ellipsis")
-    return text
+    """The text in so many columns at most, as `shortened` does, with its styles."""
+    if columns(text.plain) <= width:
+        return text
+    kept = len(shortened(text.plain, width)) - 1
+    return text[:kept].append("…") if kept >= 0 else Text()
 
 
 def _count(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ _SEQUENCES: Final = {
     "\x1b": "escape", "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace",
     "\x03": "quit", "\x04": "quit",
 }  # fmt: skip
-_KEY: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1bO.|.", re.DOTALL)
+_KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|.", re.DOTALL)
 
 
 def keys_in(text: str) -> Iterator[str]:
