@@ -99,8 +99,12 @@ async def pods(where: str, wanted: Wanted, form: str, width: int | None) -> str:
 def lines_of(cluster: LiveCluster) -> list[PodLine]:
     """All pods that the copy has: those with a GPU by namespace and name, then those that wait, the next first."""
     placed = [_placed(PodUid(uid), parts) for uid, parts in cluster.pods().items()]
-    waiting = cluster.waiting.pods if cluster.waiting is not None else ()
-    return [*sorted(placed, key=lambda pod: (pod.namespace, pod.name, pod.pod)), *map(_waiting, waiting)]
+    return [*sorted(placed, key=lambda pod: (pod.namespace, pod.name, pod.pod)), *waiting_lines(cluster)]
+
+
+def waiting_lines(cluster: LiveCluster) -> list[PodLine]:
+    """The pods that wait, the next first."""
+    return [_waiting(pod) for pod in cluster.waiting.pods] if cluster.waiting is not None else []
 
 
 def _placed(uid: PodUid, parts: Sequence[tuple[LiveNode, LiveGpu, Sharer]]) -> PodLine:

@@ -17,7 +17,8 @@ from rich.text import Text
 from plimsoll.cli import output
 from plimsoll.cli.asking import asking
 from plimsoll.cli.live import LiveCluster, snapshot
-from plimsoll.cli.top.draw import Moment, Size, lines
+from plimsoll.cli.pods import waiting_lines
+from plimsoll.cli.top.draw import HEAD_LINES, Moment, Size, lines
 from plimsoll.cli.top.keys import read, single_keys
 from plimsoll.cli.top.rows import Row, rows
 from plimsoll.cli.top.view import Screen, View
@@ -62,16 +63,9 @@ def top(where: str, sort: str, *, once: bool) -> int:
 def _print(cluster: LiveCluster, view: View, console: Console) -> None:
     width = console.width if console.is_terminal else PIPE_COLUMNS
     found = rows(cluster, view)
-    moment = Moment(_clock())
-    shown = lines(cluster, found, view, Size(width, len(found) + 6), moment)[:-1]
-    waiting = rows(cluster, View(screen=Screen.WAITING))
-    if waiting:
-        shown += [
-            Text(),
-            *lines(cluster, waiting, View(screen=Screen.WAITING), Size(width, len(waiting) + 6), moment)[
-                4:-1
-            ],
-        ]
+    waiting = len(waiting_lines(cluster))
+    height = HEAD_LINES + len(found) + (waiting + 2 if waiting else 0) + 1
+    shown = lines(cluster, found, view, Size(width, height), Moment(_clock()))[:-1]
     with console.capture() as capture:
         for line in shown:
             console.print(line, soft_wrap=True)

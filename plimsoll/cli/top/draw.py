@@ -14,7 +14,7 @@ from rich.text import Text
 from plimsoll.cli.columns import columns, shortened
 from plimsoll.cli.live import LiveCluster
 from plimsoll.cli.output import printable
-from plimsoll.cli.pods import WAITING, PodLine, state_of, waited
+from plimsoll.cli.pods import WAITING, PodLine, state_of, waited, waiting_lines
 from plimsoll.cli.top.rows import GpuRow, Row
 from plimsoll.cli.top.view import KEYS, Screen, View
 from plimsoll.gpu_events import HealthClass
@@ -31,6 +31,9 @@ LEAST_NAME_COLUMNS, NAME_COLUMNS, MOST_NAME_COLUMNS = 13, 24, 40
 
 POD_COLUMNS: Final = 12 + 15 + 6 + 4
 """The columns of a pod beside its name and its node, with the blanks between them."""
+
+SPARE: Final = "cyan"
+"""The colour of time beyond the promises: whoever wants it may use it, so it is no fault, unlike with memory."""
 
 HINT: Final = "q quit  Tab list  s sort  r reverse  / filter  space hold  ? keys"
 
@@ -79,7 +82,10 @@ def lines(cluster: LiveCluster, found: Sequence[Row], view: View, size: Size, mo
     body = _help(size.width) if view.help else _body(found, view, form)
     head = _head(cluster, view, form, moment)
     room = max(0, size.height - len(head) - 1)
-    shown = [*head, *body[:room], *(Text() for _ in range(room - len(body)))]
+    body = body[:room]
+    if view.screen is Screen.GPUS and not view.help:
+        body += _waiting_below(cluster, room - len(body), size.width)
+    shown = [*head, *body, *(Text() for _ in range(room - len(body)))]
     return [*shown[: max(0, size.height - 1)], _foot(view, size.width)]
 
 
@@ -95,8 +101,12 @@ def _head(cluster: LiveCluster, view: View, form: _Form, moment: Moment) -> list
         _memory(gpus, width),
         _time(gpus, width),
         _tabs(view, width),
-        Text(shortened(_headings(view.screen, form), width), style="bold reverse"),
+        _heading(_headings(view.screen, form), width),
     ]
+
+
+def _heading(text: str, width: int) -> Text:
+    return Text(shortened(text, width).ljust(width), style="bold reverse")
 
 
 def _status(cluster: LiveCluster, moment: Moment) -> Text:
@@ -110,6 +120,16 @@ def _status(cluster: LiveCluster, moment: Moment) -> Text:
     return Text(f"{'leads' if status.leads else 'follows'}  {moment.clock}")
 
 
+def _waiting_below(cluster: LiveCluster, room: int, width: int) -> list[Text]:
+    """The first pods that wait, where the GPUs leave room for them."""
+    found = waiting_lines(cluster)
+    if room < 3 or not found:
+        return []
+    form = _Form.of(found, width)
+    heading = _heading(_headings(Screen.WAITING, form), width)
+    return [Text(), heading, *(_cut(_line(pod, form), width) for pod in found[: room - 2])]
+
+
 def _memory(gpus: Sequence[LiveGpu], width: int) -> Text:
     held, promised = sum(gpu.used_bytes for gpu in gpus), sum(gpu.promised_bytes for gpu in gpus)
     line = sum(gpu.line_bytes for gpu in gpus)
@@ -119,10 +139,10 @@ def _memory(gpus: Sequence[LiveGpu], width: int) -> Text:
 
 def _time(gpus: Sequence[LiveGpu], width: int) -> Text:
     measured = [gpu for gpu in gpus if not gpu.mig]
-    busy = sum(100 - gpu.idle_pct for gpu in measured)
-    promised, line = sum(gpu.promised_share_pct for gpu in gpus), 100 * len(gpus)
-    text = f" {busy:.0f}% busy, {promised}% promised of {line}%"
-    return _cut(Text.assemble("time    ", _bar(busy, promised, line, _head_bar(width)), text), width)
+    busy = sum(100 - gpu.idle_pct for gpu in measured) / 100
+    promised = sum(gpu.promised_share_pct for gpu in gpus) / 100
+    text = f" {busy:.1f} GPUs busy, {promised:.1f} promised of {len(gpus)}"
+    return _cut(Text.assemble("time    ", _bar(busy, promised, len(gpus), _head_bar(width), SPARE), text), width)
 
 
 def _head_bar(width: int) -> int:
@@ -155,7 +175,7 @@ def _help(width: int) -> list[Text]:
         *((f"{sign}", f"pod: {state}") for state, sign in MARKS.items()),
         (HELD, "memory that processes hold; time in which the GPU works"),
         (PROMISED, "memory or time that is promised beside it"),
-        (OVER, "memory that is held beyond the promises"),
+        (OVER, "memory that is held, or time that is used, beyond the promises"),
     )
     return [Text(shortened(f"  {key:<10} {text}", width)) for key, text in (*KEYS, ("", ""), *signs)]
 
@@ -209,7 +229,7 @@ def _gpu(row: GpuRow, name: str, form: _Form) -> Text:
         " ",
         _bar(gpu.used_bytes, gpu.promised_bytes, top, form.bar),
         f" {_cell(sizes + 'Gi', 16)} ",
-        _bar(busy, gpu.promised_share_pct, 100, form.time_bar),
+        _bar(busy, gpu.promised_share_pct, 100, form.time_bar, SPARE),
         f" {gpu.promised_share_pct:>3}% ",
         _tasks(gpu),
         " ",
@@ -277,7 +297,7 @@ def _news(news: News, name: str) -> Text:
     )
 
 
-def _bar(held: float, promised: float, line: float, width: int) -> Text:
+def _bar(held: float, promised: float, line: float, width: int, over_style: str = "red") -> Text:
     """Held, then what is promised beside it, then free; what is held beyond the promises has a sign of its own."""
     scale = width / line if line > 0 else 0.0
     ends = [min(width, round(value * scale)) for value in (min(held, promised), promised, held)]
@@ -289,7 +309,7 @@ def _bar(held: float, promised: float, line: float, width: int) -> Text:
     return Text.assemble(
         (HELD * within, "green"),
         (PROMISED * (upto - within), "blue"),
-        (OVER * over, "red"),
+        (OVER * over, over_style),
         (FREE * (width - upto - over), "dim"),
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from plimsoll.cli.live import LiveCluster
-from plimsoll.cli.pods import WAITING, PodLine, lines_of
+from plimsoll.cli.pods import WAITING, PodLine, lines_of, waiting_lines
 from plimsoll.cli.top.view import BY_NAME, Screen, View
 from plimsoll.placer_api.live import LiveGpu, LiveNode, LostGpu, News
 
@@ -32,8 +32,7 @@ def rows(cluster: LiveCluster, view: View) -> list[Row]:
             ]
             return _sorted(pods, lambda pod: _pod_key(pod, sort), descends)
         case Screen.WAITING:
-            waiting = [pod for pod in lines_of(cluster) if pod.state == WAITING]
-            found = [pod for pod in waiting if _has(wanted, pod.full_name, pod.text)]
+            found = [pod for pod in waiting_lines(cluster) if _has(wanted, pod.full_name, pod.text)]
             return [*(reversed(found) if descends else found)]
         case Screen.EVENTS:
             news = [

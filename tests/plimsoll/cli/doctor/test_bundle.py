@@ -1,4 +1,4 @@
-"""`plimsoll doctor --bundle`: it has what a bug report needs, and none of the secrets that were planted everywhere."""
+"""`plimsoll doctor --bundle`: it has what a bug report needs, and none of the secrets that were planted."""
 
 import base64
 import json
@@ -17,9 +17,9 @@ from tests.plimsoll.cli.doctor.test_command import doctor
 from tests.plimsoll.cli.top.fleet import fleet
 from tests.servers.apiserver import ApiServer
 
-PASSWORD = "hush-very-secret"
+PASSWORD = "hush-very-secret"  # noqa: S105 - planted
 SEED = "SUACH75SWCM5D2JMJM6EKLR2WDARVGZT4QC6LX3AGHSWOMVAKERABBBRWM"
-TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGltc29sbCJ9.c2lnbmF0dXJl"
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGltc29sbCJ9.c2lnbmF0dXJl"  # noqa: S105 - planted
 PEM = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEG\n-----END PRIVATE KEY-----"
 
 
