@@ -13,7 +13,7 @@ from typing import Final
 
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, GpuEnforcement, Line
-from plimsoll.cli.columns import aligned
+from plimsoll.cli.columns import aligned, columns, shortened
 from plimsoll.cli.output import DOCUMENTS, document
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.part.causes import cause_of
@@ -34,6 +34,8 @@ HELD_UP_PCT: Final = 2.0
 
 PIDS_SHOWN: Final = 3
 UNKNOWN: Final = "–"
+INDENT: Final = "  "
+PIDS: Final = 2
 HEADINGS: Final = ("pod", "container", "pids", "memory", "request", "limit", "used", "waited", "")
 
 Waited = Mapping[tuple[PodUid, ContainerName], float]
@@ -90,7 +92,20 @@ def shown(before: Description, after: Description, span_s: float, width: int | N
         if gpu in held:
             yield f"  {_held_by(held[gpu])}"
         rows = [HEADINGS, *(_row(use, place, waited_s, span_s) for use, place in uses)]
-        yield from aligned(rows, "  ", width)
+        yield from _table(rows, width)
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> Iterator[str]:
+    """The lines of a table. Where they are wider than the terminal, reasons have lines of their own, and pids go."""
+    whole = list(aligned(rows, INDENT))
+    if width is None or max(map(columns, whole)) <= width:
+        yield from whole
+        return
+    narrow = aligned([(*row[:PIDS], *row[PIDS + 1 : -1]) for row in rows], INDENT, width)
+    for line, row in zip(narrow, rows, strict=True):
+        yield line
+        if row[-1]:
+            yield shortened(f"{INDENT}  {row[-1]}", width)
 
 
 HOLDERS: Final = {

@@ -11,8 +11,8 @@ from plimsoll.placer_api.http import GpuRow, PodRow, State
 from plimsoll.quantity import format_bytes
 
 BAR_CELLS = 8
-FIXED_LINES = 11
-"""Titles, headings, rules and the footer, and two lines for GPUs whose tasks take more than a line."""
+FIXED_LINES = 12
+"""The title, headings, rules, blank lines, the number of pods that are left out, and the footer."""
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -28,7 +28,8 @@ def render(state: State, footer: str = "", height: int | None = None) -> Rendera
         footer: a line beneath the table.
         height: the lines of the screen; pods that have ended are left out where it has no room for all.
     """
-    gpus = sum(len(node.gpus) for node in state.nodes)
+    # On a narrow screen each task of a GPU takes a line.
+    gpus = sum(max(1, len(gpu.tasks)) for node in state.nodes for gpu in node.gpus)
     room = len(state.pods) if height is None else max(1, height - gpus - FIXED_LINES)
     return Group(_nodes(state), _pods(state, room), Text(footer, style="dim"))
 
@@ -70,7 +71,7 @@ def _tasks(row: GpuRow, names: dict[PodUid, str]) -> str:
 
 
 def _pods(state: State, room: int) -> Table:
-    table = Table(title="Pods", title_justify="left", expand=True, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(expand=True, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("pod", "phase", "node"):
         table.add_column(column, no_wrap=True)
     table.add_column("why", ratio=1, overflow="ellipsis", no_wrap=True)

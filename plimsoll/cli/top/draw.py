@@ -142,7 +142,9 @@ def _time(gpus: Sequence[LiveGpu], width: int) -> Text:
     busy = sum(100 - gpu.idle_pct for gpu in measured) / 100
     promised = sum(gpu.promised_share_pct for gpu in gpus) / 100
     text = f" {busy:.1f} GPUs busy, {promised:.1f} promised of {len(gpus)}"
-    return _cut(Text.assemble("time    ", _bar(busy, promised, len(gpus), _head_bar(width), SPARE), text), width)
+    return _cut(
+        Text.assemble("time    ", _bar(busy, promised, len(gpus), _head_bar(width), SPARE), text), width
+    )
 
 
 def _head_bar(width: int) -> int:
