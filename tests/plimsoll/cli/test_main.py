@@ -141,11 +141,11 @@ async def test_kubectl_finds_the_plugin(tmp_path: Path) -> None:
         ("kubectl_complete-plimsoll", "completion:kubectl"),
     ):
         module, _, function = call.partition(":")
-        path = tmp_path / name
-        path.write_text(
+        plugin = tmp_path / name
+        plugin.write_text(
             f"#!{sys.executable}\nimport sys\nfrom plimsoll.cli.{module} import {function}\nsys.exit({function}())\n"
         )
-        path.chmod(0o755)
+        plugin.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     code, out, err = await shell(f"{kubectl} plimsoll gpus -h", PATH=path)
     assert (code, err) == (0, "")
