@@ -32,7 +32,7 @@ help: ## list the targets
 # The include paths above exist only once the environment does, so C is built by a second make.
 .PHONY: native
 native: .venv/.synced ## build the preload library and the emulator
-	@$(MAKE) --no-print-directory libraries
+	+@MAKE="$(MAKE)" tools/compile
 
 .PHONY: libraries
 libraries:
@@ -51,11 +51,12 @@ demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEE
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
 # The tests wait for half of their time: three workers keep two cores busy. The live page is tried in Debian's Chromium;
-# on a machine that has none and cannot install it, these tests are skipped, but never in CI.
+# on a machine that has none and cannot install it, these tests are skipped, but never in CI. So are those of `plimsoll top` in tmux.
 .PHONY: test
 test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part
 	@$(PYTHON) -m tests.cluster.build
 	@command -v chromium >/dev/null || tools/debian-packages chromium fonts-dejavu-core || [ -z "$$CI" ]
+	@command -v tmux >/dev/null || tools/debian-packages tmux || [ -z "$$CI" ]
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(if $(PART),tests/$(PART))
 
 # Without debugging information, which would name this folder: two folders then make the same bytes.

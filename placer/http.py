@@ -90,10 +90,17 @@ async def serving_socket(api: Api, listener: socket.socket) -> AsyncIterator[Non
     """Serve everything on a listening UNIX socket (`open_socket`) until the context ends, then remove it."""
     path = Path(listener.getsockname())
     handlers = {**_Reads(api).by_operation(), **(_of_pods(api.local) if api.local is not None else {})}
+    routes = _routes(handlers)
+    if api.page is not None:
+        routes.append(web.get(LIVE_PATH, api.page.streams.serve))  # for `plimsoll top` and `plimsoll pods`
     try:
-        async with serving(_routes(handlers), MANIFEST_BYTES, (_problems,)) as runner:
+        async with serving(routes, MANIFEST_BYTES, (_problems,)) as runner:
             await web.SockSite(runner, listener).start()
-            yield
+            try:
+                yield
+            finally:
+                if api.page is not None:
+                    api.page.streams.close()  # an open stream would delay the end of the server
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
 

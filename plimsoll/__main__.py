@@ -1,6 +1,8 @@
 """`python -m plimsoll` is the command `plimsoll`."""
 
-from plimsoll.cli.main import app
+import sys
+
+from plimsoll.cli.main import main
 
 if __name__ == "__main__":
-    app()
+    sys.exit(main())

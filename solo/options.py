@@ -28,7 +28,7 @@ from plimsoll.contract import (
 from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import GIB, format_bytes, parse_whole
+from plimsoll.quantity import GIB, parse_whole
 
 MAIN: Final = ContainerName("main")
 """The one container of the pod that a command becomes."""
@@ -116,11 +116,6 @@ def memory_asked(options: RunOptions) -> str | None:
         return str(DEFAULT_BYTES)
     # Alone, a count asks for whole GPUs, as in a pod.
     return str(DEFAULT_BYTES * parse_whole(options.gpu, "--gpu", "GPUs")) if options.gpu_share else None
-
-
-def default_shown() -> str:
-    """The default size for people."""
-    return format_bytes(DEFAULT_BYTES)
 
 
 def _limits(options: RunOptions) -> dict[str, str | int | float]:

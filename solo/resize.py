@@ -4,7 +4,6 @@ The commands of `plimsoll run` have no placer and no bus. What always holds: as 
 room and the registration happen under the lock of the broker's directory.
 """
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from placer.core.resize.registered import RegisteredResize, registered_resize
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
+from plimsoll.cli.command import parsed
+from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
@@ -89,21 +90,10 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code: 0 once the change holds, 2 for bad input, 1 for any other error.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"plimsoll resize -n {RUN_NAMESPACE}",
-        description="Change a running command's line, share or share limit: all the given ones together, or none.",
-    )
-    parser.add_argument("name", help="the command's name or uid")
-    parser.add_argument("--gpu-memory", help="its new GPU memory in total, for instance 6Gi")
-    parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
-    parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
-    parser.add_argument("--container", help="the command's container; there is only `main`")
-    parser.add_argument(
-        "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
-    )
-    given = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    given = parsed(COMMAND, f"plimsoll resize -n {RUN_NAMESPACE}", words)
     request = Resize(
-        pod=given.name,
+        pod=given.pod,
         namespace=RUN_NAMESPACE,
         gpu_memory=given.gpu_memory,
         gpu_share=given.gpu_share,
@@ -111,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         container=given.container,
     )
     try:
-        sys.stdout.write(asyncio.run(resize_command(given.broker_root, request)) + "\n")
+        sys.stdout.write(asyncio.run(resize_command(given.broker_root or default_root(), request)) + "\n")
     except PlimsollError as error:
         sys.stderr.write(f"plimsoll resize: {error}\n")
         return BAD_INPUT if isinstance(error, InputError) else 1

@@ -1,5 +1,5 @@
 """The command line. It uses the parts' APIs and starts the parts as processes; it imports none of them.
 
-`main.py` has the commands and their options, `status.py` and `resize.py` the work of these two, `demo/` the demo, and
-`doctor/` the checks of `plimsoll doctor`.
+`main.py` is the entry, and `commands/` has each command's options and texts. The work is in modules with the names of
+the commands: `gpus.py`, `status.py`, `top/`, `doctor/`, `demo/` and so on.
 """

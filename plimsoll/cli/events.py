@@ -5,7 +5,7 @@ What always holds: each stored event that matches is printed once, in the stream
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -81,7 +81,7 @@ class Wanted:
         return is_of_pod and is_of_node
 
 
-async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -> AsyncIterator[bytes]:
+async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -> AsyncGenerator[bytes]:
     """The wanted events as they were published: those of the stream, or, to follow, those from now on.
 
     Args:

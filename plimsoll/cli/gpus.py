@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from plimsoll.cli.asking import asking
 from plimsoll.cli.columns import aligned
+from plimsoll.cli.output import DOCUMENTS, document, note
 from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.placer_api.http import GpuRow, NodeRow
 from plimsoll.quantity import format_bytes
@@ -20,6 +21,28 @@ its idle time; the number of its tasks. No cell has a blank, for `awk`."""
 
 MORE_HEADINGS: Final = ("SCORE", "UUID", "MODEL")
 UNKNOWN: Final = "–"
+
+
+async def gpus(where: str, node: str | None, model: str | None, form: str, width: int | None) -> str:
+    """The text of the command; writes a line to standard error where there is no such GPU.
+
+    Args:
+        where: the URL of a placer, or the path of its control socket.
+        node: only this node.
+        model: only GPUs of this model.
+        form: `table`, `wide`, `json` or `yaml`.
+        width: cut lines of the table to so many columns.
+
+    Raises:
+        NoPlacerError, PlacerRefusedError: as of `nodes_of`.
+    """
+    nodes = await nodes_of(where, node, model)
+    if form in DOCUMENTS:
+        return document({"items": nodes}, form)
+    lines = list(shown(nodes, wide=form == "wide", width=width))
+    if not lines:
+        note("plimsoll: " + ("no GPU is like that" if node or model else "no node has reported a GPU"))
+    return "".join(line + "\n" for line in lines)
 
 
 async def nodes_of(where: str, node: str | None = None, model: str | None = None) -> list[NodeRow]:
@@ -46,28 +69,29 @@ def _only(node: NodeRow, model: str | None) -> NodeRow:
     return replace(node, gpus=gpus, health=tuple(one for one in node.health if one.model == model))
 
 
-def shown(nodes: Iterable[NodeRow], *, wide: bool = False) -> Iterator[str]:
+def shown(nodes: Iterable[NodeRow], *, wide: bool = False, width: int | None = None) -> Iterator[str]:
     """The lines for people, the headings first; nothing where there is no GPU.
 
     Args:
         nodes: the nodes.
         wide: with score, UUID and model.
+        width: cut lines to so many columns.
     """
     rows = [row for node in nodes for row in _rows(node, wide=wide)]
     if rows:
         headings = (*HEADINGS, *(MORE_HEADINGS if wide else ()), "")
-        yield from aligned([headings, *rows])
+        yield from aligned([headings, *rows], "", width)
 
 
 def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
     ill = {health.gpu: health for health in node.health}
     for gpu in node.gpus:
         more = (f"{gpu.score:.3f}", gpu.uuid, gpu.model) if wide else ()
-        yield node.node, str(gpu.index), *_figures(gpu), *more, _note(node, ill.pop(gpu.uuid, None))
+        yield node.node, str(gpu.index), *_figures(gpu), *more, note_of(node, ill.pop(gpu.uuid, None))
     for health in ill.values():  # lost ones, which nobody can measure
         more = (UNKNOWN, health.gpu, health.model) if wide else ()
         figures = (UNKNOWN,) * (len(HEADINGS) - 2)
-        yield node.node, str(health.index), *figures, *more, _note(node, health)
+        yield node.node, str(health.index), *figures, *more, note_of(node, health)
 
 
 def _figures(gpu: GpuRow) -> tuple[str, ...]:
@@ -80,7 +104,7 @@ def _figures(gpu: GpuRow) -> tuple[str, ...]:
     )
 
 
-def _note(node: NodeRow, health: GpuHealth | None) -> str:
+def note_of(node: NodeRow, health: GpuHealth | None) -> str:
     """The reasons for which a GPU gets no pods, or soon may get none."""
     notes = ["its node is silent"] if node.silent else []
     if health is not None and health.health is not HealthClass.HEALTHY:

@@ -13,7 +13,8 @@ from typing import Final
 
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, GpuEnforcement, Line
-from plimsoll.cli.columns import aligned
+from plimsoll.cli.columns import aligned, columns, shortened
+from plimsoll.cli.output import DOCUMENTS, document
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
@@ -33,6 +34,8 @@ HELD_UP_PCT: Final = 2.0
 
 PIDS_SHOWN: Final = 3
 UNKNOWN: Final = "–"
+INDENT: Final = "  "
+PIDS: Final = 2
 HEADINGS: Final = ("pod", "container", "pids", "memory", "request", "limit", "used", "waited", "")
 
 Waited = Mapping[tuple[PodUid, ContainerName], float]
@@ -42,11 +45,13 @@ class NoBrokerError(PlimsollError):
     """There is no broker, so no container shares a GPU."""
 
 
-async def status(root: Path) -> list[str]:
-    """Text lines for people, a paragraph for each GPU; takes a second.
+async def status(root: Path, form: str = "table", width: int | None = None) -> str:
+    """The text of the command: a paragraph for each GPU, or the broker's answer; takes a second.
 
     Args:
         root: the broker's directory.
+        form: `json` and `yaml` give the answer.
+        width: cut lines to so many columns.
 
     Raises:
         NoBrokerError: there is no broker.
@@ -65,11 +70,13 @@ async def status(root: Path) -> list[str]:
         before, began_s = await broker.describe(), time.monotonic()
         await asyncio.sleep(READING_S)
         after, ended_s = await broker.describe(), time.monotonic()
-    return list(shown(before, after, ended_s - began_s))
+    if form in DOCUMENTS:
+        return document(after, form)
+    return "".join(line + "\n" for line in shown(before, after, ended_s - began_s, width))
 
 
-def shown(before: Description, after: Description, span_s: float) -> Iterator[str]:
-    """The lines for two descriptions, `span_s` seconds apart."""
+def shown(before: Description, after: Description, span_s: float, width: int | None = None) -> Iterator[str]:
+    """The lines for two descriptions, `span_s` seconds apart, cut to `width` columns where that is given."""
     gpus: dict[GpuUuid, list[tuple[ContainerUse, int]]] = defaultdict(list)
     for use in after.containers:
         for place, line in enumerate(use.container.lines):
@@ -85,7 +92,20 @@ def shown(before: Description, after: Description, span_s: float) -> Iterator[st
         if gpu in held:
             yield f"  {_held_by(held[gpu])}"
         rows = [HEADINGS, *(_row(use, place, waited_s, span_s) for use, place in uses)]
-        yield from aligned(rows, "  ")
+        yield from _table(rows, width)
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> Iterator[str]:
+    """The lines of a table. Where they are wider than the terminal, reasons have lines of their own, and pids go."""
+    whole = list(aligned(rows, INDENT))
+    if width is None or max(map(columns, whole)) <= width:
+        yield from whole
+        return
+    narrow = aligned([(*row[:PIDS], *row[PIDS + 1 : -1]) for row in rows], INDENT, width)
+    for line, row in zip(narrow, rows, strict=True):
+        yield line
+        if row[-1]:
+            yield shortened(f"{INDENT}  {row[-1]}", width)
 
 
 HOLDERS: Final = {

@@ -1,6 +1,7 @@
 """The client of the placer's HTTP API, on its control socket or its TCP port."""
 
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -23,6 +24,7 @@ from plimsoll.placer_api.http import (
     Problem,
     State,
 )
+from plimsoll.placer_api.live import LIVE_PATH
 from plimsoll.placer_api.routes import MOST_ROWS
 
 TIMEOUT_S: Final = 10.0
@@ -30,7 +32,14 @@ TIMEOUT_S: Final = 10.0
 LOGIN: Final = "--placer or PLIMSOLL_PLACER_URL"
 """The options that name a placer, for the remedy."""
 
+SILENT_S: Final = 30.0
+"""Seconds without a message of the stream after which it counts as lost: three times the placer's pause."""
+
+LONGEST_LINE_BYTES: Final = 1 << 22
+"""A message is one line: 16 nodes of 16 GPUs with 64 pods each have 3 MiB."""
+
 READY_PATH: Final = "/readyz"
+METRICS_PATH: Final = "/metrics"
 
 REFUSED: Final = frozenset({400, 404, 503})
 """The statuses whose body is a `Problem`."""
@@ -116,6 +125,14 @@ class PlacerClient:
         status, answer = await self._answer("GET", READY_PATH, frozenset({200, 503}))
         return answer.decode(errors="replace").splitlines() if status != 200 else []
 
+    async def metrics(self) -> str:
+        """The metrics, in Prometheus' text format.
+
+        Raises:
+            PlacerAwayError: no answer.
+        """
+        return (await self._request("GET", METRICS_PATH)).decode(errors="replace")
+
     async def submit(self, manifests: str) -> list[PodRow]:
         """Submit pods: one or several YAML documents.
 
@@ -142,6 +159,33 @@ class PlacerClient:
         path = EXPLAIN_PATH.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
         return await self._request("GET", path, query=query)
 
+    async def live(self) -> AsyncGenerator[tuple[str, bytes]]:
+        """The messages of the live page's stream, each with its kind (see `plimsoll.placer_api.live`), until it ends.
+
+        Raises:
+            PlacerAwayError: no answer, or none for `SILENT_S`.
+            PlacerRefusedError: too many read already.
+        """
+        assert self._session is not None, "used outside its context"
+        timeout = aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=SILENT_S)
+        url = URL(self._base + LIVE_PATH, encoded=True)
+        kind = ""
+        with _translated():
+            async with self._session.get(url, timeout=timeout, read_bufsize=LONGEST_LINE_BYTES) as response:
+                if response.status in REFUSED:
+                    raise PlacerRefusedError(msgspec.json.decode(await response.read(), type=Problem).message)
+                response.raise_for_status()
+                async for line in response.content:
+                    name, _, value = line.strip().partition(b": ")
+                    if name == b"event":
+                        kind = value.decode()
+                    elif name == b"data":
+                        yield kind, value
+
+    @property
+    def _base(self) -> str:
+        return str(self._where).rstrip("/") if self._is_url else "http://placer"
+
     async def _request(
         self, method: str, path: str, body: bytes | None = None, query: Mapping[str, str | int] | None = None
     ) -> bytes:
@@ -158,9 +202,8 @@ class PlacerClient:
     ) -> tuple[int, bytes]:
         """Status and body; a status that is `wanted`, and any that is no error, is no reason to raise."""
         assert self._session is not None, "used outside its context"
-        base = str(self._where).rstrip("/") if self._is_url else "http://placer"
-        try:
-            url = URL(base + path, encoded=True).update_query(query or {})
+        with _translated():
+            url = URL(self._base + path, encoded=True).update_query(query or {})
             async with self._session.request(method, url, data=body) as response:
                 answer = await response.read()
                 if response.status in wanted:
@@ -170,8 +213,14 @@ class PlacerClient:
                     raise kind(msgspec.json.decode(answer, type=Problem).message)
                 response.raise_for_status()
                 return response.status, answer
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise PlacerAwayError(cause_of(error, LOGIN)) from error
-        except (ValueError, msgspec.MsgspecError) as error:
-            remedy = "is it the placer's address, and are both of one version?"
-            raise PlacerAwayError(f"the answer is none of a placer's ({error}); {remedy}") from error
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise PlacerAwayError(cause_of(error, LOGIN)) from error
+    except (ValueError, msgspec.MsgspecError) as error:
+        remedy = "is it the placer's address, and are both of one version?"
+        raise PlacerAwayError(f"the answer is none of a placer's ({error}); {remedy}") from error

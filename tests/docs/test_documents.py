@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pytest
-import typer
 import yaml
 
 import hook.broker.settings
@@ -18,11 +16,12 @@ import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
 import plimsoll.alerts.settings
-from plimsoll.cli.main import app
+from plimsoll.cli.command import parsed, parser_of
+from plimsoll.cli.commands import SUMMARIES
+from plimsoll.cli.main import command_of
 from plimsoll.contract import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.settings import PREFIX
-from solo.__main__ import options_of
 from tools.metrics import described
 
 ROOT = Path(__file__).parents[2]
@@ -54,14 +53,11 @@ def commands() -> Iterator[list[str]]:
                 yield shlex.split(line, comments=True)
 
 
-def options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
-    """Every long option of a command of `plimsoll`."""
-    if command != "run":
-        parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined] # a group, as it has commands
-        return {name for parameter in parameters for name in parameter.opts}
-    with pytest.raises(SystemExit):
-        options_of(["--help"])
-    return set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+def options(command: str) -> set[str]:
+    """Every option of a command of `plimsoll`."""
+    return {
+        name for action in parser_of(command_of(command), command)._actions for name in action.option_strings
+    }
 
 
 def test_every_link_leads_somewhere() -> None:
@@ -80,23 +76,18 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
-    assert {words[0] for words in shown} == {
-        *("run", "resize", "status", "convert", "explain", "demo", "events", "alerts", "doctor", "gpus"),
-    }
+    assert {words[0] for words in shown} == SUMMARIES.keys() - {
+        "simulate"
+    }  # which documents name by its module
     for name, *words in shown:
-        if name == "run":
-            assert options_of(words).command
-        else:
-            typer.main.get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined] # as above
+        parsed(command_of(name), name, words)
 
 
-def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_named_in_passing_exists() -> None:
     """Every option that a text mentions exists."""
-    known = {
-        name: options(name, capsys)
-        for name in ("run", "resize", "status", "convert", "explain", "doctor", "gpus")
-    }
-    named = every(r"`plimsoll ((?:run|resize|status|convert|explain|doctor|gpus) [^`]*)`")
+    own = [name for name in SUMMARIES if not command_of(name).passes]
+    known = {name: options(name) for name in own}
+    named = every(rf"`plimsoll ((?:{'|'.join(own)}) [^`]*)`")
     assert named
     for command in named:
         name, *words = command.split()

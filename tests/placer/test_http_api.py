@@ -17,6 +17,8 @@ from placer.http import Api, serving_port
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.cli.live import snapshot
+from plimsoll.cli.pods import lines_of
 from plimsoll.placer_api.explain import Explained, PodState
 from plimsoll.placer_api.http import GPUS_PATH, NODES_PATH, GpuPage, NodePage, Problem, State
 from tests.placer.arrivals import bus, eventually, publish, report
@@ -60,6 +62,20 @@ async def test_requests_drawn_from_the_document_are_answered_as_it_says(
         )
         out, _ = await process.communicate()
         assert process.returncode == 0, out.decode()
+
+
+async def test_the_owner_reads_the_live_stream_on_the_socket(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """`plimsoll pods` and `top` need no port: the control socket serves the stream too."""
+    async with served(tmp_path, nats, valkey) as (part, _):
+        await part.submit(MANIFEST.format(name="runs", seconds=1000))
+        socket = str(tmp_path / "placer.sock")
+
+        async def pods() -> list[str]:
+            return [pod.full_name for pod in lines_of(await snapshot(socket))]
+
+        await eventually(pods, ["default/runs"])
 
 
 async def explained(tcp: aiohttp.ClientSession, name: str, query: str = "") -> tuple[int, bytes]:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -57,7 +57,14 @@ class LocalCluster:
         brokers, monitors: one process per node, by node name; they may be killed and restarted as well.
     """
 
-    def __init__(self, directory: Path, nodes: tuple[EmulatedNode, ...]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nodes: tuple[EmulatedNode, ...],
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Prepare a cluster; `on_step` gets the name of each part before it is started."""
+        self._on_step = on_step
         self.directory = directory.absolute()
         self.nodes = nodes
         self.nats: EmbeddedServer
@@ -144,7 +151,9 @@ class LocalCluster:
         )
 
     async def _start(self) -> None:
+        self._on_step("NATS")
         self.nats = await self._exit.enter_async_context(nats_server(self.directory / "nats"))
+        self._on_step("Valkey")
         self.valkey = await self._exit.enter_async_context(valkey_server(self.directory / "valkey"))
         # The parts start in turn: a dozen interpreters started at once on two cores would not be ready any sooner.
         for node in self.nodes:
@@ -158,6 +167,7 @@ class LocalCluster:
         settings: Mapping[str, str],
         extra: Mapping[str, str] | None = None,
     ) -> EmbeddedServer:
+        self._on_step(folder)
         environment = {f"PLIMSOLL_{key}": value for key, value in settings.items()} | dict(extra or {})
         kind = ServerKind(
             name=name,

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import nats
 from rich.console import Console
@@ -65,8 +65,8 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
     console.print(
         "Plimsoll demo: 3 emulated nodes × 2 GPUs; starting NATS, Valkey, 3 brokers, 3 monitors, a placer …"
     )
-    with tempfile.TemporaryDirectory(prefix="plimsoll-demo-") as folder:
-        async with LocalCluster(Path(folder), NODES) as cluster:
+    with tempfile.TemporaryDirectory(prefix="plimsoll-demo-") as folder, _Steps(console) as steps:
+        async with LocalCluster(Path(folder), NODES, steps.next) as cluster:
             socket = cluster.directory / "placer.sock"
             part = await cluster.placer(
                 http_port="0",
@@ -76,6 +76,7 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
                 local_output=str(cluster.directory / "output"),
                 kubernetes="off",
             )
+            steps.end()
             page_url = await cluster.page_url(part)
             console.print(f"ready after {time.monotonic() - started:.0f} s; pods arrive")
             console.print(f"the live page: {page_url}   NATS: {cluster.nats.url}", soft_wrap=True)
@@ -88,6 +89,34 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
                 console.print(f"kept running until Ctrl-C; the live page: {page_url}", soft_wrap=True)
                 await asyncio.Event().wait()
     return code
+
+
+PARTS: Final = 3 + 2 * len(NODES)
+"""NATS, Valkey, the placer, and each node's broker and monitor."""
+
+
+class _Steps:
+    """On a terminal, a line with the part that is being started, until all are; it leaves nothing behind."""
+
+    def __init__(self, console: Console) -> None:
+        self._status = console.status("")
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def next(self, part: str) -> None:
+        """Another part is being started."""
+        self._number += 1
+        self._status.update(f"starting {part}, {self._number} of {PARTS}")
+
+    def end(self) -> None:
+        """All parts are there."""
+        self._status.stop()
 
 
 @dataclass(slots=True)
@@ -133,7 +162,8 @@ async def _poll(console: Console, live: Live, placer: PlacerClient, watched: Wat
     watched.fullest_ratio = max(watched.fullest_ratio, *ratios)
     counts = Counter(pod.phase for pod in watched.last.pods)
     if console.is_terminal:
-        live.update(render(watched.last, "  ".join(f"{phase}: {count}" for phase, count in counts.items())))
+        footer = "  ".join(f"{phase}: {count}" for phase, count in counts.items())
+        live.update(render(watched.last, footer, console.height))
     else:
         _print_changes(console, before, watched.last.pods)
     await asyncio.sleep(POLL_S)

@@ -1,5 +1,6 @@
 """The live table of the placer's state: nodes, GPUs, scores, tasks and pods."""
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -9,38 +10,49 @@ from plimsoll.ids import PodUid
 from plimsoll.placer_api.http import GpuRow, PodRow, State
 from plimsoll.quantity import format_bytes
 
-BAR_CELLS = 16
+BAR_CELLS = 8
+FIXED_LINES = 12
+"""The title, headings, rules, blank lines, the number of pods that are left out, and the footer."""
+
+_ENDED = ("Succeeded", "Failed")
 
 _PHASE_STYLES = {"Pending": "yellow", "Running": "cyan", "Succeeded": "green", "Failed": "red"}
 _TASK_MARKS = {Phase.STARTED: "·", Phase.LOADING: "▲", Phase.LOADED: "●", Phase.EXITED: "✗"}
 
 
-def render(state: State, footer: str = "") -> RenderableType:
-    """The table of a state; `footer` is a text line beneath it."""
-    return Group(_nodes(state), _pods(state), Text(footer, style="dim"))
+def render(state: State, footer: str = "", height: int | None = None) -> RenderableType:
+    """The table of a state.
+
+    Args:
+        state: the placer's.
+        footer: a line beneath the table.
+        height: the lines of the screen; pods that have ended are left out where it has no room for all.
+    """
+    # On a narrow screen each task of a GPU takes a line.
+    gpus = sum(max(1, len(gpu.tasks)) for node in state.nodes for gpu in node.gpus)
+    room = len(state.pods) if height is None else max(1, height - gpus - FIXED_LINES)
+    return Group(_nodes(state), _pods(state, room), Text(footer, style="dim"))
 
 
 def _nodes(state: State) -> Table:
     names = {pod.uid: pod.name for pod in state.pods}
-    table = Table(title="GPUs, best node first", title_justify="left", expand=True)
-    for column in ("node", "gpu", "memory used", "promised free", "share free", "idle", "score"):
+    title = "GPUs, best node first   · started  ▲ loading  ● loaded"
+    table = Table(title=title, title_justify="left", expand=True, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("gpu", "memory held", "free", "share free", "idle"):
         table.add_column(column, no_wrap=True)
-    table.add_column("tasks  (· started  ▲ loading  ● loaded)", ratio=1)
+    table.add_column("tasks", ratio=1, min_width=16)
     for node in state.nodes:
         for row in node.gpus:
-            table.add_row(node.node, *_gpu_cells(row), _tasks(row, names))
-        table.add_section()
+            table.add_row(f"{node.node}/{row.index}", *_gpu_cells(row), _tasks(row, names))
     return table
 
 
 def _gpu_cells(row: GpuRow) -> tuple[RenderableType, ...]:
     return (
-        str(row.index),
         Text.assemble(_bar(row.used_bytes / row.usable_bytes), f" {format_bytes(row.used_bytes):>6}"),
         format_bytes(row.free_bytes),
         f"{row.free_share_pct} %",
         f"{row.idle_pct:.0f} %",
-        f"{row.score:.3f}",
     )
 
 
@@ -51,22 +63,25 @@ def _bar(ratio: float) -> Text:
 
 
 def _tasks(row: GpuRow, names: dict[PodUid, str]) -> str:
-    shown = []
+    shown: list[str] = []
     for task in row.tasks:
         whose = names.get(task.pod, "?") if task.pod is not None else f"pid {task.pid}"
-        shown.append(f"{_TASK_MARKS[task.phase]} {whose} {format_bytes(task.used_bytes)}")
-    return "  ".join(shown)
+        shown.append(f"{_TASK_MARKS[task.phase]}{whose}")  # one word, so that no line breaks within
+    return " ".join(shown)
 
 
-def _pods(state: State) -> Table:
-    table = Table(title="Pods", title_justify="left", expand=True)
+def _pods(state: State, room: int) -> Table:
+    table = Table(expand=True, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("pod", "phase", "node"):
         table.add_column(column, no_wrap=True)
     table.add_column("why", ratio=1, overflow="ellipsis", no_wrap=True)
-    for pod in state.pods:
+    first = sorted(state.pods, key=lambda pod: pod.phase in _ENDED)[:room]
+    for pod in first:
         table.add_row(
             pod.name, Text(pod.phase, style=_PHASE_STYLES.get(pod.phase, "")), pod.node or "–", _why(pod)
         )
+    if more := len(state.pods) - len(first):
+        table.add_row(f"… {more} more", "", "", "")
     return table
 
 

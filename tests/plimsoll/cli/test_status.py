@@ -74,6 +74,19 @@ def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
     ]
 
 
+def test_a_narrow_terminal_shows_each_reason_on_a_line_of_its_own() -> None:
+    """At 80 columns nothing that matters is cut: the reason goes below, and pids are left out."""
+    one = use("a-job-of-some-length", Had(30, 80, used_pct=79.6, waited_s=10.1), A)
+    described = Description(containers=(one,))
+    before = Description(containers=(_earlier(one),))
+    assert list(shown(before, described, 0.5, 80)) == [
+        "GPU-A: promised are 30 % of its time, 2Gi of its memory",
+        "  pod                        container  memory      request  limit  used  waited",
+        "  team/a-job-of-some-length  main       1Gi of 2Gi  30 %     80 %   80 %  20 %",
+        "    waits: is at its limit",
+    ]
+
+
 def test_why_a_container_has_no_more_is_said() -> None:
     """A line shows the most specific reason that keeps the container from more time."""
     waits = 10.2

@@ -74,8 +74,8 @@ async def test_a_broker_that_died_or_hangs(tmp_path: Path, monkeypatch: pytest.M
             dead.listen()
 
 
-async def test_a_card_without_a_driver(tmp_path: Path) -> None:
-    """A card on the PCI bus that no driver answers for is a failure; a machine without a card is skipped."""
+async def test_a_card_without_a_driver_or_a_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card that no driver answers for is a failure, and one without the toolkit a warning; no card is skipped."""
     where = Where(tmp_path / "none", HOOK_LIBRARY, tmp_path)
     assert of(await found(examine(where)), "driver").verdict is Verdict.SKIPPED
     for number, (vendor, kind) in enumerate(
@@ -88,7 +88,23 @@ async def test_a_card_without_a_driver(tmp_path: Path) -> None:
     findings = await found(examine(where))
     assert of(findings, "driver").text.startswith("1 NVIDIA card here, and no driver: ")
     assert "dmesg" in of(findings, "driver").remedy
-    assert verdicts(findings)["toolkit"] in {"ok", "warning"}
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    assert of(await found(examine(where)), "toolkit").remedy.startswith("install NVIDIA's container toolkit")
+    (programs / "nvidia-container-runtime").touch(0o755)
+    assert verdicts(await found(examine(where)))["toolkit"] == "ok"
+
+
+async def test_a_library_that_needs_a_newer_glibc(tmp_path: Path) -> None:
+    """The real library, made to ask for a version that no glibc has: the loader's own reason is shown."""
+    content = HOOK_LIBRARY.read_bytes()
+    assert b"GLIBC_2.17" in content
+    newer = tmp_path / "libplimsoll.so"
+    newer.write_bytes(content.replace(b"GLIBC_2.17", b"GLIBC_9.17"))
+    finding = of(await found(examine(Where(tmp_path / "none", newer, tmp_path))), "library")
+    assert finding.verdict is Verdict.FAILED
+    assert "`GLIBC_9.17' not found" in finding.text
 
 
 @pytest.mark.parametrize(("enforce", "verdict"), [("1", "warning"), ("0", "ok"), (None, "ok")])

@@ -1,0 +1,26 @@
+"""The commands of `plimsoll`, a module each: texts, options, and the way from options to the work.
+
+What always holds: a module imports nothing slow, so its help is shown at once. Its work is in a module of
+`plimsoll.cli` with the command's name, or in the program of another part.
+"""
+
+from typing import Final
+
+SUMMARIES: Final = {
+    "top": "Watch GPUs, pods and waiting pods, live, until you quit.",
+    "nodes": "List the nodes: what each has, holds and still has to promise.",
+    "gpus": "List the GPUs: memory and compute time, in use and not yet promised.",
+    "pods": "List the pods that share GPUs: what each was promised, holds, or waits for.",
+    "explain": "Say why a pod waits, or where it runs and what may slow it.",
+    "events": "Print the events of the bus, those so far or those from now on.",
+    "doctor": "Look for what is broken, with a remedy for each finding.",
+    "resize": "Change a running container's memory line, share or share limit.",
+    "run": "Run one command on a GPU of this machine, held to its line and its share.",
+    "status": "Show the containers on this machine's GPUs, and why each waits.",
+    "convert": "Turn a manifest for HAMi, gpushare or KAI into Plimsoll's terms.",
+    "alerts": "Keep what goes wrong with GPUs firing in Alertmanager until it ends.",
+    "simulate": "Replay an experiment of a paper, without a GPU.",
+    "demo": "Run a dozen pods on three emulated nodes, live, in under a minute.",
+    "completion": "Print the script by which a shell completes these commands.",
+}
+"""The sentence about each command in `plimsoll --help`."""

@@ -1,0 +1,29 @@
+"""`plimsoll demo`."""
+
+import argparse
+
+from plimsoll.cli.command import Command
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep", action="store_true", help="let everything run on until Ctrl-C, with the live page"
+    )
+
+
+def _run(given: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+
+    from rich.console import Console  # noqa: PLC0415 - likewise
+
+    from plimsoll.cli.demo.demo import run_demo  # noqa: PLC0415 - likewise
+
+    return asyncio.run(run_demo(Console(), keep=given.keep))
+
+
+COMMAND = Command(
+    description="Run a dozen pods on three emulated nodes, live, in under a minute. Needs no GPU and no cluster.",
+    declare=_declare,
+    run=_run,
+    exits={"0": "every promise held", "1": "one broke, or a server did not start"},
+)

@@ -1,0 +1,100 @@
+"""`plimsoll doctor`."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from plimsoll.cli import output
+from plimsoll.cli.command import Command
+from plimsoll.cli.options import (
+    add_broker_root,
+    add_cluster,
+    add_namespace,
+    add_nats,
+    add_output,
+    add_placer,
+)
+
+if TYPE_CHECKING:
+    from plimsoll.cli.doctor.examine import Places
+
+RELEASE_NAMESPACE: Final = "plimsoll-system"
+"""The namespace of docs/install.md."""
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    add_nats(parser, "", "the bus, with a user who may read the stream")
+    url = os.environ.get("PLIMSOLL_REDIS_URL", "")
+    parser.add_argument(
+        "--redis-url", metavar="URL", default=url, help="the sorted list; or PLIMSOLL_REDIS_URL"
+    )
+    add_placer(parser)
+    add_namespace(parser, RELEASE_NAMESPACE, "that of the release")
+    add_cluster(parser)
+    add_broker_root(parser)
+    add_output(parser, ("table", "json", "yaml"), "json and yaml have all findings")
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE",
+        type=Path,
+        help="also write a .tar.gz for a bug report: findings, state, events and metrics, with secrets removed",
+    )
+
+
+def _run(given: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+    import logging  # noqa: PLC0415 - likewise
+
+    import structlog  # noqa: PLC0415 - likewise
+
+    from plimsoll.cli.doctor.bundle import write_bundle  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.examine import examine  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.finding import Verdict  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.report import shown  # noqa: PLC0415 - likewise
+
+    # The findings say what the log of the clients would say, with a remedy.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("nats").setLevel(logging.CRITICAL)
+    places = _places(given)
+    groups = asyncio.run(examine(places))
+    if given.output == "table":
+        console = output.console()
+        for line in shown(groups, console.width):
+            console.print(line, soft_wrap=True)
+    else:
+        output.write(output.document({"groups": groups}, given.output))
+    if given.bundle is not None:
+        output.note(asyncio.run(write_bundle(given.bundle, places, groups)))
+    return int(any(one.verdict is Verdict.FAILED for group in groups for one in group.findings))
+
+
+def _places(given: argparse.Namespace) -> "Places":
+    from plimsoll.broker.root import default_root  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.bus_access import BusAccess  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.examine import Places  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.machine import Machine  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.native import HOOK_LIBRARY  # noqa: PLC0415 - likewise
+
+    library = Path(os.environ.get("PLIMSOLL_HOOK_LIBRARY") or HOOK_LIBRARY)
+    return Places(
+        machine=Machine(given.broker_root or default_root(), library),
+        nats_url=given.nats_url,
+        access=BusAccess.of(os.environ),
+        redis_url=given.redis_url,
+        placer=given.placer,
+        cluster=Cluster(given.kubeconfig, given.context),
+        namespace=given.namespace,
+    )
+
+
+COMMAND = Command(
+    description="""Look for what is broken: on this machine, on the bus, and in the cluster, with a remedy for each
+finding.
+
+Nothing is changed. A part whose address is not given is skipped.""",
+    declare=_declare,
+    run=_run,
+    exits={"0": "no check failed, also with warnings", "1": "one did, or the bundle cannot be written"},
+)

@@ -1,0 +1,60 @@
+"""`plimsoll explain`."""
+
+import argparse
+
+from plimsoll.cli import output
+from plimsoll.cli.command import REFUSED, Command
+from plimsoll.cli.options import add_namespace, add_output, add_placer, nodes
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pod", metavar="POD", help="the pod")
+    add_namespace(parser)
+    add_placer(parser)
+    parser.add_argument(
+        "--nodes",
+        metavar="COUNT",
+        type=nodes,
+        default=10,
+        help="the most nodes that are listed one by one (10)",
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="list only nodes whose first reason is this text")
+    add_output(parser, ("table", "json", "yaml"), "json and yaml are the placer's answer as it is")
+    parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
+
+
+def _run(given: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+
+    import msgspec  # noqa: PLC0415 - likewise
+    from rich.text import Text  # noqa: PLC0415 - likewise
+
+    from plimsoll.cli import explain  # noqa: PLC0415 - likewise
+    from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
+
+    asked = explain.explanation(given.placer, given.namespace, given.pod, given.nodes, given.reason)
+    try:
+        answer = asyncio.run(asked)
+    except NoSuchPodError as error:
+        return output.fail(str(error), REFUSED)
+    if given.output == "json":
+        output.write(answer.decode() + "\n")
+    elif given.output == "yaml":
+        output.write(output.document(msgspec.json.decode(answer), "yaml"))
+    else:
+        console = output.console()
+        for part in explain.shown(answer):
+            console.print(part, soft_wrap=isinstance(part, Text))
+    return 0
+
+
+COMMAND = Command(
+    description="Say why a pod waits, or where it runs and whether its limit, its neighbours or its host slow it.",
+    declare=_declare,
+    run=_run,
+    exits={
+        "0": "the placer explained the pod, whatever its state",
+        "2": "it knows no such pod",
+        "1": "no placer answers, or it cannot answer now",
+    },
+)

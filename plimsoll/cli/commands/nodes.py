@@ -1,0 +1,37 @@
+"""`plimsoll nodes`."""
+
+import argparse
+
+from plimsoll.cli.command import Command
+from plimsoll.cli.options import add_output, add_placer, add_watch
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    add_placer(parser)
+    parser.add_argument(
+        "--model", metavar="NAME", help="only nodes that have a GPU of this model: 'NVIDIA L4'"
+    )
+    add_output(
+        parser,
+        ("table", "wide", "json", "yaml"),
+        "wide adds models and report; json and yaml have all fields",
+    )
+    add_watch(parser)
+
+
+def _run(given: argparse.Namespace) -> int:
+    from plimsoll.cli import nodes  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
+
+    return shown(lambda width: nodes.nodes(given.placer, given.model, given.output, width), given)
+
+
+COMMAND = Command(
+    description="""List the nodes that report, each with the sums of its GPUs, the best node first.
+
+MEMORY is in use and usable. FREE and SHARE are the memory and the compute share that no pod was promised; LARGEST is
+the most free memory of one GPU. The last column names what keeps pods away.""",
+    declare=_declare,
+    run=_run,
+    exits={"0": "the placer answered", "1": "no placer answers"},
+)

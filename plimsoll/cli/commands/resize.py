@@ -1,0 +1,115 @@
+"""`plimsoll resize`: its options, which the program of `solo.resize` reads with the same parser."""
+
+import argparse
+import os
+import sys
+
+from plimsoll.cli import output
+from plimsoll.cli.command import REFUSED, Command
+from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, seconds
+
+RUN_NAMESPACE = "plimsoll-run"
+"""As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
+
+CHANGES = ("--gpu-memory", "--gpu-share", "--gpu-share-limit")
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "pod", metavar="POD", help=f"the pod, or, with -n {RUN_NAMESPACE}, a command's name or uid"
+    )
+    parser.add_argument(
+        "--gpu-memory", metavar="SIZE", help="the new line in total over the container's GPUs: 6Gi"
+    )
+    parser.add_argument(
+        "--gpu-share",
+        metavar="PERCENT",
+        help="compute time guaranteed, in percent of one GPU, in total over its GPUs: 40",
+    )
+    parser.add_argument(
+        "--gpu-share-limit", metavar="PERCENT", help="compute time at most, in percent of each GPU: 80"
+    )
+    add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`")
+    parser.add_argument("--container", metavar="NAME", help="needed where several have a GPU")
+    add_cluster(parser)
+    add_nats(parser, "", "the bus of a placer's local nodes, without Kubernetes")
+    parser.add_argument(
+        "--timeout-s",
+        metavar="SECONDS",
+        type=seconds,
+        default=30.0,
+        help="for placer and broker together (30)",
+    )
+    add_broker_root(parser)
+
+
+def _run(given: argparse.Namespace) -> int:
+    values = (given.gpu_memory, given.gpu_share, given.gpu_share_limit)
+    asked = {name: value for name, value in zip(CHANGES, values, strict=True) if value is not None}
+    if not asked:
+        return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
+    if given.namespace == RUN_NAMESPACE:
+        _become_solo(given, asked)
+    return _resize(given)
+
+
+def _become_solo(given: argparse.Namespace, asked: dict[str, str]) -> None:
+    from plimsoll.part.program import program_of  # noqa: PLC0415 - keeps --help fast
+
+    named = {"--broker-root": str(given.broker_root or ""), "--container": given.container or ""}
+    asked |= {option: value for option, value in named.items() if value}
+    words = [*(f"{option}={value}" for option, value in asked.items()), "--", given.pod]
+    os.execv(sys.executable, [*program_of("solo.resize"), *words])  # noqa: S606 - no shell wanted
+
+
+def _resize(given: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+    import logging  # noqa: PLC0415 - likewise
+
+    import structlog  # noqa: PLC0415 - likewise
+
+    from plimsoll.cli import resize  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import Cluster, resize_pod  # noqa: PLC0415 - likewise
+    from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
+    from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise
+
+    request = Resize(
+        pod=given.pod,
+        namespace=given.namespace,
+        gpu_memory=given.gpu_memory,
+        gpu_share=given.gpu_share,
+        gpu_share_limit=given.gpu_share_limit,
+        container=ContainerName(given.container) if given.container else None,
+    )
+    # The command has one line for each outcome; the log of its parts would stand between.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    cluster = Cluster(given.kubeconfig, given.context)
+    asked = (
+        resize.resize(request, given.nats_url, given.timeout_s)
+        if given.nats_url
+        else resize_pod(request, cluster, given.timeout_s)
+    )
+    try:
+        confirmed = asyncio.run(asked)
+    except resize.NotResizedError as error:
+        return output.fail(str(error), REFUSED)
+    output.lines(*(f"{given.namespace}/{given.pod}: {line}" for line in confirmed.lines()))
+    return 0
+
+
+COMMAND = Command(
+    description="""Change a running container's memory line, share or share limit, or several of them together.
+
+Promised shares of a GPU never pass 100. No process is killed: if a container holds more than its new line, further
+growth is refused until it holds less.
+
+In Kubernetes, you need `get` and `patch` on pods and the verb `resize` on pods, in the pod's namespace; the API
+server asks for them in your name.""",
+    declare=_declare,
+    run=_run,
+    exits={
+        "0": "all requested changes hold",
+        "2": "they were refused, and nothing was changed",
+        "1": "they are not confirmed",
+    },
+)

@@ -1,0 +1,71 @@
+"""`plimsoll run`: its options, which the program of `solo` reads with the same parser."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from plimsoll.cli.command import Command
+from plimsoll.cli.options import add_broker_root
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gpu-memory",
+        metavar="SIZE",
+        help="GPU memory in total, for instance 2Gi. By precedence: this option; the environment's "
+        "PLIMSOLL_GPU_MEMORY; 1Gi per GPU. (The label of a container image cannot be read here: there is no "
+        "container runtime to ask)",
+    )
+    parser.add_argument(
+        "--gpu-share",
+        metavar="PERCENT",
+        help="percent of one GPU's compute time guaranteed, in total, for instance 30; commands' shares of a GPU "
+        "never pass 100 together",
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="COUNT",
+        help="the number of GPUs (1); whole GPUs if neither memory nor a share is given",
+    )
+    parser.add_argument(
+        "--gpu-share-limit",
+        metavar="PERCENT",
+        help="the most compute time on each GPU, in percent (100), even if others leave more",
+    )
+    parser.add_argument("--gpu-id", metavar="UUID", help="the UUID of the GPU to use")
+    parser.add_argument("--gpu-model", metavar="NAMES", help="acceptable GPU models, separated by commas")
+    parser.add_argument(
+        "--best-effort", action="store_true", help="declare no memory: use the memory that is left"
+    )
+    parser.add_argument("--policy", metavar="NAME", help="the policy that chooses among GPUs that fit")
+    parser.add_argument("--name", metavar="NAME", help="the name for `plimsoll resize` (that of the program)")
+    add_broker_root(parser)
+    parser.add_argument(
+        "--hook-library", metavar="FILE", type=Path, help="libplimsoll.so (that of this installation)"
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
+
+
+def _run(given: argparse.Namespace) -> int:
+    from plimsoll.part.program import program_of  # noqa: PLC0415 - keeps --help fast
+
+    # This process becomes the program of `solo`, so signals and exit code are the command's. It gets the words as
+    # they were typed, and reads them as they were read here.
+    os.execv(sys.executable, [*program_of("solo"), *given.words])  # noqa: S606 - no shell wanted
+
+
+COMMAND = Command(
+    description="""Run one command on a GPU of this machine, held to its line and its share: `plimsoll run
+--gpu-memory 2Gi -- CMD`. Needs no Kubernetes, no bus and no placer; where no broker answers, one is started for as
+long as commands use it.""",
+    declare=_declare,
+    run=_run,
+    exits={
+        "n": "the command's own; 128 + n after signal n",
+        "2": "bad input, or a command that cannot be started",
+        "75": "no GPU has room now",
+        "1": "any other error",
+    },
+    remedy="put -- before a command that has options",
+)

@@ -1,0 +1,91 @@
+"""The options that several commands share, so that each has one name and one meaning everywhere."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+DEFAULT_NAMESPACE: Final = "default"
+WATCH_S: Final = 2.0
+
+
+def add_placer(parser: argparse.ArgumentParser) -> None:
+    """`--placer`; `given.placer` is empty where the user named none."""
+    parser.add_argument(
+        "--placer",
+        metavar="URL",
+        default=os.environ.get("PLIMSOLL_PLACER_URL", ""),
+        help="the placer's HTTP port (http://127.0.0.1:8080) or its control socket; or PLIMSOLL_PLACER_URL",
+    )
+
+
+def add_namespace(
+    parser: argparse._ActionsContainer, default: str = DEFAULT_NAMESPACE, more: str = ""
+) -> None:
+    """`-n`; `more` is a sentence for its help."""
+    text = f"the namespace ({default}){'; ' if more else ''}{more}"
+    parser.add_argument("-n", "--namespace", metavar="NAME", default=default, help=text)
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """`--kubeconfig` and `--context`."""
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="as for kubectl; without it: KUBECONFIG, a service account, or ~/.kube/config",
+    )
+    parser.add_argument("--context", metavar="NAME", help="the context in it, as for kubectl")
+
+
+def add_output(parser: argparse.ArgumentParser, forms: Sequence[str], more: str = "") -> None:
+    """`-o`; the first form is the default."""
+    text = f"the form of the output ({forms[0]}){'; ' if more else ''}{more}"
+    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=text)
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """`--watch`; `given.watch_s` is None without it."""
+    parser.add_argument(
+        "-w",
+        "--watch",
+        dest="watch_s",
+        metavar="SECONDS",
+        nargs="?",
+        type=seconds,
+        const=WATCH_S,
+        help=f"show it again and again until Ctrl-C, every so many seconds ({WATCH_S:g})",
+    )
+
+
+def add_broker_root(parser: argparse.ArgumentParser) -> None:
+    """`--broker-root`; `given.broker_root` is None where it is not given."""
+    parser.add_argument(
+        "--broker-root",
+        metavar="FOLDER",
+        type=Path,
+        help="the broker's directory, where `plimsoll run` was given one",
+    )
+
+
+def add_nats(parser: argparse.ArgumentParser, default: str, text: str) -> None:
+    """`--nats-url`."""
+    url = os.environ.get("PLIMSOLL_NATS_URL", default)
+    parser.add_argument("--nats-url", metavar="URL", default=url, help=f"{text}; or PLIMSOLL_NATS_URL")
+
+
+def seconds(text: str) -> float:
+    """A time of 0.1 s to an hour, from an option."""
+    return _within(float(text), 0.1, 3600.0, "seconds")
+
+
+def nodes(text: str) -> int:
+    """A number of nodes that one answer may list, from an option."""
+    return int(_within(int(text), 1, 500, "nodes"))
+
+
+def _within(value: float, least: float, most: float, unit: str) -> float:
+    if not least <= value <= most:  # also for nan
+        raise argparse.ArgumentTypeError(f"{value:g} is not from {least:g} to {most:g} {unit}")
+    return value

@@ -1,0 +1,1 @@
+"""Tests of `plimsoll top`, and of the tables, in a real terminal."""

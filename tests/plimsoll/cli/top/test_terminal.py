@@ -1,0 +1,109 @@
+"""`plimsoll top` and every table in tmux: snapshots of their text, keys, sizes, and a placer that goes away."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from plimsoll.ids import NodeName
+from tests.placer.live.world import Detour, card, serving, state
+from tests.plimsoll.cli.terminal import terminal
+from tests.plimsoll.cli.top.fleet import fleet
+
+GOLDEN = Path(__file__).parent / "golden"
+SIZES = ((80, 24), (200, 50))
+
+
+def check_snapshot(name: str, lines: list[str]) -> None:
+    """Compare a screen with the one that was stored, but for the time. `PLIMSOLL_UPDATE=1` stores it anew."""
+    text = re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", "\n".join(lines)) + "\n"
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("PLIMSOLL_UPDATE"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+async def test_every_list_of_top(tmp_path: Path, width: int, height: int) -> None:
+    """GPUs, pods, waiting pods, events and keys fit the screen and are as they were stored; q ends with 0."""
+    async with (
+        serving(await fleet()) as url,
+        terminal(tmp_path, width, height, f"plimsoll top --placer {url}") as screen,
+    ):
+        size = f"{width}x{height}"
+        check_snapshot(f"top-gpus-{size}", await screen.until(lambda text: "q quit" in text))
+        for key, name, sign in (
+            ("p", "pods", "NAMESPACE/POD STATE"),
+            ("w", "waiting", "REASON"),
+            ("e", "events", "TEXT"),
+            ("?", "keys", "Ctrl-C"),
+        ):
+            await screen.press(key)
+            shown = await screen.until(lambda text, sign=sign: re.sub(" +", " ", text).count(sign) > 0)  # type: ignore[misc]
+            check_snapshot(f"top-{name}-{size}", shown)
+        await screen.press("x", "q")
+        await screen.until(lambda text: text.startswith("ended 0"))
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+async def test_every_table(tmp_path: Path, width: int, height: int) -> None:
+    """Nodes, GPUs and pods in one screen: no line is wider, and each is as it was stored."""
+    async with serving(await fleet()) as url:
+        commands = "; ".join(
+            f"plimsoll {words} --placer {url}; echo"
+            for words in ("nodes", "gpus", "pods -A", "pods -n team", "pods")
+        )
+        async with terminal(tmp_path, width, height, commands) as screen:
+            check_snapshot(f"tables-{width}x{height}", await screen.until(lambda text: "ended 0" in text))
+
+
+async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
+    """A node comes by itself, a filter leaves the rest out, and after a change of size all lines fit again."""
+    made = await fleet()
+    # A shell that exported the size of another terminal.
+    command = "export LINES=24 COLUMNS=80; plimsoll top --placer"
+    async with serving(made) as url, terminal(tmp_path, 90, 12, f"{command} {url}") as screen:
+        await screen.until(lambda text: "3 GPUs" in text)
+        made.report(state("gpu-pool-b-1", card("GPU-b")))
+        await screen.until(lambda text: "gpu-pool-b-1/0" in text)
+        await screen.press("/", "s", "e", "r", "v", "Enter")
+        await screen.until(lambda text: "gpu-pool-b-1" not in text and "gpu-pool-a-9/1" in text)
+        await screen.press("Escape", "s", "s", "r")
+        await screen.until(lambda text: "by promised reversed" in text and "gpu-pool-b-1" in text)
+        for width, height in ((200, 40), (20, 4), (3, 1), (80, 24)):
+            await screen.tmux("resize-window", "-x", str(width), "-y", str(height))
+        shown = await screen.until(lambda text: "q quit" in text and "gpu-pool-a-10" in text)
+        assert len(shown) == 24
+        await screen.press("C-c")
+        await screen.until(lambda text: "ended 0" in text)
+
+
+async def test_a_placer_that_goes_and_comes(tmp_path: Path) -> None:
+    """While no placer answers, top shows what it knew and says so; then it has what changed meanwhile."""
+    made, detour = await fleet(), Detour()
+    async with detour.serving(), serving(made) as url:
+        detour.to = url
+        async with terminal(tmp_path, 80, 24, f"plimsoll top --placer {detour.url}") as screen:
+            await screen.until(lambda text: "gpu-pool-a-9/0" in text)
+            detour.to = None
+            detour.cut()
+            await screen.until(lambda text: "no connection" in text and "gpu-pool-a-9/0" in text)
+            made.decider.reports.forget(NodeName("gpu-pool-a-9"))
+            detour.to = url
+            await screen.until(lambda text: "no connection" not in text and "gpu-pool-a-9/0" not in text)
+
+
+async def test_watching_ends_with_ctrl_c(tmp_path: Path) -> None:
+    """`--watch` shows changes by itself; Ctrl-C leaves the last table on the screen, and ends with 130."""
+    made = await fleet()
+    command = "plimsoll gpus -w 0.2 --placer"
+    async with serving(made) as url, terminal(tmp_path, 80, 24, f"trap : INT; {command} {url}") as screen:
+        await screen.until(lambda text: "every 0.2 s" in text and "gpu-pool-a-9" in text)
+        made.report(state("gpu-pool-b-1", card("GPU-b")))
+        await screen.until(lambda text: "gpu-pool-b-1" in text)
+        await screen.press("C-c")
+        shown = await screen.until(lambda text: "ended" in text)
+        assert "ended 130" in shown
+        assert any(line.startswith("gpu-pool-b-1") for line in shown)
