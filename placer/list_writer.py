@@ -1,9 +1,9 @@
 """Keeps the sorted list in Redis equal to the reports and promises in memory, while this placer leads.
 
 What always holds: nothing waits for Redis but the list itself. New reports are written at once. Scores that changed
-with promises are written once a second, many nodes at a time. The list is compared with the reports at
-intervals. So a list that was lost, went back in time, or was changed by somebody else becomes what a rebuild gives,
-without any new report.
+with promises are written once a second, many nodes at a time. The list is compared with the reports at intervals.
+Both are done more rarely while they take long, so that a burst of pods is bound first. So a list that was lost, went
+back in time, or was changed by somebody else becomes what a rebuild gives, without any new report.
 """
 
 import asyncio
@@ -24,6 +24,10 @@ from plimsoll.part.ending import heed_cancellation
 
 RESCORE_S: Final = 1.0
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
+
+REST: Final = 20.0
+LONGEST_REST_S: Final = 5.0
+"""The pause after scores were written or entries compared: a multiple of the time that this took, and its limit."""
 
 COMPARED: Final = 200
 """The most nodes whose whole entries one check compares, if none is known to differ: some 10 ms in small slices. The
@@ -86,7 +90,7 @@ class ListWriter:
         await self._refill()
         # Nodes may have left while no placer ran. An error does no harm, because the next check tries again.
         with contextlib.suppress(ScoresAwayError):
-            await self._check(len(self._reports))
+            await self._check(0)
         heed_cancellation()  # a group does not end for a cancellation that came before it
         self.complete.set()
         log.info("the list is complete", nodes=len(self._reports))
@@ -134,10 +138,11 @@ class ListWriter:
                     self._unscored.add(state.node)
 
     async def _write_scores(self) -> None:
-        pauses = Pauses()
+        loop, pauses, spent_s = asyncio.get_running_loop(), Pauses(), 0.0
         while True:
             heed_cancellation()
-            await asyncio.sleep(RESCORE_S)
+            await asyncio.sleep(_pause_s(RESCORE_S, spent_s))  # many bookings, one write
+            began_s, spent_s = loop.time(), 0.0
             self._unscored |= self._candidates.take_rebooked()
             try:
                 await self._rescore()
@@ -148,6 +153,7 @@ class ListWriter:
                 await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
                 pauses.reset()
+                spent_s = loop.time() - began_s
 
     async def _rescore(self) -> None:
         outdated = tuple(self._unscored)
@@ -166,12 +172,15 @@ class ListWriter:
 
     async def _keep_complete(self) -> None:
         """Restore a list that was lost or went back in time, also while no report arrives."""
+        loop, spent_s = asyncio.get_running_loop(), 0.0
         while True:
             heed_cancellation()
-            await asyncio.sleep(self._check_s)
+            await asyncio.sleep(_pause_s(self._check_s, spent_s))
+            began_s, spent_s = loop.time(), 0.0
             try:
                 await self._check(COMPARED)
                 self._outage.ended()
+                spent_s = loop.time() - began_s
             except ScoresLostError:
                 await self._restore()
             except ScoresAwayError as error:
@@ -203,8 +212,9 @@ class ListWriter:
         """The nodes to compare in this check: those after the last check's, in turn."""
         if not self._uncompared:
             self._uncompared = list(self._reports)
-        taken = self._uncompared[-most:]
-        del self._uncompared[-most:]
+        rest = max(0, len(self._uncompared) - most)
+        taken = self._uncompared[rest:]
+        del self._uncompared[rest:]
         return taken
 
     async def _mend(self, nodes: Iterable[NodeName]) -> int:
@@ -236,12 +246,16 @@ class ListWriter:
         pauses = Pauses()
         while True:
             heed_cancellation()
+            states = tuple(self._reports.values())
             try:
-                await self._scores.fill(self._reports.values())
+                self._unscored |= await self._scores.fill(states)
             except ScoresAwayError as error:
                 self._outage.failed("the list cannot be filled, retrying", str(error))
                 await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
+                for state in states:
+                    if self._reports.get(state.node) is state:  # else a newer report has arrived
+                        self._unwritten.pop(state.node, None)
                 self._outage.ended()
                 self._metrics.refills.inc()
                 return
@@ -252,3 +266,8 @@ class ListWriter:
             if node not in self._reports:
                 self._unwritten.pop(node, None)
         return [self._reports[node] for node in nodes if node in self._reports]
+
+
+def _pause_s(least_s: float, spent_s: float) -> float:
+    """The pause after work that took so long, in seconds: the decisions have nearly all of the time."""
+    return max(least_s, min(REST * spent_s, LONGEST_REST_S))

@@ -2,9 +2,11 @@
 -- Or writes the scores of the report that is there, after promises on the node have changed.
 -- Or replaces what somebody else damaged, whatever order it has, unless that changed since it was read.
 -- KEYS  nodes, gpus, reports, order, generation
--- ARGV  node, epoch, seq, report, node score, mode, order as read, then: gpu uuid, score, ...
+-- ARGV  node, epoch, seq, report, node score, mode, order as read, scores of the GPUs
 --       mode: 'report'; 'fill', the same while an empty list is filled; 'rescore', scores alone; 'mend'
 --       order as read: for 'mend' the node's order as it was found; empty for none
+--       scores of the GPUs: JSON, [score, member, ...] as texts, as ZADD takes them; one argument, because each
+--       costs the placer more than its text
 -- Returns 1 applied, 0 stale (nothing changed), -1 the list was lost (nothing changed).
 -- Epoch and seq are compared as whole numbers of any size: a Lua number is exact only up to 2^53.
 
@@ -51,8 +53,9 @@ else
     redis.call('HSET', KEYS[3], node, ARGV[4])
     redis.call('HSET', KEYS[4], node, epoch .. ' ' .. seq)
 end
-for i = 8, #ARGV, 2 do
-    redis.call('ZADD', KEYS[2], ARGV[i + 1], node .. '/' .. ARGV[i])
+local scores = cjson.decode(ARGV[8])
+for i = 1, #scores, 2 do
+    redis.call('ZADD', KEYS[2], scores[i], scores[i + 1])
 end
 redis.call('ZADD', KEYS[1], ARGV[5], node)
 return 1

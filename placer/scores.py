@@ -41,6 +41,9 @@ TIMEOUT_S: Final = 5.0
 CHUNK: Final = 200
 """Reports in one exchange of a fill: some 100 KiB, so that other clients wait for a short time only."""
 
+NO_ORDER: Final = (0, 0)
+"""Older than every report."""
+
 _NOTHING_FOUND: Final[Mapping[NodeName, str]] = {}
 
 RoomsOf = Callable[[NodeState], Iterable[Room]]
@@ -144,20 +147,28 @@ class ScoreList:
         """
         return await self._update(states, _Mode.RESCORE)
 
-    async def fill(self, states: Iterable[NodeState]) -> None:
-        """Write every node's last report and mark the list complete; newer reports in the list stay.
+    async def fill(self, states: Sequence[NodeState]) -> set[NodeName]:
+        """Write the reports that are newer than the list's, and mark the list complete.
 
         Keys of a wrong type are deleted first.
+
+        Returns:
+            The nodes whose report stood in the list already, or a newer one. Their scores may be outdated.
 
         Raises:
             ScoresAwayError: no answer. Fill again.
         """
         await self.drop_wrong_types()
-        all_states = tuple(states)
-        for start in range(0, len(all_states), CHUNK):
-            await self._update(all_states[start : start + CHUNK], _Mode.FILL)
+        listed = await self.orders() or {}
+        news = [state for state in states if listed.get(state.node, NO_ORDER) < state.order]
+        known = {state.node for state in states}.difference(state.node for state in news)
+        for start in range(0, len(news), CHUNK):
+            chunk = news[start : start + CHUNK]
+            results = await self._update(chunk, _Mode.FILL)
+            known.update(s.node for s, r in zip(chunk, results, strict=True) if r is ReportResult.STALE)
         async with self._asking("write the list's generation"):
             await self._client.set(keys.GENERATION, secrets.token_hex(8), nx=True)
+        return known
 
     async def orders(self) -> dict[NodeName, tuple[int, int]] | None:
         """Node → (epoch, seq) of the report that the list holds; None if the list was lost.
@@ -355,7 +366,10 @@ class ScoreList:
         scores = node_scores(self._rooms_of(state), self._formula)
         report = _encoded(state) if mode is not _Mode.RESCORE else ""
         head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), mode.value, found]
-        return head + [text for uuid, score in scores.gpus.items() for text in (uuid, repr(score))]
+        by_gpu = [
+            text for uuid, score in scores.gpus.items() for text in (repr(score), f"{state.node}/{uuid}")
+        ]
+        return [*head, msgspec.json.encode(by_gpu).decode()]
 
     @contextlib.asynccontextmanager
     async def _asking(self, request: str) -> AsyncIterator[None]:
@@ -381,7 +395,7 @@ def _encoded(state: NodeState) -> str:
 def _order(text: str) -> tuple[int, int]:
     """Parse `<epoch> <seq>` as the script writes it; any other text counts as older than every report."""
     epoch, _, seq = text.partition(" ")
-    return (int(epoch), int(seq)) if epoch.isdecimal() and seq.isdecimal() else (0, 0)
+    return (int(epoch), int(seq)) if epoch.isdecimal() and seq.isdecimal() else NO_ORDER
 
 
 def _error_text(error: BaseException) -> str:

@@ -43,9 +43,9 @@ WRITERS: Final = 8
 """Writes under way at once while no pod is being bound."""
 MOST_PUT_OFF: Final = 5000
 """The most pods whose news waits for binds. With more, all writers write."""
-PUT_OFF_PAUSE_S: Final = 0.01
-"""The pause of the one writer that writes while pods are being bound: 100 news a second at most, some tenth of the
-writes that bind."""
+PUT_OFF_PAUSE_S: Final = 0.03
+"""The pause of the one writer that writes while pods are being bound: 33 news a second at most, a twentieth of the
+writes that bind. An Event takes the API server and its store longer than a Binding."""
 NEWS_OF_A_POD: Final = 4
 """Different refusals of one pod that may wait."""
 WRITES_OF_A_CONDITION: Final = 3

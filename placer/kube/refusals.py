@@ -97,8 +97,10 @@ class Refusals:
 
     def share(self, waiting: Waiting, wanted: Wanted) -> bool:
         """Park a pod by the refusal of its kind, if one is in force; returns whether one is."""
-        uid, kind = wanted.request.pod, self._kind(wanted)
         self.choice.decider.candidates.refresh()  # a change of rooms may lift the refusal
+        if not self.queue.heeds_changes:
+            return False  # no refusal is in force; to tell the pod's kind takes as long as half of a decision
+        uid, kind = wanted.request.pod, self._kind(wanted)
         shared = self.queue.refusal(kind)
         if shared is None:
             return False

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from placer.core.ledger import Booking
 from placer.core.plan import Plan
 from placer.kube.record import News, Recorder, cut
 from placer.kube.refusals import UNSCHEDULABLE
@@ -74,6 +75,32 @@ class Telling:
                 reason=f"preempted by pod {_name(preemptor)} ({preemptor.metadata.uid})",
             )
         )
+
+    def doubted(self, booking: Booking, *, decides: bool) -> None:
+        """Tell that a bound pod counts otherwise than its decision says.
+
+        Args:
+            booking: how the pod counts now.
+            decides: this placer is certainly the one that places.
+        """
+        doubt, log = booking.doubt, structlog.get_logger()
+        assert doubt is not None, "only a booking in doubt is reported"
+        name = f"{doubt.namespace}/{doubt.name}"
+        if not doubt.foreign and not decides:
+            # The decision may be that of a placer that has taken the lease over. Then this placer ends soon.
+            log.info("pod placed or changed by another", pod=name, node=booking.node)
+            return
+        log.error("pod in doubt", pod=name, node=booking.node, reason=doubt.reason)
+        if doubt.foreign:
+            self.bus.foreign(
+                Placement(
+                    namespace=doubt.namespace,
+                    name=doubt.name,
+                    pod=booking.pod,
+                    node=booking.node,
+                    reason=doubt.reason,
+                )
+            )
 
     def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         """Tell that a pod was not placed; `reason` is that of its condition."""

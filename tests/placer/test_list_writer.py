@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from placer.reports import ReportView
 from placer.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
+from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
 from tests.placer.arrivals import CHECK_S, eventually, report
 from tests.placer.core.worlds import gpu
@@ -138,7 +139,14 @@ async def test_damaged_list_becomes_what_a_rebuild_gives(valkey: EmbeddedServer,
 
 
 @pytest.mark.parametrize(
-    "damage", ["order from the future", "lists in the place of all keys", "foreign node"]
+    "damage",
+    [
+        "order from the future",
+        "lists in the place of all keys",
+        "foreign node",
+        "another score of a GPU",
+        "forged report",
+    ],
 )
 async def test_damage_from_before_the_start_is_mended(valkey: EmbeddedServer, damage: str) -> None:
     """A placer that starts over a damaged list makes it whole too."""
@@ -167,8 +175,9 @@ class SwallowingScores:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
 
-    async def fill(self, _states: Iterable[NodeState]) -> None:
+    async def fill(self, _states: Sequence[NodeState]) -> set[NodeName]:
         """Write nothing."""
+        return set()
 
     async def drop_wrong_types(self) -> bool:
         """Answer once the caller is cancelled."""

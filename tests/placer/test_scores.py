@@ -177,6 +177,15 @@ async def test_filling_does_not_undo_newer_reports(scores: ScoreList) -> None:
     assert await scores.orders() == {"n1": (1, 5), "n2": (1, 1)}
 
 
+async def test_filling_names_the_nodes_whose_scores_may_be_outdated(scores: ScoreList) -> None:
+    """A fill of a list that is there writes what is newer, and names the nodes whose reports stood there already."""
+    await scores.fill([report("n1", seq=5), report("n2")])
+    states = [report("n1", seq=2), report("n2"), report("n3"), report("n2", seq=2)]
+    assert await scores.fill(states[:3]) == {"n1", "n2"}
+    assert await scores.fill(states[3:]) == set()
+    assert await scores.orders() == {"n1": (1, 5), "n2": (1, 2), "n3": (1, 1)}
+
+
 async def test_scores_follow_promises_and_never_a_superseded_report(valkey: EmbeddedServer) -> None:
     """New scores are written for the report that is in the list, and for no older or newer one."""
     decider = Decider(ReportView(), Ledger(), Metrics())

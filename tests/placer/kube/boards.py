@@ -117,7 +117,7 @@ class Board:
         self.front_end = self.scene.front_end
         self.preempting = self.front_end._preempting
         self.preempting.orders.writes = PreemptionWrites(cast("Transport", self))
-        self.front_end._on_budget(Synced())
+        self.front_end._watches.on_budget(Synced())
         self.front_end.leads.set()
 
     def budgets(self, *budgets: DisruptionBudget) -> None:

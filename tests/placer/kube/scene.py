@@ -89,17 +89,17 @@ class Scene:
         }
         node, old = msgspec.convert(document, Node), self.nodes.get(name)
         self.nodes[name] = node
-        self.front_end._on_node(Added(node) if old is None else Modified(node, old))
+        self.front_end._watches.on_node(Added(node) if old is None else Modified(node, old))
 
     def namespace(self, name: str, labels: Object) -> None:
         """The watch shows a namespace that is new or changed."""
         document = {"metadata": {"name": name, "labels": labels}}
-        self.front_end._on_namespace(Added(msgspec.convert(document, Namespace)))
+        self.front_end._watches.on_namespace(Added(msgspec.convert(document, Namespace)))
 
     def remove_node(self, name: str) -> None:
         """The watch shows that a node is gone."""
         if name in self.nodes:
-            self.front_end._on_node(Deleted(self.nodes.pop(name)))
+            self.front_end._watches.on_node(Deleted(self.nodes.pop(name)))
 
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
         """A node reports GPUs of 24 GiB with so much free memory, and these tasks."""
@@ -122,7 +122,7 @@ class Scene:
         """The watch shows a pod that is new or changed."""
         old = self.pods.get(pod.metadata.name)
         self.pods[pod.metadata.name] = pod
-        self.front_end._on_pod(Added(pod) if old is None else Modified(pod, old))
+        self.front_end._pod_changes.take(Added(pod) if old is None else Modified(pod, old))
 
     def show_again(self, name: str, **metadata: object) -> None:
         """The watch shows a later version of a pod, with these changes of its metadata."""
@@ -134,7 +134,7 @@ class Scene:
     def delete(self, name: str) -> None:
         """The watch shows that a pod is gone."""
         if name in self.pods:
-            self.front_end._on_pod(Deleted(self.pods.pop(name)))
+            self.front_end._pod_changes.take(Deleted(self.pods.pop(name)))
 
     def is_placed(self, name: str) -> bool:
         """Whether the pod has a node."""
@@ -184,7 +184,7 @@ class Scene:
                     self._try(uid)
                 case Probe() as probe:
                     self.probes += 1
-                    await self.front_end._probe(probe)
+                    await self.front_end._attempts.probe(probe)
                 case None if not self.queue.counts[Place.TAKEN]:
                     return
                 case None:
@@ -218,11 +218,11 @@ class Scene:
 
     def _take(self) -> Try | Probe | None:
         self.front_end._wakeups.catch_up()
-        return self.queue.take(self.front_end._now_s())
+        return self.queue.take(asyncio.get_running_loop().time())
 
     def _try(self, uid: PodUid) -> None:
         self.tries += 1
-        placed = self.front_end._attempt(uid)
+        placed = self.front_end._attempts.attempt(uid)
         if placed is None:
             return
         pod = placed.wanted.pod

@@ -161,7 +161,7 @@ async def test_a_pod_that_is_being_bound() -> None:
     async with watched("n1") as made:
         made.show(made.pod("p", SMALL))
         assert made._take() is not None
-        assert made.front_end._attempt(PodUid("p")) is not None
+        assert made.front_end._attempts.attempt(PodUid("p")) is not None
         made.front_end.leads.clear()
         found = await explained(made, "p")
         assert (found.state, found.leads) == (PodState.BINDING, False)

@@ -211,7 +211,7 @@ async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
 async def test_no_pod_ends_where_a_gpu_can_be_acquired(here: Scene) -> None:
     """Preemption waits for the new GPU."""
     here.front_end.leads.set()
-    here.front_end._on_budget(Synced())
+    here.front_end._watches.on_budget(Synced())
     here.node("n2", {"plimsoll.dev/pool": "dedicated"})
     for name in ("low-1", "low-2"):
         here.show(here.pod(name, {MEMORY: "20Gi"}, priority=0))

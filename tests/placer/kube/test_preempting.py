@@ -387,7 +387,7 @@ async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
         await later(made)
         assert "the disruption budgets have not been read yet" in made.scene.refusal("p")
         assert not made.deleted
-        made.front_end._on_budget(Synced())
+        made.front_end._watches.on_budget(Synced())
         await later(made)
         assert made.deleted == ["a"]
 

@@ -104,8 +104,9 @@ class Ground:
 
     def seen(self, pod: Object) -> Pod | None:
         """A pod as the placer's watch showed it last."""
-        assert self.front_end._watches is not None
-        return self.front_end._watches[0]._known.get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+        return self.front_end._watches.pods._known.get(
+            (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        )
 
     async def create(self, pod: Object) -> Object:
         """Create a pod."""
@@ -149,8 +150,7 @@ class Ground:
             "status": {"allocatable": {"pods": "0"}, "capacity": {"pods": "0"}},
         }
         await self.api.must("POST", "/api/v1/nodes", canary)
-        assert self.front_end._watches is not None
-        nodes = self.front_end._watches[1]._known
+        nodes = self.front_end._watches._nodes._known
 
         def placer_knows() -> bool:
             found = nodes.get(("default", CANARY)) or nodes.get(("", CANARY))

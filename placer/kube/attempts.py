@@ -1,0 +1,136 @@
+"""Tries pods, one at a time: takes the next from the queue, and decides, or probes a changed node for parked pods.
+
+What always holds: a decision and its booking are one step on the event loop, so no two pods get the same room. A
+malformed pod gets an event that says so, and delays no other pod.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from placer.core.ledger import ConflictError
+from placer.core.plan import Plan
+from placer.core.policies import Policy
+from placer.kube.choice import NodeChoice, understood
+from placer.kube.committer import Placed
+from placer.kube.hints import NOTHING, causes_of
+from placer.kube.preempting import Preempting
+from placer.kube.queue import Probe, Queue, Try
+from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, Refusals
+from placer.kube.telling import Telling
+from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.waiting import Waiting
+from placer.kube.wakeups import Wakeups
+from placer.metrics import Metrics
+from plimsoll.ids import PodUid
+from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.errors import InputError
+
+UNBROKEN_S: Final = 0.002
+"""The longest time that probes may take in one piece, so that watches and binds go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Tries the pods of the queue.
+
+    Attributes:
+        queue: the pods that wait, by rank.
+        waiting: the same pods, by uid.
+        choice: decides, and judges nodes.
+        policy: the policy for pods that name none.
+        volumes: reserves the volumes of a pod that has a place.
+        preempting: gives the pods that could be preempted.
+        refusals: explains refusals.
+        telling: tells results.
+        wakeups: passes changes on to the queue.
+        metrics: measures waits, and counts probes.
+        work: set when the queue may have work.
+    """
+
+    queue: Queue
+    waiting: Mapping[PodUid, Waiting]
+    choice: NodeChoice
+    policy: Policy
+    volumes: VolumeFrontEnd
+    preempting: Preempting
+    refusals: Refusals
+    telling: Telling
+    wakeups: Wakeups
+    metrics: Metrics
+    work: asyncio.Event
+
+    async def next(self) -> PodUid:
+        """Wait for the next pod to try; meanwhile probe parked pods on nodes that changed."""
+        paused_s = _now_s()
+        while True:
+            heed_cancellation()
+            self.work.clear()
+            self.wakeups.catch_up()
+            now_s = _now_s()
+            match self.queue.take(now_s):
+                case Try(uid, waited_s):
+                    self.metrics.queue_wait_seconds.observe(waited_s)
+                    return uid
+                case Probe() as probe:
+                    await self.probe(probe)
+                    if now_s - paused_s > UNBROKEN_S:
+                        await asyncio.sleep(0)
+                        paused_s = _now_s()
+                case None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout_at(self.queue.due_s()):
+                            await self.work.wait()
+
+    async def probe(self, probe: Probe) -> None:
+        """Find out whether a changed node could take a parked pod now."""
+        wanted = self.waiting[probe.uid].wanted
+        assert wanted is not None, "a parked pod's demand was read"
+        obstacles, left = self.choice.obstacles(wanted, probe.node), None
+        if obstacles and self.preempting.may_preempt(wanted, probe.node):
+            left = await self.preempting.left_by_victims(wanted, probe.node)
+            obstacles = self.choice.obstacles(wanted, probe.node)  # the node may have changed meanwhile
+        self.metrics.probes.labels("unfit" if obstacles else "fit").inc()
+        causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
+        is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
+        if left is not None and obstacles:
+            is_news |= not left  # it could preempt there
+            causes |= causes_of(left, wanted.request.demand) if left else NOTHING
+        self.queue.probed(probe, causes, _now_s(), is_news=is_news)
+
+    def attempt(self, uid: PodUid) -> Placed | None:
+        """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
+        waiting = self.waiting[uid]
+        pod, cluster = waiting.pod, self.choice.cluster
+        try:
+            wanted = waiting.wanted = waiting.wanted or understood(pod, self.policy)
+        except InputError as error:
+            self.queue.give_up(uid, _now_s())
+            self.telling.refused(pod, f"Pod cannot be scheduled: {error}.")
+            return None
+        if self.refusals.share(waiting, wanted):
+            return None
+        try:
+            result = self.choice.decide(wanted)
+        except ConflictError as error:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            structlog.get_logger().warning("decision put off", pod=name, error=str(error))
+            self.queue.again(uid, _now_s())
+            self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)
+            return None
+        if isinstance(result, Plan):
+            volumes = self.volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
+            cluster.assume(result.booking, wanted.needs, wanted.pod)
+            self.preempting.placed(uid, result.booking.node)
+            self.queue.placed(uid, _now_s())
+            return Placed(wanted, result, waiting.seen_s, volumes)
+        self.refusals.add(wanted, is_final=result.is_final)
+        return None
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,151 @@
+"""Takes in what the watch shows of pods: those that wait, those that have a node, and those that are gone.
+
+What always holds: a pod that has a node counts in the cluster until it has ended or is gone, whichever scheduler
+placed it. A pod that waits for this scheduler is in the queue. A pod that is being bound is in neither place twice.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from placer.kube.cluster import Cluster
+from placer.kube.extender.pods import OutsidePods
+from placer.kube.pods import PodIndex
+from placer.kube.pool import PoolWatch
+from placer.kube.preempting import Preempting
+from placer.kube.queue import Queue
+from placer.kube.refusals import SCHEDULER_ERROR, UNSCHEDULABLE
+from placer.kube.resize_tickets import Tickets
+from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.waiting import Waiting, same_pod
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import TERMINAL_PHASES, Pod
+from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
+from plimsoll.part.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class PodChanges:
+    """Passes the changes of pods on.
+
+    Attributes:
+        pods: all pods, for readers.
+        waiting: the pods without a node that this scheduler could place.
+        queue: the same pods, by rank.
+        cluster: the nodes with their pods.
+        volumes: learns which pods wait for claims, and which have ended.
+        preempting: learns of nominated pods and of victims.
+        pool: learns of the pool's reservation pods.
+        tickets: learns of bound pods, which may be resized.
+        outside: the pods of kube-scheduler that wait.
+        on_work: called when the queue may have work.
+        synced: set once all pods were read.
+    """
+
+    pods: PodIndex
+    waiting: dict[PodUid, Waiting]
+    queue: Queue
+    cluster: Cluster
+    volumes: VolumeFrontEnd
+    preempting: Preempting
+    pool: PoolWatch
+    tickets: Tickets
+    outside: OutsidePods
+    on_work: Callable[[], None]
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, change: Change[Pod]) -> None:
+        """Take in a change of the watch."""
+        match change:
+            case Synced():
+                self.synced.set()
+            case Deleted(pod):
+                self.outside.drop(PodUid(pod.metadata.uid))
+                self.pods.remove(pod)
+                self._drop(PodUid(pod.metadata.uid))
+                self.pool.drop(pod)
+            case Added(pod) | Modified(pod):
+                self.pods.put(pod)
+                self.pool.note(pod)
+                self.outside.note(pod)
+                self._put(pod, change.old if isinstance(change, Modified) else None)
+
+    def forget_waiting(self, uid: PodUid) -> None:
+        """Take a pod out of those that wait; an unknown pod is no error."""
+        self.volumes.forget_waiting(uid)
+        if self.waiting.pop(uid, None) is not None:
+            self.queue.discard(uid, _now_s())
+            self.on_work()  # another pod of its kind may be tried
+
+    def _put(self, pod: Pod, known: Pod | None) -> None:
+        uid = PodUid(pod.metadata.uid)
+        if pod.status.phase in TERMINAL_PHASES:
+            self._drop(uid)
+        elif pod.spec.nodeName:
+            self._confirm(pod)
+            self.tickets.note(pod)
+        elif _is_ours(pod):
+            self.preempting.observe(pod)
+            self._await_node(pod, changed=known is None or not same_pod(pod, known))
+        elif not self.cluster.is_assumed(uid):
+            self.forget_waiting(uid)
+            self.preempting.observe(pod)
+
+    def _drop(self, uid: PodUid) -> None:
+        """Free the room of a pod that is gone or ended, for waiting pods."""
+        ended = self.cluster.occupants.find(uid)
+        self.forget_waiting(uid)
+        self.preempting.forget(uid)
+        self.cluster.release(uid)
+        self.volumes.note_end(uid)
+        if ended is not None:
+            self.preempting.pod_ends(ended.node)
+        self.tickets.forget(uid)
+
+    def _confirm(self, pod: Pod) -> None:
+        uid = PodUid(pod.metadata.uid)
+        self.forget_waiting(uid)
+        self.preempting.forget(uid)
+        try:
+            self.cluster.confirm(pod)
+        except InputError as error:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            structlog.get_logger().error("bound pod counts in part", pod=name, error=str(error))
+        self.volumes.note_end(uid)
+        if pod.metadata.deletionTimestamp:
+            self.preempting.pod_ends(NodeName(pod.spec.nodeName or ""))
+
+    def _await_node(self, pod: Pod, *, changed: bool) -> None:
+        uid = PodUid(pod.metadata.uid)
+        if self.cluster.is_assumed(uid):
+            assumed = self.waiting.get(uid)
+            if assumed is not None:  # for the next attempt, if the bind under way fails
+                assumed.pod, assumed.wanted = pod, None if changed else assumed.wanted
+            return
+        now_s = _now_s()
+        waiting = self.waiting.setdefault(uid, Waiting(pod, now_s))
+        waiting.pod = pod
+        self.volumes.note_waiting(pod)
+        if changed or uid not in self.queue:
+            waiting.wanted = None
+            self.queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
+            self.on_work()
+
+
+def _is_ours(pod: Pod) -> bool:
+    """Whether the pod waits for this scheduler: not one with scheduling gates, or one that is being deleted."""
+    waits = not pod.metadata.deletionTimestamp and not pod.spec.schedulingGates
+    return pod.spec.schedulerName == SCHEDULER_NAME and waits
+
+
+def _was_refused(pod: Pod) -> bool:
+    """Whether a placer has tried the pod: its condition says so."""
+    condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,129 @@
+"""The watches of a cluster: pods, nodes, namespaces, disruption budgets, and the objects of volumes.
+
+What always holds: a heartbeat of a node changes nothing. A node that cannot be read is not used, and is logged.
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+
+import structlog
+
+from placer.kube.budgets import Budgets
+from placer.kube.cluster import Cluster
+from placer.kube.hints import EVERYTHING
+from placer.kube.pod_changes import PodChanges
+from placer.kube.retelling import Retelling
+from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.wakeups import Wakeups
+from plimsoll.ids import NodeName
+from plimsoll.kube.client import Transport
+from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
+from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from plimsoll.part.errors import InputError
+
+
+@dataclass(slots=True)
+class Watches:
+    """Watches from `start` on.
+
+    Attributes:
+        transport: the connection to the API server.
+        timing: of each watch that a decision depends on.
+        cluster: takes nodes and namespaces.
+        pod_changes: takes pods.
+        budgets: takes disruption budgets.
+        volumes: has watches of its own.
+        retelling: learns that nodes changed.
+        wakeups: wakes pods that could not preempt before the budgets were read.
+        pods: the watch of pods; of no use before `start`.
+    """
+
+    transport: Transport
+    timing: Timing
+    cluster: Cluster
+    pod_changes: PodChanges
+    budgets: Budgets
+    volumes: VolumeFrontEnd
+    retelling: Retelling
+    wakeups: Wakeups
+    pods: Reflector[Pod] = field(init=False)
+    _nodes: Reflector[Node] = field(init=False)
+    _namespaces: Reflector[Namespace] = field(init=False)
+    _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _have_started: bool = False
+
+    def __post_init__(self) -> None:
+        to, timing = self.transport, self.timing
+        self.pods = Reflector(to, "/api/v1/pods", Pod, self.pod_changes.take, timing=timing)
+        self._nodes = Reflector(to, "/api/v1/nodes", Node, self.on_node, timing=timing)
+        self._namespaces = Reflector(to, "/api/v1/namespaces", Namespace, self.on_namespace, timing=timing)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Watch until the group ends."""
+        path = "/apis/policy/v1/poddisruptionbudgets"
+        # With the longer pauses that are the default: nothing but preemption waits for budgets, and a placer of an
+        # earlier version had no right to them.
+        budgets = Reflector(self.transport, path, DisruptionBudget, self.on_budget)
+        group.create_task(self._nodes.run(), name="kube: watch nodes")
+        group.create_task(self.pods.run(), name="kube: watch pods")
+        group.create_task(budgets.run(), name="kube: watch disruption budgets")
+        group.create_task(self._namespaces.run(), name="kube: watch namespaces")
+        self.volumes.watches.start(group)
+        self._have_started = True
+
+    async def until_synced(self) -> None:
+        """Wait until all pods, nodes, namespaces and objects of volumes were read once."""
+        await self._nodes_synced.wait()
+        await self.pod_changes.synced.wait()
+        await self._namespaces_synced.wait()
+        await self.volumes.watches.synced.wait()
+
+    def broken_s(self) -> float:
+        """The longest `Reflector.broken_s` of all watches: 0 while all are live, infinite before the lists."""
+        if not self._have_started:
+            return math.inf
+        watches = (self.pods, self._nodes, self._namespaces)
+        return max(self.volumes.watches.broken_s(), *(watch.broken_s() for watch in watches))
+
+    def on_node(self, change: Change[Node]) -> None:
+        """Take in a change of a node."""
+        match change:
+            case Added(node) | Modified(node):
+                old = change.old if isinstance(change, Modified) else None
+                if old is not None and _same_node(node, old):
+                    return  # a heartbeat
+                self.retelling.note()
+                self.volumes.binder.note_nodes()
+                try:
+                    self.cluster.put_node(node)
+                except InputError as error:
+                    structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
+            case Deleted(node):
+                self.cluster.remove_node(NodeName(node.metadata.name))
+                self.volumes.binder.note_nodes()
+                self.retelling.note()
+            case Synced():
+                self._nodes_synced.set()
+
+    def on_namespace(self, change: Change[Namespace]) -> None:
+        """Take in a change of a namespace."""
+        match change:
+            case Added(namespace) | Modified(namespace):
+                self.cluster.put_namespace(namespace)
+            case Deleted(namespace):
+                self.cluster.remove_namespace(namespace.metadata.name)
+            case Synced():
+                self._namespaces_synced.set()
+
+    def on_budget(self, change: Change[DisruptionBudget]) -> None:
+        """Take in a change of a disruption budget."""
+        were_read = self.budgets.are_read
+        self.budgets.on_change(change)
+        if self.budgets.are_read and not were_read:
+            self.wakeups.wake(EVERYTHING)  # pods that could not preempt until now
+
+
+def _same_node(node: Node, old: Node) -> bool:
+    return node.spec == old.spec and node.status == old.status and node.metadata.labels == old.metadata.labels
