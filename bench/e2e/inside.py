@@ -26,7 +26,7 @@ Json = dict[str, Any]
 ROUNDS = {1: 20, 5: 8, 10: 5, 20: 4}
 QUICK_ROUNDS = {1: 6, 5: 2, 10: 1, 20: 1}
 """Rounds by the number of pods that are created at once."""
-NEW_VGPU_ROUNDS, QUICK_NEW_VGPU_ROUNDS = 12, 3
+NEW_VGPU_ROUNDS, QUICK_NEW_VGPU_ROUNDS = 8, 3
 PAIRS, QUICK_PAIRS = 40, 8
 """Runs of the program on each side."""
 

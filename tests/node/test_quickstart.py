@@ -18,6 +18,7 @@ from tests.node.node import START_S, Node
 from tests.node.quickstart import (
     APPLY,
     DESCRIBE,
+    DOCTOR,
     EXPLAIN,
     LIST_PODS,
     README,
@@ -98,7 +99,7 @@ async def test_ten_minutes(node: Node, reader: Shell) -> None:
 
 
 async def test_the_readmes_pod(node: Node, reader: Shell) -> None:
-    """The pod of the README's two lines runs; `gpus`, `explain` and `resize` answer as the README has them.
+    """The pod of the README's two lines runs; `gpus`, `explain`, `doctor` and `resize` answer as the README has them.
 
     The image of a person's own is in the node's store, so the pod must not pull it.
     """
@@ -110,8 +111,11 @@ async def test_the_readmes_pod(node: Node, reader: Shell) -> None:
     await reader.run(f"kubectl create namespace team-a; kubectl apply -n team-a -f {path}")
     await node.until_ready("team-a", "trainer")
     async with placer_forwarded(reader) as url:
-        assert "8.0 GiB" in await execute(reader, SHOW_GPUS, PLIMSOLL_PLACER_URL=url)
+        assert "/23Gi" in await execute(reader, SHOW_GPUS, PLIMSOLL_PLACER_URL=url)
         assert "trainer" in await execute(reader, EXPLAIN, PLIMSOLL_PLACER_URL=url)
+        # It ends with 1 here: the reader's own machine has no driver.
+        told = await execute(reader, f"if {DOCTOR}\nthen :; fi", PLIMSOLL_PLACER_URL=url)
+        assert "\ncluster\n" in told
     for command in (RESIZE_LINE, RESIZE_SHARE):
         await execute(reader, command)
 
