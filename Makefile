@@ -174,7 +174,7 @@ bench-dashboards: native ## every query of dashboards and rules, in a real Prome
 
 .PHONY: bench-e2e
 bench-e2e: native ## pods of ours beside default-scheduler's on one real kubelet, and a whole program; as root; QUICK=1 under 5 minutes
-	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick)
+	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick) $(PART:%=--part %) $(COUNT:%=--count %)
 
 .PHONY: bench
 bench: bench-kang bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract bench-dashboards ## every benchmark but bench-e2e, which needs root

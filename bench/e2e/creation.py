@@ -9,11 +9,12 @@ import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bench.e2e.effort import per_pod_ms, used_ticks
-from bench.e2e.sides import NATIVE, PLIMSOLL, SIDES, Side
+from bench.e2e.sides import NATIVE, PLIMSOLL, Side
 from bench.e2e.timeline import STAGES, Timeline
 from tests.node.node import Node
 
@@ -41,48 +42,62 @@ class Times:
         return {**stages, "cpu_ms": per_pod_ms(self.effort_ticks, len(self.by_stage["ready"]))}
 
 
-async def compare(node: Node, namespace: str, timeline: Timeline, count: int, rounds: int) -> Json:
-    """Start `count` pods at once of one kind and then of the other, in so many rounds; returns the figures.
+async def settle() -> None:
+    """Give the kubelet time; no part tells when its work for the gone pods is over."""
+    await asyncio.sleep(SETTLE_S)
 
-    The kind that begins changes with each round, so that a drift of the machine meets both.
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The node and the pods of a comparison.
+
+    Attributes:
+        node: the node.
+        namespace: of the pods.
+        timeline: watches that namespace.
+        native: the kind beside which ours stands.
+        settled: returns once the node is as it was before a round.
     """
-    times = {side: Times() for side in SIDES}
-    for at in range(rounds):
-        for side in SIDES if at % 2 else reversed(SIDES):
-            await _round(
-                node,
-                namespace,
-                timeline,
-                side,
-                [f"{side.name}-{count}-{at}-{i}" for i in range(count)],
-                times[side],
-            )
-    found = {side.name: times[side].figures() for side in SIDES}
-    ratio = statistics.median(times[PLIMSOLL].by_stage["ready"]) / statistics.median(
-        times[NATIVE].by_stage["ready"]
-    )
-    print(f"{count} at once, {rounds} rounds: ratio {ratio:.3f}", file=sys.stderr)
-    for name, figures in found.items():
-        print(f"  {name}: {figures}", file=sys.stderr)
-    return {"ratio": round(ratio, 3), "rounds": rounds, **found}
 
+    node: Node
+    namespace: str
+    timeline: Timeline
+    native: Side = NATIVE
+    settled: Callable[[], Awaitable[None]] = settle
 
-async def _round(
-    node: Node, namespace: str, timeline: Timeline, side: Side, names: list[str], times: Times
-) -> None:
-    asked_s: dict[str, float] = {}
+    async def compare(self, count: int, rounds: int) -> Json:
+        """Start `count` pods at once of one kind and then of the other, in so many rounds; returns the figures.
 
-    async def create(name: str) -> None:
-        asked_s[name] = time.monotonic()
-        await node.create(namespace, side.pod(name, "sleep", "3000"))
+        The kind that begins changes with each round, so that a drift of the machine meets both.
+        """
+        sides = (self.native, PLIMSOLL)
+        times = {side.name: Times() for side in sides}
+        for at in range(rounds):
+            for side in sides if at % 2 else reversed(sides):
+                names = [f"{side.name}-{count}-{at}-{i}" for i in range(count)]
+                await self._round(side, names, times[side.name])
+        found = {name: taken.figures() for name, taken in times.items()}
+        ours, theirs = (times[side.name].by_stage["ready"] for side in (PLIMSOLL, self.native))
+        ratio = statistics.median(ours) / statistics.median(theirs)
+        print(f"{count} at once, {rounds} rounds: ratio {ratio:.3f}", file=sys.stderr)
+        for name, figures in found.items():
+            print(f"  {name}: {figures}", file=sys.stderr)
+        return {"ratio": round(ratio, 3), "rounds": rounds, **found}
 
-    before = used_ticks()
-    await asyncio.gather(*map(create, names))
-    await timeline.until_ready(names)
-    times.effort_ticks += used_ticks() - before
-    for name in names:
-        for stage in STAGES:
-            times.by_stage[stage].append(1000 * (timeline.reached_s[name][stage] - asked_s[name]))
-    await node.api.must("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=1")
-    await timeline.until_gone(names)
-    await asyncio.sleep(SETTLE_S)  # no part tells when its work for the gone pods is over
+    async def _round(self, side: Side, names: list[str], times: Times) -> None:
+        asked_s: dict[str, float] = {}
+
+        async def create(name: str) -> None:
+            asked_s[name] = time.monotonic()
+            await self.node.create(self.namespace, side.pod(name, "sleep", "3000"))
+
+        before = used_ticks()
+        await asyncio.gather(*map(create, names))
+        await self.timeline.until_ready(names)
+        times.effort_ticks += used_ticks() - before
+        for name in names:
+            for stage in STAGES:
+                times.by_stage[stage].append(1000 * (self.timeline.reached_s[name][stage] - asked_s[name]))
+        await self.node.api.must("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?gracePeriodSeconds=1")
+        await self.timeline.until_gone(names)
+        await self.settled()

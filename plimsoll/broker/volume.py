@@ -1,6 +1,7 @@
-"""The inline CSI volume by which a pod in a cluster gets its pages and the preload library.
+"""The inline CSI volume by which a container in a cluster gets its pages and the preload library.
 
-The webhook puts the volume and its mounts into the pod. The broker serves the volume on the node, so that no pod
+The webhook gives each container with GPUs a volume of its own and mounts it as a whole: the kubelet binds a `subPath`
+by two programs, which cost more than the rest of the volume. The broker serves the volume on the node, so that no pod
 starts before its lines are laid out. The placer keeps such pods off nodes without the driver. What always holds: a
 container mounts its own pages and no other container's, the library and `limits` are read-only, and no host path is
 named: Pod Security's `restricted` forbids these.
@@ -15,7 +16,7 @@ DRIVER: Final = "plimsoll.dev"
 """The CSI driver's name."""
 
 VOLUME_NAME: Final = "plimsoll"
-"""The volume's name in a pod that has no such volume under another name."""
+"""The name of the first volume in a pod; those of further containers have a number behind it."""
 
 CONTAINER_DIR: Final = "/run/plimsoll"
 """The directory in a container that belongs to Plimsoll."""
@@ -24,18 +25,41 @@ CONTAINER_LIBRARY: Final = "/run/plimsoll/lib/libplimsoll.so"
 """The preload library, as the container sees it."""
 
 
+CONTAINER_ATTRIBUTE: Final = "container"
+"""The attribute of a volume that names its container. A volume without it is that of a whole pod."""
+
+
+def is_ours(volume: Mapping[str, Any]) -> bool:
+    """Whether an entry of `spec.volumes` is an inline volume of Plimsoll's."""
+    return (volume.get("csi") or {}).get("driver") == DRIVER
+
+
+def container_of(volume: Mapping[str, Any]) -> str | None:
+    """The container to which a volume of ours belongs; None if it belongs to the whole pod."""
+    found: str | None = (volume["csi"].get("volumeAttributes") or {}).get(CONTAINER_ATTRIBUTE)
+    return found
+
+
 def uses_volume(volumes: Iterable[Mapping[str, Any]] | None) -> bool:
     """Whether one of a pod's `spec.volumes` is ours."""
-    return any((volume.get("csi") or {}).get("driver") == DRIVER for volume in volumes or ())
+    return any(map(is_ours, volumes or ()))
 
 
-def csi_volume(name: str) -> dict[str, Any]:
-    """The entry of `spec.volumes`."""
-    return {"name": name, "csi": {"driver": DRIVER}}
+def csi_volume(name: str, container: str) -> dict[str, Any]:
+    """The entry of `spec.volumes` for a container with GPUs."""
+    return {"name": name, "csi": {"driver": DRIVER, "volumeAttributes": {CONTAINER_ATTRIBUTE: container}}}
 
 
-def volume_mounts(volume: str, container: str) -> tuple[dict[str, Any], ...]:
-    """The mounts of a container with GPUs, as entries of its `volumeMounts`."""
+def volume_mount(volume: str) -> dict[str, Any]:
+    """The mount of a container's volume, as an entry of its `volumeMounts`.
+
+    It is not `readOnly`: the volume is, apart from `counts`.
+    """
+    return {"name": volume, "mountPath": CONTAINER_DIR}
+
+
+def mounts_of_pod_volume(volume: str, container: str) -> tuple[dict[str, Any], ...]:
+    """The mounts of a container in a pod of the first form, which has one volume for all its containers."""
     return (
         _read_only(volume, CONTAINER_LIMITS_DIR, f"limits/{container}"),
         {"name": volume, "mountPath": CONTAINER_COUNTS_DIR, "subPath": f"counts/{container}"},

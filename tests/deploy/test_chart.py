@@ -220,6 +220,8 @@ def test_a_digest_wins_over_a_tag() -> None:
     by_digest = dict(templates(EVERYTHING))["plimsoll-placer"]["spec"]
     assert by_digest["containers"][0]["image"] == "registry.example.com/gpu/plimsoll@sha256:" + "0" * 64
     assert by_digest["imagePullSecrets"] == [{"name": "my-registry"}]
+    by_address = dict(templates({"image": {"registry": "[2001:db8::1]:5000"}}))["plimsoll-placer"]["spec"]
+    assert by_address["containers"][0]["image"] == "[2001:db8::1]:5000/plimsoll:0.1.0"
     assert dict(templates({}))["plimsoll-broker"]["spec"]["containers"][0]["image"] == "plimsoll-node:0.1.0"
 
 

@@ -36,6 +36,17 @@ def commands(document: str, heading: str) -> list[str]:
     return [found for block in blocks for found in re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.MULTILINE)]
 
 
+INSTALL: Final = (ROOT / "docs" / "install.md").read_text()
+README: Final = (ROOT / "README.md").read_text()
+
+# Unpacked here, so that every run of the tests notices a section with other commands, on any machine.
+*SET_UP, SHOW_MEMORY, APPLY, SHOW_POD, DESCRIBE = commands(INSTALL, "## In ten minutes")
+SHOW_GPUS, EXPLAIN, DOCTOR = commands(README, "## A pod that waits, or is slow")
+RESIZE_LINE, RESIZE_SHARE = commands(README, "## A line or a share that proved too small")
+LIST_PODS, UNINSTALL = commands(INSTALL, "## Uninstalling")
+(SET_TO_ZERO,) = commands(INSTALL, "## Draining a node")
+
+
 @dataclass(frozen=True, slots=True)
 class Shell:
     """A shell whose PATH has the programs that the documents name.

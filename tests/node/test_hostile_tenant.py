@@ -40,7 +40,9 @@ TRIES = {
     "dd if=/dev/zero of=/run/plimsoll/counts/waste bs=1M count=4": "No space left",
     "mount -o remount,rw /run/plimsoll/limits": "denied",
     "busybox umount /run/plimsoll/limits": "not permitted",
-    "busybox mv /run/plimsoll/counts /run/plimsoll/aside": "busy",
+    "busybox mv /run/plimsoll/counts /run/plimsoll/aside": READ_ONLY,
+    "mount -o remount,rw /run/plimsoll": "denied",
+    "busybox umount /run/plimsoll/counts": "not permitted",
 }
 """A program's attempts on its pages and on the library, and the kernel's answers."""
 

@@ -1,16 +1,25 @@
-"""The mounts of a pod's inline volume: which of them exist, and which are missing.
+"""The mounts of an inline volume: which of them exist, and which are missing.
 
-The volume of a pod is a tree of mounts, made in this order:
+A container's volume is a tree of mounts, made in this order:
 
-| path in the volume | from | pods may |
+| path in the volume | from | its container may |
 | --- | --- | --- |
 | `/` | an empty tree with the three directories below | read |
-| `/limits` | the pod's directory with each container's `limits`, `gate` and `hook.sock` | read |
+| `/limits` | the container's directory with `limits`, `gate` and `hook.sock` | read |
+| `/counts` | the container's tmpfs with its `counts` | write |
+| `/lib` | the directory of one version of the library | read |
+
+The volume of a whole pod, which pods of the first form have, begins with the same tree:
+
+| path in the volume | from | its containers may |
+| --- | --- | --- |
+| `/limits` | the pod's directory with a directory for each container | read |
 | `/counts` | the pod's directory with an empty directory for each container | read |
 | `/counts/<container>` | the container's tmpfs with its `counts` | write |
 | `/lib` | the directory of one version of the library | read |
 
-So a tenant writes only inside a tmpfs of its own, and can replace none of the directories that the broker opens.
+A container of such a pod mounts the parts of it that are its own, by `subPath`. In both, a tenant writes only inside
+a tmpfs of its own, and can replace none of the directories that the broker opens.
 
 The kernel's mount table is the only record of volumes. Each tmpfs carries its pod's uid and its container as its
 source, so a broker that starts finds the `counts` of running pods. Pure.
@@ -73,7 +82,7 @@ class Sources:
 
     Attributes:
         tree: the empty tree, read-only.
-        limits: the pod's `limits`, read-only.
+        limits: the pod's directories for `limits`, read-only.
         library: the library's directory, read-only.
         counts: the pod's directories for `counts`, read-only.
         pages: by container, its tmpfs.
@@ -129,15 +138,29 @@ def target_of(path: str, kubelet: PurePosixPath) -> Target:
     return Target(target, PodUid(inner[0]))
 
 
-def missing_binds(target: PurePosixPath, sources: Sources, mounts: Iterable[Mount]) -> tuple[Bind, ...]:
-    """The binds that a volume lacks, in the order in which they must be made; empty for a complete volume."""
-    wanted = (
+def container_binds(target: PurePosixPath, sources: Sources, container: ContainerName) -> tuple[Bind, ...]:
+    """The binds of a container's volume, in the order in which they must be made."""
+    return (
+        Bind(sources.tree, target),
+        Bind(sources.limits / container, target / LIMITS_PART),
+        Bind(sources.pages[container], target / COUNTS_PART),
+        Bind(sources.library, target / LIBRARY_PART),
+    )
+
+
+def pod_binds(target: PurePosixPath, sources: Sources) -> tuple[Bind, ...]:
+    """The binds of the volume of a whole pod, in the order in which they must be made."""
+    return (
         Bind(sources.tree, target),
         Bind(sources.limits, target / LIMITS_PART),
         Bind(sources.counts, target / COUNTS_PART),
         *(Bind(page, target / COUNTS_PART / name) for name, page in sorted(sources.pages.items())),
         Bind(sources.library, target / LIBRARY_PART),
     )
+
+
+def missing_binds(wanted: Iterable[Bind], mounts: Iterable[Mount]) -> tuple[Bind, ...]:
+    """The binds that a volume lacks, in the order in which they must be made; empty for a complete volume."""
     present = {mount.point for mount in mounts}
     return tuple(bind for bind in wanted if str(bind.target) not in present)
 

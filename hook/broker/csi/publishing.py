@@ -16,7 +16,8 @@ from hook.broker.core.volume import Target
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.engine import Engine
 from hook.broker.layouts import LaidOut, Layouts, Refused, WithoutGpus
-from plimsoll.ids import NodeName
+from plimsoll.broker.volume import CONTAINER_ATTRIBUTE
+from plimsoll.ids import ContainerName, NodeName
 from plimsoll.part.errors import InputError, PlimsollError
 
 UID_KEY: Final = "csi.storage.k8s.io/pod.uid"
@@ -75,6 +76,7 @@ class Publisher:
             return
         begun_s = time.monotonic()
         laid_out = await self._laid_out(target, where)
+        only = _container(context, laid_out, where)
         containers = [ContainerKey(target.pod, name) for name in laid_out.containers]
         make_counts = partial(self._volumes.make_counts, containers)
         if not await self._engine.lay_out_again(target.pod, make_counts):
@@ -84,7 +86,7 @@ class Publisher:
             raise NoLinesError(
                 f"the driver does not hold the lines of pod {where} on node {self._node}: {problem}"
             )
-        await self._engine.in_files_thread(partial(self._volumes.publish, target, containers))
+        await self._engine.in_files_thread(partial(self._volumes.publish, target, containers, only))
         waited_s = round(time.monotonic() - begun_s, 3)
         _log.info("volume_published", pod=where, uid=target.pod, waited_s=waited_s)
 
@@ -132,6 +134,25 @@ class Publisher:
                 )
             case _:
                 assert_never(layout)
+
+
+def _container(context: Mapping[str, str], laid_out: LaidOut, where: str) -> ContainerName | None:
+    """The container whose volume is asked for; None for the volume of the whole pod.
+
+    The pod's author may write any name, and the volume has the pages of a container of this pod at most.
+
+    Raises:
+        NoLinesError: the pod has no such container with GPUs.
+    """
+    name = context.get(CONTAINER_ATTRIBUTE)
+    if name is None:
+        return None
+    if name in laid_out.containers:
+        return ContainerName(name)
+    raise NoLinesError(
+        f"pod {where} has no container {name!r} with GPUs of Plimsoll's: in the volume's volumeAttributes, set "
+        f"{CONTAINER_ATTRIBUTE} to one of {', '.join(laid_out.containers)}"
+    )
 
 
 def _check(target: Target, context: Mapping[str, str], *, is_block: bool) -> None:

@@ -1,4 +1,4 @@
-"""The mounts of pods' volumes on this node. Everything here blocks, and belongs in the only thread for files.
+"""The mounts of inline volumes on this node. Everything here blocks, and belongs in the only thread for files.
 
 What always holds: each step may be repeated, so a broker that died between two steps is no special case. The broker
 sees each container's `counts` below its own root, as for any other pod. In the broker's mount namespace a tmpfs lies
@@ -24,6 +24,7 @@ from hook.broker.core.volume import (
     PARTS,
     Sources,
     Target,
+    container_binds,
     counts_of,
     counts_options,
     counts_source,
@@ -31,6 +32,7 @@ from hook.broker.core.volume import (
     inside,
     is_complete,
     missing_binds,
+    pod_binds,
     target_of,
 )
 from hook.broker.csi.library import VERSIONS_NAME, install
@@ -42,7 +44,7 @@ from hook.broker.csi.mounting import (
     stage_read_only,
     unmount,
 )
-from plimsoll.ids import PodUid
+from plimsoll.ids import ContainerName, PodUid
 from plimsoll.part.errors import InputError
 
 STAGE: Final = PurePosixPath("csi/stage")
@@ -163,12 +165,13 @@ class InlineVolumes:
                 page.mkdir(_DIRECTORY_MODE, parents=True)
                 mount_tmpfs(counts_source(container), page, counts_options(COUNTS_BYTES))
 
-    def publish(self, target: Target, containers: Iterable[ContainerKey]) -> None:
+    def publish(self, target: Target, containers: Iterable[ContainerKey], only: ContainerName | None) -> None:
         """Mount the parts that a volume lacks.
 
         Args:
             target: the volume.
             containers: all containers with GPUs of its pod. They are laid out, each in the tmpfs of its `counts`.
+            only: the container whose volume it is, one of these; None for the volume of the whole pod.
 
         Raises:
             OSError: this process may not mount, or a source is gone.
@@ -182,7 +185,9 @@ class InlineVolumes:
             pages={one.container: PurePosixPath(self._page(one)) for one in containers},
         )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
-        for missing in missing_binds(PurePosixPath(path), sources, mounts(target.pod)):
+        place = PurePosixPath(path)
+        wanted = pod_binds(place, sources) if only is None else container_binds(place, sources, only)
+        for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
 
     def unpublish(self, target: Target) -> bool:

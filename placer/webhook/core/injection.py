@@ -1,7 +1,7 @@
 """The fields that a pod needs so that its containers see their GPUs, and no others, and are held to their lines.
 
 A container with GPUs gets `NVIDIA_VISIBLE_DEVICES` from the annotation that the placer writes when it binds the
-pod, the preload library, and the mounts of its own pages. The pod gets the volume and the runtime class. A
+pod, the preload library, and a volume with its own pages. The pod gets the runtime class. A
 container without GPUs gets `NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A
 container with GPUs of another driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the
 variable, and ours would win over it.
@@ -10,17 +10,21 @@ The library needs no other variable: in a container it reads its directories, ne
 holds: a pod that has everything is returned as the same object. The given pod is never changed in place.
 """
 
+import itertools
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.volume import (
     CONTAINER_DIR,
     CONTAINER_LIBRARY,
-    DRIVER,
     VOLUME_NAME,
+    container_of,
     csi_volume,
-    volume_mounts,
+    is_ours,
+    mounts_of_pod_volume,
+    volume_mount,
 )
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
 from plimsoll.dialects import Json
@@ -34,6 +38,7 @@ NO_GPU: Final = "void"
 OTHERS_PREFIX: Final = "nvidia.com/"
 """The domain of the GPU resources of NVIDIA's device plugin."""
 
+_KINDS: Final = ("containers", "initContainers")
 _OUR_PLACES: Final = (CONTAINER_DIR, "/var" + CONTAINER_DIR)  # /var/run is a link to /run in most images
 _SEPARATORS: Final = re.compile("[: ]+")  # both separate the entries of LD_PRELOAD
 
@@ -61,18 +66,19 @@ class Injector:
             InputError: a field of the author's stands where ours must be.
         """
         spec = self.pod["spec"]
-        volume = _volume_name(spec) if asking else ""
-        for kind in ("containers", "initContainers"):
+        volumes = _volumes(spec, asking)
+        mounts = _mounts(volumes, asking)
+        for kind in _KINDS:
             if spec.get(kind):
                 done = [
-                    self._with_gpus(f"spec.{kind}[{one['name']}]", one, volume)
+                    self._with_gpus(f"spec.{kind}[{one['name']}]", one, mounts[one["name"]])
                     if one["name"] in asking
                     else self._without_gpus(f"spec.{kind}[{one['name']}]", one)
                     for one in spec[kind]
                 ]
                 spec = _put(spec, kind, done)
         if asking:
-            spec = _with_volume(spec, volume)
+            spec = _put(spec, "volumes", volumes)
             spec = self._with_runtime_class(spec, runtime_class)
         self.pod = _put(self.pod, "spec", spec)
 
@@ -88,7 +94,7 @@ class Injector:
         if done:
             self.pod = _put(self.pod, "spec", _put(spec, "ephemeralContainers", done))
 
-    def _with_gpus(self, where: str, container: Json, volume: str) -> Json:
+    def _with_gpus(self, where: str, container: Json, wanted: tuple[Json, ...]) -> Json:
         if (container.get("securityContext") or {}).get("privileged"):
             self.remarks.append(f"{where} is privileged: it can open every GPU of its node")
         annotation = assigned_annotation(ContainerName(container["name"]))
@@ -96,7 +102,7 @@ class Injector:
         env = container.get("env") or []
         env = self._with_variable(where, env, {"name": VISIBLE, "valueFrom": reference})
         env = _with_preload(where, env)
-        mounts = _with_mounts(where, container, volume)
+        mounts = _with_mounts(where, container, wanted)
         return _put(_put(_with_count(container), "env", env), "volumeMounts", mounts)
 
     def _without_gpus(self, where: str, container: Json) -> Json:
@@ -126,27 +132,32 @@ class Injector:
         return _put(spec, "runtimeClassName", wanted)
 
 
-def _volume_name(spec: Json) -> str:
-    """The name of the pod's volume of ours, which may be its author's.
+def _volumes(spec: Json, asking: frozenset[str]) -> list[Json]:
+    """The pod's volumes with those of ours that it lacks: one for each container that asks for GPUs.
 
-    Raises:
-        InputError: another volume has the name that ours needs.
+    A volume of ours may be its author's, under any name. In a pod of the first form, one serves all containers.
     """
-    volumes = spec.get("volumes") or ()
-    for volume in volumes:
-        if (volume.get("csi") or {}).get("driver") == DRIVER:
-            return str(volume["name"])
-    if any(volume["name"] == VOLUME_NAME for volume in volumes):
-        problem = "has the name of Plimsoll's own volume"
-        raise InputError(f"spec.volumes[{VOLUME_NAME}]", VOLUME_NAME, problem, "give it another name")
-    return VOLUME_NAME
+    volumes: list[Json] = spec.get("volumes") or []
+    served = {container_of(one) for one in volumes if is_ours(one)}
+    if None in served:
+        return volumes
+    names = _free_names({str(one["name"]) for one in volumes})
+    containers = (one["name"] for kind in _KINDS for one in spec.get(kind) or ())
+    missing = [csi_volume(next(names), name) for name in containers if name in asking - served]
+    return [*volumes, *missing] if missing else volumes
 
 
-def _with_volume(spec: Json, name: str) -> Json:
-    volumes = spec.get("volumes") or []
-    if any(volume["name"] == name for volume in volumes):
-        return spec
-    return {**spec, "volumes": [*volumes, csi_volume(name)]}
+def _free_names(taken: set[str]) -> Iterator[str]:
+    names = itertools.chain([VOLUME_NAME], (f"{VOLUME_NAME}-{number}" for number in itertools.count(2)))
+    return (name for name in names if name not in taken)
+
+
+def _mounts(volumes: list[Json], asking: frozenset[str]) -> Mapping[str, tuple[Json, ...]]:
+    """The mounts of each container that asks for GPUs."""
+    names = {container_of(one): str(one["name"]) for one in reversed(volumes) if is_ours(one)}
+    if None in names:
+        return {container: mounts_of_pod_volume(names[None], container) for container in asking}
+    return {container: (volume_mount(names[container]),) for container in asking}
 
 
 def _with_count(container: Json) -> Json:
@@ -186,16 +197,14 @@ def _with_entry(env: list[Json], entry: Json) -> list[Json]:
     return [*env[:first], entry, *rest]
 
 
-def _with_mounts(where: str, container: Json, volume: str) -> list[Json]:
+def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[Json]:
     mounts = container.get("volumeMounts") or []
-    wanted = volume_mounts(volume, container["name"])
-    places = {mount["mountPath"]: mount for mount in wanted}
-    missing = dict(places)
+    missing = {(mount["name"], mount["mountPath"]): mount for mount in wanted}
     kept = []
     for mount in mounts:
         path = str(mount.get("mountPath"))
-        ours = places.get(posixpath.normpath(path)) if mount.get("name") == volume else None
-        if ours is not None and missing.pop(ours["mountPath"], None) is not None:
+        ours = missing.pop((str(mount.get("name")), posixpath.normpath(path)), None)
+        if ours is not None:
             kept.append(mount if mount == ours else ours)
         elif _is_ours(path):
             problem = "is Plimsoll's place, and the webhook mounts it"

@@ -10,12 +10,14 @@ from hook.broker.core.volume import (
     Bind,
     Mount,
     Sources,
+    container_binds,
     counts_of,
     counts_source,
     covering,
     inside,
     is_complete,
     missing_binds,
+    pod_binds,
     read_mounts,
     target_of,
 )
@@ -47,24 +49,32 @@ def test_the_kernels_table_is_read() -> None:
     assert read_mounts(table, "u-1") == (Mount("/mnt/with space\\", "plimsoll:u-1/main", "tmpfs"),)
 
 
-def test_each_cut_short_volume_is_completed() -> None:
+FORMS: Final = {
+    (".", "limits", "counts", "lib"): container_binds(TARGET, SOURCES, ContainerName("main")),
+    (".", "limits", "counts", "counts/main", "lib"): pod_binds(TARGET, SOURCES),
+}
+
+
+@pytest.mark.parametrize("parts", FORMS, ids=["of a container", "of a pod"])
+def test_each_cut_short_volume_is_completed(parts: tuple[str, ...]) -> None:
     """After a crash between any two mounts, the missing ones are made, and the library is always the last."""
+    every = FORMS[parts]
+    assert tuple(str(bind.target.relative_to(TARGET)) for bind in every) == parts
     made: list[Mount] = []
-    every = missing_binds(TARGET, SOURCES, ())
-    assert [str(bind.target.relative_to(TARGET)) for bind in every] == [
-        ".",
-        "limits",
-        "counts",
-        "counts/main",
-        "lib",
-    ]
     for place, bind in enumerate(every):
         assert not is_complete(TARGET, made)
-        assert missing_binds(TARGET, SOURCES, made) == every[place:]
+        assert missing_binds(every, made) == every[place:]
         made.append(Mount(str(bind.target), "x", "ext4"))
     assert is_complete(TARGET, made)
-    assert not missing_binds(TARGET, SOURCES, made)
-    assert Bind(SOURCES.limits, TARGET / "limits") in every
+    assert not missing_binds(every, made)
+
+
+def test_a_containers_volume_has_its_own_pages() -> None:
+    """Its limits and its counts come from its own directories, in both forms."""
+    limits, page = SOURCES.limits / "main", SOURCES.pages[ContainerName("main")]
+    own = container_binds(TARGET, SOURCES, ContainerName("main"))
+    assert own[1:3] == (Bind(limits, TARGET / "limits"), Bind(page, TARGET / "counts"))
+    assert Bind(page, TARGET / "counts" / "main") in pod_binds(TARGET, SOURCES)
 
 
 def test_mounts_are_taken_away_inside_out() -> None:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from hook.broker.csi.messages import SERVICES
-from tests.hook.broker.conftest import DEADLINE_S
+from tests.hook.broker.conftest import DEADLINE_S, MAIN
 
 DRIVER: Final = "plimsoll.dev"
 _Untyped = Any
@@ -56,18 +56,27 @@ class Kubelet:
         """The directory in which a pod's volume appears."""
         return self.directory / "pods" / uid / "volumes" / "kubernetes.io~csi" / volume / "mount"
 
-    async def publish(self, uid: str, *, context: dict[str, str] | None = None, **fields: _Untyped) -> Path:
-        """Ask for a pod's volume; returns its directory.
+    async def publish(
+        self,
+        uid: str,
+        container: str | None = MAIN,
+        *,
+        context: dict[str, str] | None = None,
+        **fields: _Untyped,
+    ) -> Path:
+        """Ask for a volume; returns its directory.
 
         Args:
             uid: of the pod.
+            container: the container whose volume it is; None for the volume of a whole pod.
             context: replaces what the kubelet says of the pod.
             fields: replace other fields of the request.
 
         Raises:
             RefusedError: the driver refuses.
         """
-        words = {
+        attributes = {} if container is None else {"container": container}
+        words = attributes | {
             "csi.storage.k8s.io/pod.uid": uid,
             "csi.storage.k8s.io/pod.namespace": "ns",
             "csi.storage.k8s.io/pod.name": f"pod-{uid}",

@@ -1,6 +1,7 @@
 """A pod starts with its pages and the library, once its lines are laid out, whatever is restarted meanwhile."""
 
 import asyncio
+import json
 import os
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,20 @@ import pytest
 
 from plimsoll.broker.pages import COUNTS_NAME, Limits
 from plimsoll.ids import PodUid
+from plimsoll.quantity import GIB
 from tests.hook.broker.conftest import until
-from tests.hook.broker.csi.conftest import IN_A_CONTAINER, ON_THE_NODE, NodeMachine
+from tests.hook.broker.csi.conftest import GPU, IN_A_CONTAINER, ON_THE_NODE, NodeMachine
 from tests.hook.broker.csi.kubelet import Kubelet, RefusedError
 
 PLACES = pytest.mark.parametrize(
     "where", [ON_THE_NODE, IN_A_CONTAINER], ids=["on the node", "in a container"]
 )
+FORMS = pytest.mark.parametrize(
+    ("where", "inner"),
+    [(ON_THE_NODE, ""), (IN_A_CONTAINER, ""), (IN_A_CONTAINER, "main")],
+    ids=["on the node", "in a container", "one volume for the pod"],
+)
+"""Where the broker runs, and the container's directory in the parts of the volume: a volume of its own has none."""
 
 
 def is_read_only(path: Path) -> bool:
@@ -24,26 +32,26 @@ def is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
-@PLACES
-async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where: str) -> None:
-    """The node sees all four mounts; only `counts` can be written, and a program in the pod is counted."""
+@FORMS
+async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where: str, inner: str) -> None:
+    """The node sees all mounts; only `counts` can be written, and a program in the pod is counted."""
     await machine.start(where)
     uid = await machine.pod()
-    target = machine.see(await machine.kubelet.publish(uid))
+    container = None if inner else "main"
+    target = machine.see(await machine.kubelet.publish(uid, container))
     assert {path.name for path in target.iterdir()} == {"limits", "lib", "counts"}
-    for part in ("", "limits", "limits/main", "lib", "counts"):
+    for part in ("", "limits", f"limits/{inner}", "lib", *(["counts"] if inner else [])):
         assert is_read_only(target / part), part
-    assert not is_read_only(target / "counts/main")
-    limits = Limits.from_buffer_copy((target / "limits" / "main" / "limits").read_bytes())
+    assert not is_read_only(target / "counts" / inner)
+    limits = Limits.from_buffer_copy((target / "limits" / inner / "limits").read_bytes())
     assert (limits.gpu_count, limits.gpus[0].share_pct) == (1, 30)
     assert (target / "lib" / "libplimsoll.so").read_bytes() == machine.library.read_bytes()
     other = await machine.pod("other", share_pct=10)
-    await machine.kubelet.publish(other)
+    await machine.kubelet.publish(other, container)
     points = [mount.point for mount in machine.mounts()]
-    assert sorted(points) == sorted(
-        expected_points(machine, uid, where) + expected_points(machine, other, where)
-    )
-    program = await machine.run(uid)
+    expected = [point for one in (uid, other) for point in expected_points(machine, one, where, inner)]
+    assert sorted(points) == sorted(expected)
+    program = await machine.run(uid, inner)
     await program.begin(used_bytes=5)
     await until(lambda: counted(machine, 5), "the program is counted")
     await program.kill()
@@ -54,12 +62,12 @@ async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where:
     assert not machine.see(machine.kubelet.target(uid)).exists()
 
 
-def expected_points(machine: NodeMachine, uid: PodUid, where: str) -> list[str]:
+def expected_points(machine: NodeMachine, uid: PodUid, where: str, inner: str) -> list[str]:
     """A pod's mounts on the node. The broker's own view of `counts` is the container's, if it runs in one."""
     target = machine.kubelet.target(uid)
-    inner = [target / part for part in ("", "limits", "counts", "counts/main", "lib")]
+    parts = {"", "limits", "counts", f"counts/{inner}".rstrip("/"), "lib"}
     own = [] if where else [machine.broker.root / "counts" / uid / "main"]
-    return [str(path) for path in (*inner, *own)]
+    return [str(path) for path in (*(target / part for part in parts), *own)]
 
 
 async def counted(machine: NodeMachine, used_bytes: int) -> bool:
@@ -120,21 +128,22 @@ async def is_refused_for(machine: NodeMachine, uid: PodUid, reason: str) -> bool
     return reason in refusal.value.message
 
 
-@PLACES
-async def test_running_pods_outlive_brokers(machine: NodeMachine, where: str) -> None:
+@FORMS
+async def test_running_pods_outlive_brokers(machine: NodeMachine, where: str, inner: str) -> None:
     """The next broker counts on in the same pages, though the kubelet asks for the volume once more."""
     await machine.start(where)
     uid = await machine.pod()
-    target = machine.see(await machine.kubelet.publish(uid)) / "counts" / "main" / COUNTS_NAME
+    container = None if inner else "main"
+    target = machine.see(await machine.kubelet.publish(uid, container)) / "counts" / inner / COUNTS_NAME
     page = target.stat()
-    program = await machine.run(uid)
+    program = await machine.run(uid, inner)
     await program.begin(used_bytes=5)
     await until(lambda: counted(machine, 5), "the program is counted")
     for end in (machine.broker.kill, machine.broker.stop) if where else (machine.broker.kill,):
         await end()
         mounted = machine.mounts()
         await machine.start(where)
-        await machine.kubelet.publish(uid)
+        await machine.kubelet.publish(uid, container)
         assert machine.mounts() == mounted
         assert (target.stat().st_dev, target.stat().st_ino) == (page.st_dev, page.st_ino)
         await until(lambda: counted(machine, 5), "the program is counted")
@@ -235,12 +244,37 @@ async def test_no_attribute_leads_to_another_pods_pages(machine: NodeMachine) ->
     assert refusal.value.code == "INVALID_ARGUMENT"
 
 
+async def test_each_container_gets_its_own_pages(machine: NodeMachine) -> None:
+    """Two containers of a pod have a volume each. One for a container without GPUs, or of no pod, is refused."""
+    await machine.start()
+    grant = {"gpu": GPU, "memory_bytes": GIB}
+    lines = {"main": [{**grant, "line_bytes": GIB}], "side": [{**grant, "line_bytes": 2 * GIB}]}
+    decision = {"score": 1.0, "policy": "headroom", "time": "t", "containers": lines}
+    uid = await machine.pod(decision=json.dumps(decision))
+    found = {}
+    for name in ("main", "side"):
+        target = machine.kubelet.target(uid, f"lines-of-{name}")
+        target.parent.mkdir(parents=True)
+        await machine.kubelet.publish(uid, name, target_path=str(target))
+        limits = Limits.from_buffer_copy((machine.see(target) / "limits" / "limits").read_bytes())
+        found[name] = limits.gpus[0].line_bytes
+    assert found == {"main": GIB, "side": 2 * GIB}
+    for name in ("other", "", "../main", "main/"):
+        with pytest.raises(RefusedError, match=r"no container .* set container to one of main, side"):
+            await machine.kubelet.publish(uid, name)
+    for name in found:
+        target = machine.kubelet.target(uid, f"lines-of-{name}")
+        await machine.kubelet.ask("NodeUnpublishVolume", volume_id="x", target_path=str(target))
+    await machine.delete_pod()
+    await machine.until_gone()
+
+
 async def test_a_tenant_who_fills_its_counts_harms_itself_alone(machine: NodeMachine) -> None:
     """A full tmpfs costs no other pod anything, not even at the broker's next start."""
     where = IN_A_CONTAINER
     await machine.start(where)
     uid = await machine.pod("greedy", share_pct=10)
-    counts = machine.see(await machine.kubelet.publish(uid)) / "counts" / "main"
+    counts = machine.see(await machine.kubelet.publish(uid)) / "counts"
     (counts / COUNTS_NAME).unlink()
     (counts / COUNTS_NAME).symlink_to("/etc/passwd")
     await machine.broker.kill()  # it kept the file that the tenant has removed

@@ -10,11 +10,17 @@ from tests.placer.webhook.core.pods import GPU, MEMORY, SHARE, container, gpu_po
 
 LIBRARY = "/run/plimsoll/lib/libplimsoll.so"
 REFERENCE = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['gpus.plimsoll.dev/main']"}}
-MOUNTS: list[Json] = [
+MOUNTS: list[Json] = [{"name": "plimsoll", "mountPath": "/run/plimsoll"}]
+MOUNTS_OF_POD_VOLUME: list[Json] = [
     {"name": "plimsoll", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/main", "readOnly": True},
     {"name": "plimsoll", "mountPath": CONTAINER_COUNTS_DIR, "subPath": "counts/main"},
     {"name": "plimsoll", "mountPath": "/run/plimsoll/lib", "subPath": "lib", "readOnly": True},
 ]
+
+
+def volume(name: str, container: str) -> Json:
+    """A container's volume, as the pod has it."""
+    return {"name": name, "csi": {"driver": "plimsoll.dev", "volumeAttributes": {"container": container}}}
 
 
 def test_a_pod_with_two_resource_lines_gets_all_it_needs() -> None:
@@ -30,7 +36,7 @@ def test_a_pod_with_two_resource_lines_gets_all_it_needs() -> None:
         "limits": {MEMORY: "8Gi", SHARE: 30, GPU: "1"},
         "requests": {GPU: "1"},
     }
-    assert spec["volumes"] == [{"name": "plimsoll", "csi": {"driver": "plimsoll.dev"}}]
+    assert spec["volumes"] == [volume("plimsoll", "main")]
     assert spec["runtimeClassName"] == "nvidia"
 
 
@@ -49,11 +55,12 @@ def test_containers_without_gpus_see_none() -> None:
 
 
 def test_an_init_container_with_gpus_gets_its_own_pages() -> None:
-    """Each container mounts its own pages, init containers and sidecars as well."""
+    """Each container has a volume with its own pages, init containers and sidecars as well."""
     sidecar = container("side", limits={MEMORY: "1Gi"}, restartPolicy="Always")
     spec = judged(pod(container(limits={GPU: 1}), initContainers=[sidecar, container("init")])).pod["spec"]
     side, init = spec["initContainers"]
-    assert [one["subPath"] for one in side["volumeMounts"]] == ["limits/side", "counts/side", "lib"]
+    assert spec["volumes"] == [volume("plimsoll", "main"), volume("plimsoll-2", "side")]
+    assert [one["name"] for one in side["volumeMounts"]] == ["plimsoll-2"]
     assert "gpus.plimsoll.dev/side" in str(variables(side)["NVIDIA_VISIBLE_DEVICES"])
     assert side["resources"]["limits"][GPU] == "1"
     assert init["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
@@ -132,25 +139,38 @@ def test_nothing_else_is_mounted_in_our_place(path: str) -> None:
 
 def test_other_mounts_and_volumes_stay() -> None:
     """The author's own mounts and volumes keep their places before ours."""
-    mine, volume = {"name": "data", "mountPath": "/run"}, {"name": "data", "emptyDir": {}}
-    spec = judged(pod(container(limits={GPU: 1}, volumeMounts=[mine]), volumes=[volume])).pod["spec"]
+    mine, data = {"name": "data", "mountPath": "/run"}, {"name": "data", "emptyDir": {}}
+    spec = judged(pod(container(limits={GPU: 1}, volumeMounts=[mine]), volumes=[data])).pod["spec"]
     assert spec["containers"][0]["volumeMounts"] == [mine, *MOUNTS]
     assert [one["name"] for one in spec["volumes"]] == ["data", "plimsoll"]
 
 
 def test_a_volume_of_the_authors_with_our_driver_is_used() -> None:
-    """A pod with the CSI volume under another name gets no second one, and a wrong mount of it is mended."""
-    volume = {"name": "lines", "csi": {"driver": "plimsoll.dev"}}
+    """A container whose volume has another name gets no second one, and a wrong mount of it is mended."""
+    wrong = {"name": "lines", "mountPath": "/run/plimsoll/", "readOnly": True}
+    given = pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[volume("lines", "main")])
+    spec = judged(given).pod["spec"]
+    assert spec["volumes"] == [volume("lines", "main")]
+    assert spec["containers"][0]["volumeMounts"] == [{**MOUNTS[0], "name": "lines"}]
+
+
+def test_a_pod_of_the_first_form_keeps_its_volume() -> None:
+    """One volume serves all its containers by `subPath`, under any name, and a wrong mount of it is mended."""
+    whole = {"name": "lines", "csi": {"driver": "plimsoll.dev"}}
     wrong = {"name": "lines", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/other"}
-    spec = judged(pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[volume])).pod["spec"]
-    assert spec["volumes"] == [volume]
-    assert spec["containers"][0]["volumeMounts"] == [{**one, "name": "lines"} for one in MOUNTS]
+    found = judged(pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[whole])).pod
+    assert found["spec"]["volumes"] == [whole]
+    mounts = found["spec"]["containers"][0]["volumeMounts"]
+    assert mounts == [{**one, "name": "lines"} for one in MOUNTS_OF_POD_VOLUME]
+    assert judged(found).pod is found
 
 
-def test_our_volumes_name_is_ours() -> None:
-    """Another volume of that name is refused."""
-    with pytest.raises(InputError, match=r"spec.volumes\[plimsoll\].*another name"):
-        judged(pod(container(limits={GPU: 1}), volumes=[{"name": "plimsoll", "emptyDir": {}}]))
+def test_a_volume_of_the_authors_keeps_its_name() -> None:
+    """Another volume with the name that ours would have is no trouble."""
+    mine = {"name": "plimsoll", "emptyDir": {}}
+    spec = judged(pod(container(limits={GPU: 1}), volumes=[mine])).pod["spec"]
+    assert spec["volumes"] == [mine, volume("plimsoll-2", "main")]
+    assert spec["containers"][0]["volumeMounts"] == [{**MOUNTS[0], "name": "plimsoll-2"}]
 
 
 def test_the_authors_runtime_class_stays() -> None:
