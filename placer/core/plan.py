@@ -16,6 +16,7 @@ from placer.core.ledger import Booking, Grant, Ledger, grant_of
 from placer.core.policies import Policy
 from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
+from placer.core.topology.near_cpus import near_cpus
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -58,6 +59,9 @@ class Plan:
             pod's wishes, which are no part of the score.
         expected: what containers that declare no memory are expected to need, and whence, for people; empty if all
             declare it.
+        cpus: the CPUs near the GPUs of each container of a pod that wants to be bound to them, as Linux lists them. A
+            container whose CPUs are not known is missing.
+        note: what is not known of the node and would have mattered, for people; empty for nothing.
     """
 
     booking: Booking
@@ -65,6 +69,8 @@ class Plan:
     score: float
     sub_scores: Mapping[str, Mapping[str, float]]
     expected: str = ""
+    cpus: Mapping[ContainerName, str] = field(default_factory=dict)
+    note: str = ""
 
     def wished(self, parts: Mapping[str, float]) -> "Plan":
         """This plan with the parts of the wishes that its node meets; as it is without any."""
@@ -73,10 +79,15 @@ class Plan:
     @property
     def gpus(self) -> dict[ContainerName, tuple[GpuUuid, ...]]:
         """The GPUs of each container, in the order of its grants."""
-        given: dict[ContainerName, tuple[GpuUuid, ...]] = {}
-        for grant in self.booking.grants:
-            given[grant.container] = (*given.get(grant.container, ()), grant.gpu)
-        return given
+        return chosen_gpus(self.booking.grants)
+
+
+def chosen_gpus(grants: Iterable[Grant]) -> dict[ContainerName, tuple[GpuUuid, ...]]:
+    """The GPUs of each container, in the order of its grants."""
+    given: dict[ContainerName, tuple[GpuUuid, ...]] = {}
+    for grant in grants:
+        given[grant.container] = (*given.get(grant.container, ()), grant.gpu)
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +269,7 @@ def _plan_among(
     for way in _ways(request.demand, policy):
         tried = attempt.run(way)
         if not isinstance(tried, Refusal):
-            return _explained(request, node.node, tried, policy)
+            return _explained(request, node, tried, policy)
     assert isinstance(tried, Refusal), "a way that found a place was taken"
     return tried
 
@@ -268,14 +279,15 @@ def _most_sharers(demand: PodDemand) -> int:
     return peak((one.lifespan, one.gpus) for one in demand.containers if not one.whole)
 
 
-def _explained(request: Request, node: NodeName, chosen: "list[_Choice]", policy: Policy) -> Plan:
+def _explained(request: Request, node: NodeView, chosen: "list[_Choice]", policy: Policy) -> Plan:
     position = {demand.container: index for index, demand in enumerate(request.demand.containers)}
     chosen = sorted(chosen, key=lambda choice: position[choice.demand.container])
     scores = [policy.score(choice.room, choice.demand) for choice in chosen]
+    near = near_cpus(request.demand, node, chosen_gpus(choice.grant for choice in chosen))
     return Plan(
         booking=Booking(
             pod=request.pod,
-            node=node,
+            node=node.node,
             grants=tuple(choice.grant for choice in chosen),
             owner=request.owner,
             gpu_name=request.demand.gpu_name,
@@ -286,6 +298,8 @@ def _explained(request: Request, node: NodeName, chosen: "list[_Choice]", policy
             f"{choice.demand.container}/{choice.grant.gpu}": policy.sub_scores(choice.room, choice.demand)
             for choice in chosen
         },
+        cpus=near.cpus,
+        note=near.note,
     )
 
 
