@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Request, plan_on
+from placer.core.plan import Plan, plan_on
 from placer.core.policies.headroom import HEADROOM
+from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, hardware_of
 from placer.core.topology.links import FARTHEST, Way
 from placer.core.view import node_view
