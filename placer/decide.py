@@ -114,12 +114,14 @@ class Decider:
         self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
+            self.ledger.owner_models.learn(self.reports[node])
             self.candidates.note_report(node)
         self.reports.on_change(self.candidates.note_report)
         self.reports.on_report(self.learn)
 
     def learn(self, state: NodeState) -> None:
-        """Learn from a report what the pods that are booked need."""
+        """Learn from a report what the pods that are booked need, and the models of its GPUs."""
+        self.ledger.owner_models.learn(state)
         self.learned.observe(state, self.wall_s())
 
     def learn_event(self, report: Report) -> None:

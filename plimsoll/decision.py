@@ -69,7 +69,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
             counts all grants as if all containers ran at once, which is never too little.
         cpus: of a pod that wants it (`plimsoll.dev/cpu-affinity`), the CPUs near each container's GPUs, as Linux
             lists them. A container that is missing is not bound.
-        note: what the decision did not know about the node, for people; empty for none.
+        note: more about the place, for people, such as what was not known of the node; empty for nothing.
     """
 
     containers: Mapping[ContainerName, tuple[GpuGrant, ...]]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from placer.core.owner_models import OwnerModels
 from placer.core.owners import owner_of
 from placer.core.spare_cpu import SpareCpu
 from plimsoll.contract import ContainerDemand, gpu_name_of
@@ -119,10 +120,12 @@ class Ledger:
 
     Attributes:
         spare_cpu: the CPU of each node that its pods leave.
+        owner_models: the models of the GPUs that each owner's pods have.
     """
 
     def __init__(self) -> None:
         self.spare_cpu = SpareCpu()
+        self.owner_models = OwnerModels()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
@@ -167,6 +170,8 @@ class Ledger:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
         if booking.owner is not None:
             self._remember(booking.pod, booking.owner)
+            if self._whole is None:
+                self.owner_models.add(booking.owner, booking.pod, (grant.gpu for grant in booking.grants))
         if booking.owner is not None and any(learns(grant) for grant in booking.grants):
             self._by_owner[booking.owner][booking.pod] = booking
         if booking.gpu_name is not None and booking.grants:
@@ -183,6 +188,8 @@ class Ledger:
                 if not on_gpu:
                     del self._by_gpu[booking.node, grant.gpu]
             owner = booking.owner
+            if owner is not None and self._whole is None:
+                self.owner_models.remove(owner, pod)
             if owner is not None and owner in self._by_owner:
                 self._by_owner[owner].pop(pod, None)
                 if not self._by_owner[owner]:
@@ -263,7 +270,7 @@ class Ledger:
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
-        part.spare_cpu = self.spare_cpu
+        part.spare_cpu, part.owner_models = self.spare_cpu, self.owner_models
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

@@ -45,7 +45,7 @@ class Plan:
             declare it.
         cpus: the CPUs near the GPUs of each container of a pod that wants to be bound to them, as Linux lists them. A
             container whose CPUs are not known is missing.
-        note: what is not known of the node and would have mattered, for people; empty for nothing.
+        note: more about the place, for people, such as what is not known of the node; empty for nothing.
     """
 
     booking: Booking
@@ -277,7 +277,7 @@ def _judged(site: Site, chosen: list[Choice], policy: Policy) -> Plan:
         score=judgement.score,
         sub_scores=judgement.sub_scores,
         cpus=near.cpus,
-        note=near.note,
+        note="; ".join(filter(None, (judgement.note, near.note))),
     )
 
 

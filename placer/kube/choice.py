@@ -382,7 +382,8 @@ class NodeChoice:
         applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
         name = wanted.request.demand.gpu_name
         holder = ledger.holder(name) if name is not None else None
-        return (wanted.kind, expected, applying, self.volume_state(wanted)), (state, holder)
+        objections = wanted.policy.state(wanted.request, ledger)
+        return (wanted.kind, expected, applying, self.volume_state(wanted), objections), (state, holder)
 
     def volume_state(self, wanted: Wanted) -> Hashable:
         """Equal for pods whose claims get the same answers now."""

@@ -10,11 +10,14 @@ from typing import Final
 from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
 from placer.core.policies.policy import Policy
+from placer.core.policies.topology import TOPOLOGY
 from plimsoll.part.errors import InputError
 
 __all__ = ["ENTRY_POINTS", "POLICIES", "Policy", "policy_named"]
 
-POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK)}
+POLICIES: Final[dict[str, Policy]] = {
+    policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, TOPOLOGY)
+}
 
 ENTRY_POINTS: Final = "plimsoll.policies"
 """The group of entry points under which packages offer policies. A policy of ours cannot be replaced."""

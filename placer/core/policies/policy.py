@@ -5,13 +5,14 @@ to more. A policy is a value: it keeps no state, and reads nothing but its argum
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
+from placer.core.ledger import Ledger
 from placer.core.room import Room
-from placer.core.site import Choice, Site
+from placer.core.site import Choice, Request, Site
 from plimsoll.contract import ContainerDemand
 
 
@@ -24,10 +25,12 @@ class Judgement:
             scores differ by less than a twentieth, so 0 to 1 is the range to use.
         sub_scores: the named parts of the score, for people: by container and GPU (`<container>/<uuid>`), and under
             other keys, without a slash, those of the node.
+        note: more about the place, for people, such as what is not known of the node; empty for nothing.
     """
 
     score: float
     sub_scores: Mapping[str, Mapping[str, float]]
+    note: str = ""
 
 
 class Policy(ABC):
@@ -58,6 +61,10 @@ class Policy(ABC):
 
     def objection(self, site: Site, room: Room, demand: ContainerDemand) -> str | None:  # noqa: ARG002 - for overriding
         """The reason, in few words, why a GPU must not be used although the container fits on it; None: it may be."""
+        return None
+
+    def state(self, request: Request, ledger: Ledger) -> Hashable:  # noqa: ARG002 - for overriding
+        """Everything besides the node on which objections to this pod depend; equal as long as all of it is."""
         return None
 
     def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002

@@ -3,7 +3,7 @@
 What always holds: it is frozen, and made once for each event. Two nodes of one kind have equal shapes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.core.topology.links import FARTHEST, PATHS, SYS, Way, Ways
@@ -22,14 +22,12 @@ class Hardware:
         ways: the link matrix.
         shape: its costs.
         cpus: the CPUs near each GPU; empty where they are not known.
-        numa: the NUMA node of each GPU; None where the driver names none.
     """
 
     places: Mapping[GpuUuid, int]
     ways: Ways
     shape: Shape
     cpus: Mapping[GpuUuid, frozenset[int]]
-    numa: Mapping[GpuUuid, int | None]
 
     def knows(self, gpus: Iterable[GpuUuid]) -> bool:
         """Whether these GPUs are all listed. A GPU that was found since is in the next `node.info`."""
@@ -49,15 +47,19 @@ class Hardware:
 
 def hardware_of(info: NodeInfo) -> Hardware:
     """The hardware in an event, as `plimsoll.node_info` reads it."""
-    places = {gpu.uuid: place for place, gpu in enumerate(info.gpus)}
-    ways = _matrix(info)
-    return Hardware(
-        places=places,
-        ways=ways,
-        shape=shape_of(ways),
-        cpus={one.uuid: parse_cpus(one.cores, f"data.gpus[{one.uuid}].cores") for one in info.gpus},
-        numa={one.uuid: one.numa for one in info.gpus},
+    return linked(
+        [gpu.uuid for gpu in info.gpus],
+        _matrix(info),
+        {one.uuid: parse_cpus(one.cores, f"data.gpus[{one.uuid}].cores") for one in info.gpus},
     )
+
+
+def linked(
+    gpus: Sequence[GpuUuid], ways: Ways, cpus: Mapping[GpuUuid, frozenset[int]] | None = None
+) -> Hardware:
+    """The hardware of a node with these GPUs, in the order of the matrix."""
+    places = {gpu: place for place, gpu in enumerate(gpus)}
+    return Hardware(places, ways, shape_of(ways), cpus or {})
 
 
 def _matrix(info: NodeInfo) -> Ways:

@@ -11,13 +11,16 @@ Source: Gaia's Fragment, Singular and Link (see `tree`). Deviations, which all r
 * Fragment follows from the same rule: a GPU in use takes no empty GPU away, so fragments come first.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
-from placer.core.topology.links import Ways
+from placer.core.topology.links import MOST_NVLINKS, PAIRS, PATHS, Way, Ways
+
+_UNIT: Final = Way(PATHS[0]).cost
+_LEVELS: Final = len(PATHS)
 
 REMEMBERED: Final = 65_536
 """The choices that are kept: a cluster has few kinds of nodes, so most decisions repeat an earlier one."""
@@ -33,6 +36,27 @@ class Shape:
     def cost(self, places: tuple[int, ...]) -> int:
         """The cost of a set: that of all its pairs."""
         return sum(self.costs[one][other] for one, other in combinations(places, 2))
+
+    def nearness(self, places: tuple[int, ...]) -> float:
+        """The cost of a set as a score, 0 to 1: 1 for a single GPU, and the less the farther its farthest pairs are.
+
+        Sets with fewer pairs at the farthest level have the higher score, then those with fewer at the next one, and
+        so on. A level takes a sixth.
+        """
+        farther, nvlinks = divmod(self.cost(places), _UNIT)
+        return 1 - _grade(_counts(farther), nvlinks / _UNIT)
+
+    def apartness(self, place: int, empty: frozenset[int]) -> float:
+        """How little an empty GPU is worth to the other empty ones, as a score: 1 if there is no other, else to 0.5.
+
+        The score is the less the closer its closest empty neighbours are, and then the more of them there are.
+        """
+        others = empty - {place}
+        if not others:
+            return 1.0
+        closeness = sum(self.closeness[place][other] for other in others)
+        nvlinks = closeness // PAIRS**_LEVELS
+        return (1 - _grade([*_counts(closeness), nvlinks / MOST_NVLINKS])) / 2
 
     def kept(self, places: Iterable[int]) -> int:
         """The closeness of all pairs of these GPUs: the worth of leaving them empty."""
@@ -50,6 +74,26 @@ def shape_of(ways: Ways) -> Shape:
         tuple(tuple(way.cost for way in row) for row in ways),
         tuple(tuple(way.closeness for way in row) for row in ways),
     )
+
+
+def _counts(total: int) -> list[int]:
+    """The counts of pairs in a sum of costs or closenesses, from the level that weighs least."""
+    return [total // PAIRS**level % PAIRS for level in range(_LEVELS)]
+
+
+def _grade(counts: Sequence[float], below: float = 0.0) -> float:
+    """Counts by level as one number, 0 to 1: the weightiest level that has any decides, then its count, and so on.
+
+    Args:
+        counts: from the level that weighs least; each below `PAIRS`.
+        below: what weighs less than all of them, 0 to 1.
+    """
+    level, part, grade = 0, below, below
+    for place, count in enumerate(counts, start=1):
+        part = (count + part) / PAIRS
+        if count:
+            level, grade = place, part
+    return (level + grade) / (len(counts) + 1)
 
 
 @lru_cache(REMEMBERED)
