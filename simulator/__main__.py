@@ -14,6 +14,7 @@ from plimsoll.quantity import parse_whole
 from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
 from simulator.gaia import command as gaia_command
+from simulator.kang import command as kang_command
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -45,6 +46,11 @@ def main(words: Sequence[str] | None = None) -> int:
     gaia = experiments.add_parser("gaia", help="Gaia, Tables I to IV, Figures 10 to 12: the GPUs of one node")
     gaia_command.describe(gaia)
     gaia.set_defaults(run=gaia_command.run)
+    kang = experiments.add_parser(
+        "kang", help="Kang et al., Tables IV and V with 3, 30 and 300 nodes, and a burst"
+    )
+    kang_command.describe(kang)
+    kang.set_defaults(run=kang_command.execute)
     try:
         given = parser.parse_args(words)
         code: int = given.run(given)

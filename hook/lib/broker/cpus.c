@@ -1,10 +1,10 @@
-/* Binds a container's programs to the CPUs near its GPUs, if the pod wants that: Gaia's binding of GPU and CPU
- * (S. Song et al., ISPA 2018, §III.A).
+/* Binds a container's programs to the CPUs near its GPUs, if the pod wants that: Gaia's binding of GPU and
+ * CPU (S. Song et al., ISPA 2018, §III.A).
  *
- * The binding is made when a program starts, and not at its first call of the driver: threads and processes inherit it
- * from those that make them. Constructors of other libraries may have started threads before, so it is made for every
- * thread that is there. The kernel keeps it within the container's own cpuset, and a program may narrow or leave it.
- * Without it the program only runs slower, so nothing here fails. */
+ * The binding is made when a program starts, and not at its first call of the driver: threads and processes
+ * inherit it from those that make them. Constructors of other libraries may have started threads before, so
+ * it is made for every thread that is there. The kernel keeps it within the container's own cpuset, and a
+ * program may narrow or leave it. Without it the program only runs slower, so nothing here fails. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,8 @@ static bool has_cpu(const struct plimsoll_cpus *page, unsigned cpu) {
     return cpu < PLIMSOLL_MOST_CPUS && (page->words[cpu / 64] >> cpu % 64 & 1) != 0;
 }
 
-/* A thread keeps the CPUs that it may use if none of them is near: a program that its user bound elsewhere. */
+/* A thread keeps the CPUs that it may use if none of them is near: a program that its user bound elsewhere.
+ */
 static void bind_thread(pid_t thread, const struct plimsoll_cpus *page) {
     cpu_set_t allowed;
     if (sched_getaffinity(thread, sizeof(allowed), &allowed) != 0)
