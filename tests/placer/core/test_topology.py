@@ -125,6 +125,22 @@ def test_the_node_with_the_nearest_gpus_is_chosen(count: int) -> None:
     assert {parts["nearness"] for parts in planned.sub_scores.values()} == {round(planned.score, 6)}
 
 
+@given(st.lists(st.sampled_from([whole(), whole(gpus=2), declared("main", 8, 40, gpus=2)]), max_size=6))
+def test_the_bound_of_a_node_is_the_score_of_its_plan(booked: list[ContainerDemand]) -> None:
+    """Whatever is booked, a search gives each node the score of the plan there, so it finds the best one first."""
+    decider = deciding(a=FIGURE_7, b=DGX_1V, c=FIGURE_7)
+    for number, demand in enumerate(booked):
+        decider.decide(request(f"p{number}", demand), TOPOLOGY)
+    for demand in (whole(), whole(gpus=3), declared("main", 6, 30), declared("main", 6, 30, gpus=2)):
+        asked = request("asked", demand)
+        found = list(decider.candidates.best_first(asked, TOPOLOGY))
+        for candidate in found:
+            planned = decider.plan_on(asked, TOPOLOGY, candidate.node.node)
+            assert isinstance(planned, Plan)
+            assert candidate.bound == planned.score
+        assert [one.bound for one in found] == sorted((one.bound for one in found), reverse=True)
+
+
 def test_single_gpus_go_where_no_pair_breaks() -> None:
     """On several nodes, single GPUs come from the pairs that are broken, then from the farthest links."""
     decider = deciding(a=DGX_1V, b=FIGURE_7)
@@ -179,6 +195,8 @@ def test_the_refusal_names_the_model_and_ends_with_the_owners_pods() -> None:
     placed = decider.decide(with_owner("p"), TOPOLOGY)
     assert isinstance(placed, Plan)
     other = NodeName({"a": "b", "b": "a"}[placed.booking.node])
+    found = [one.node.node for one in decider.candidates.best_first(with_owner("q"), TOPOLOGY)]
+    assert found == [placed.booking.node]  # else a decision could end before it reads a node of the model
     refused = decider.plan_on(with_owner("q"), TOPOLOGY, other)
     assert isinstance(refused, Refusal)
     assert refused.reasons == {other: (Reason.OWNER_MODEL.value,)}
