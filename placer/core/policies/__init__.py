@@ -18,8 +18,17 @@ POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (HEADROO
 ENTRY_POINTS: Final = "plimsoll.policies"
 """The group of entry points under which packages offer policies. A policy of ours cannot be replaced."""
 
-_INSTALLED: Final[dict[str, EntryPoint]] = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
-"""The policies of other packages. They are read at import, because the event loop must not read disks."""
+_OURS: Final = {
+    "fragmentation": "placer.core.policies.fragmentation:FRAGMENTATION",
+    "plimsoll": "placer.core.policies.plimsoll:PLIMSOLL",
+}
+"""The policies that are loaded when they are named: they import numpy, a tenth of a second."""
+
+_INSTALLED: Final[dict[str, EntryPoint]] = {
+    **{one.name: one for one in entry_points(group=ENTRY_POINTS)},
+    **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in _OURS.items()},
+}
+"""The policies that are not loaded yet. They are read at import, because the event loop must not read disks."""
 
 
 def policy_named(name: str, field: str) -> Policy:
