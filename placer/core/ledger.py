@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from placer.core.mix import Mix
 from placer.core.owner_models import OwnerModels
 from placer.core.owners import owner_of
 from placer.core.spare_cpu import SpareCpu
@@ -121,11 +122,14 @@ class Ledger:
     Attributes:
         spare_cpu: the CPU of each node that its pods leave.
         owner_models: the models of the GPUs that each owner's pods have.
+        mix: the typical pods.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mix: Mix | None = None) -> None:
+        """Make it without bookings; the mix of typical pods is learned where none is given."""
         self.spare_cpu = SpareCpu()
         self.owner_models = OwnerModels()
+        self.mix = mix or Mix()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
@@ -270,7 +274,7 @@ class Ledger:
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
-        part.spare_cpu, part.owner_models = self.spare_cpu, self.owner_models
+        part.spare_cpu, part.owner_models, part.mix = self.spare_cpu, self.owner_models, self.mix
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

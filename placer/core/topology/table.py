@@ -7,8 +7,9 @@ import numpy as np
 from placer.core.index import Surroundings
 from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
 from placer.core.room import misfit
-from placer.core.site import Request, Rooms, hardest_first
+from placer.core.site import Request, Rooms
 from placer.core.topology.choice import chosen, empty_among, links_of, owner_models, worth
+from plimsoll.contract import hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 
 
