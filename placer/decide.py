@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from placer.core.candidates import Candidate, Candidates
+from placer.core.candidates import Candidates
 from placer.core.explain.expected import expected_of, is_expected
 from placer.core.learned import Learned
 from placer.core.ledger import Booking, Ledger
-from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
+from placer.core.plan import NodeFit, Plan, Refusal, plan_on, together
 from placer.core.policies import Policy
 from placer.core.pool import Pool
+from placer.core.site import Candidate, Request
 from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
@@ -113,12 +114,14 @@ class Decider:
         self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
+            self.ledger.owner_models.learn(self.reports[node])
             self.candidates.note_report(node)
         self.reports.on_change(self.candidates.note_report)
         self.reports.on_report(self.learn)
 
     def learn(self, state: NodeState) -> None:
-        """Learn from a report what the pods that are booked need."""
+        """Learn from a report what the pods that are booked need, and the models of its GPUs."""
+        self.ledger.owner_models.learn(state)
         self.learned.observe(state, self.wall_s())
 
     def learn_event(self, report: Report) -> None:

@@ -1,8 +1,8 @@
-"""Reads reports from JetStream into the view, newer-only.
+"""Reads reports and the hardware of nodes from JetStream into the view, newer-only.
 
-What always holds: every node's last message is in the stream, and a placer that starts reads it from there. A damaged
-message is logged, terminated, and delays no other. While NATS is away, messages wait in the stream. A node that stays
-silent is forgotten, so the view does not grow with every node that ever existed.
+What always holds: every node's last message of each kind is in the stream, and a placer that starts reads it from
+there. A damaged message is logged, terminated, and delays no other. While NATS is away, messages wait in the stream.
+A node that stays silent is forgotten, so the view does not grow with every node that ever existed.
 
 A node that has been silent for three of its own heartbeats is no candidate until it reports again (`ReportView`).
 The intake measures the silence on its own clock, from the arrival of the last report. A report may have waited in the
@@ -15,34 +15,31 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
-import msgspec
 import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.core.lateness import LONG_S, Lateness
 from placer.core.silence import Silence
+from placer.core.topology.hardware import hardware_of
 from placer.metrics import Metrics
+from placer.report_stream import BATCH, age_s, consumer_of, last_messages, server_time
 from placer.reports import ReportView
 from plimsoll.bus import Stream
-from plimsoll.bus_connection import REQUEST_S
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, Report, decode_report
 from plimsoll.ids import NodeName
+from plimsoll.node_info import decode_info
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import SHOWN_CHARS, InputError
-from plimsoll.subjects import REPORTS, STREAM, node_token
-
-BATCH: Final = 256
-"""Messages of one fetch: a burst from a large cluster costs few exchanges with the server."""
+from plimsoll.subjects import INFOS, STREAM, node_token
 
 TOGETHER: Final = 32
 """Messages that are read before other tasks run: some 10 ms."""
@@ -54,12 +51,6 @@ the consumer exists. A server that was killed has lost the request, so this also
 FRESH_S: Final = 3 * IDLE_S
 """Reports count as new if at some moment of the last `FRESH_S` seconds none was unread. After a longer pause, the
 placer asks the server for the time."""
-
-ACK_WAIT_S: Final = 10.0
-"""After this time an unacknowledged message is delivered again, which changes nothing but the counts."""
-
-FORGET_CONSUMER_S: Final = 24 * 3600.0
-"""Seconds after which the server deletes an unused consumer. A placer that restarts earlier continues from there."""
 
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 """Seconds without a report after which a node has left the cluster, or its last report is worthless."""
@@ -165,16 +156,22 @@ class Intake:
         await self._options.stream.ensure(self._jetstream)
         began_s = asyncio.get_running_loop().time()
         messages = await last_messages(self._jetstream)
-        now = await _server_time(self._client)
+        now = await server_time(self._client)
         for number, message in enumerate(messages, start=1):
             if number % TOGETHER == 0:
                 await asyncio.sleep(0)  # other tasks run between two batches of messages
             try:
-                self._keep(self._read(message), _age_s(message, now))
+                self._load_message(message, now)
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
             self._loaded_seq = max(self._loaded_seq, message.metadata.sequence.stream)
         self._current_s = began_s
+
+    def _load_message(self, message: Msg, now: datetime) -> None:
+        if _is_info(message):
+            self._keep_hardware(message)
+        else:
+            self._keep(self._read(message), age_s(message, now))
 
     async def _follow(self) -> None:
         pauses = Pauses()
@@ -182,7 +179,7 @@ class Intake:
             heed_cancellation()
             try:
                 await self._options.stream.ensure(self._jetstream)
-                async with _consumer(self._jetstream, self._options.durable) as subscription:
+                async with consumer_of(self._jetstream, self._options.durable) as subscription:
                     while True:
                         heed_cancellation()
                         await self._take(subscription)
@@ -204,7 +201,7 @@ class Intake:
             return
         self._read_s = loop.time()
         may_be_old = self._read_s - self._current_s > FRESH_S
-        now = await _server_time(self._client) if may_be_old else None
+        now = await server_time(self._client) if may_be_old else None
         for start in range(0, len(messages), TOGETHER):
             if start:
                 await asyncio.sleep(0)  # other tasks run between two batches of messages
@@ -230,14 +227,10 @@ class Intake:
         problems: list[InputError | None] = []
         for message in messages:
             try:
-                state = self._read(message)
-                is_newer = self._keep(state, _age_s(message, now) if now else 0.0)
+                self._take_message(message, now)
             except InputError as error:
                 problems.append(error)
             else:
-                self._metrics.reports.labels("applied" if is_newer else "stale").inc()
-                if not is_newer and message.metadata.sequence.stream > self._loaded_seq:
-                    self._note_late(state)
                 problems.append(None)
         # Before anything is awaited, so that no decision sees a node that an old report seems to bring back.
         self._mark_silent()
@@ -246,6 +239,21 @@ class Intake:
                 await message.ack()
             else:
                 await self._terminate(message, problem)
+
+    def _take_message(self, message: Msg, now: datetime | None) -> None:
+        if _is_info(message):
+            self._keep_hardware(message)
+            return
+        state = self._read(message)
+        is_newer = self._keep(state, age_s(message, now) if now else 0.0)
+        self._metrics.reports.labels("applied" if is_newer else "stale").inc()
+        if not is_newer and message.metadata.sequence.stream > self._loaded_seq:
+            self._note_late(state)
+
+    def _keep_hardware(self, message: Msg) -> None:
+        time, info = decode_info(message.data)
+        _check_subject(message, "data.node", info.node)
+        self._reports.apply_hardware(info.node, time, hardware_of(info))
 
     def _read(self, message: Msg) -> NodeState:
         report = _report(message)
@@ -324,88 +332,22 @@ class Intake:
         self._metrics.silent_nodes.set(len(self._reports.silent))
 
 
-async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
-    """The last message of each report subject in the stream.
-
-    Raises:
-        nats.errors.Error: no answer, or not all of them in time.
-    """
-    config = ConsumerConfig(
-        filter_subjects=list(REPORTS),
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=ACK_WAIT_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
-    info = await jetstream.add_consumer(STREAM, config)
-    subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
-    messages: list[Msg] = []
-    try:
-        while len(messages) < (info.num_pending or 0):
-            heed_cancellation()
-            messages += await subscription.fetch(BATCH, timeout=REQUEST_S)
-    finally:
-        with contextlib.suppress(nats.errors.Error):  # the server deletes an idle consumer by itself
-            await subscription.unsubscribe()
-            await jetstream.delete_consumer(STREAM, info.name)
-    return messages
-
-
-@contextlib.asynccontextmanager
-async def _consumer(
-    jetstream: JetStreamContext, durable: str
-) -> AsyncIterator[JetStreamContext.PullSubscription]:
-    """The placer's durable consumer of reports, made if it is missing."""
-    config = ConsumerConfig(
-        durable_name=durable,
-        filter_subjects=list(REPORTS),
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=ACK_WAIT_S,
-        inactive_threshold=FORGET_CONSUMER_S,
-    )
-    await jetstream.add_consumer(STREAM, config)
-    subscription = await jetstream.pull_subscribe_bind(consumer=durable, stream=STREAM)
-    try:
-        yield subscription
-    finally:
-        with contextlib.suppress(nats.errors.Error):  # a closed connection has no subscriptions left
-            await subscription.unsubscribe()
-
-
 def _report(message: Msg) -> Report:
     """The report in a message. The subject must name the same node, as a monitor reports its own node alone."""
     report = decode_report(message.data)
-    state = report.state
-    token = message.subject.rpartition(".")[2]
-    if node_token(state.node) != token:
-        remedy = "publish a node's reports on its own subject"
-        raise InputError("data.state.node", state.node, f"came on the subject of node {token}", remedy)
+    _check_subject(message, "data.state.node", report.state.node)
     return report
 
 
-class _StreamInfo(msgspec.Struct, frozen=True):
-    ts: datetime | None = None
-    error: msgspec.Raw | None = None
+def _is_info(message: Msg) -> bool:
+    return message.subject.startswith(INFOS.removesuffix("*"))
 
 
-async def _server_time(client: Client) -> datetime:
-    """The time at the server that stores reports. Servers before 2.10 give none; then it is this machine's.
-
-    Raises:
-        nats.errors.Error: no answer came, or the stream has no leader now.
-    """
-    answer = await client.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=REQUEST_S)
-    info = msgspec.json.decode(answer.data, type=_StreamInfo)
-    if info.error is not None:
-        raise nats.errors.Error(f"the server's time cannot be read: {bytes(info.error).decode()}")
-    return info.ts or datetime.now(UTC)
-
-
-def _age_s(message: Msg, now: datetime) -> float:
-    """The time from the server's storing a message until `now`, by the server's clock; at least 0."""
-    return max(0.0, (now - message.metadata.timestamp).total_seconds())
+def _check_subject(message: Msg, field: str, node: NodeName) -> None:
+    token = message.subject.rpartition(".")[2]
+    if node_token(node) != token:
+        remedy = "publish a node's events on its own subjects"
+        raise InputError(field, node, f"came on the subject of node {token}", remedy)
 
 
 def _error_text(error: BaseException) -> str:

@@ -1,13 +1,16 @@
-"""The latest report of every node, in memory, for decisions.
+"""The latest report of every node, and the latest of its hardware, in memory, for decisions.
 
 What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
 change nothing. A node that the intake calls silent stays in the view and is no candidate; only a newer report ends
-its silence. A single event loop owns the view.
+its silence. The hardware of a node has no order but its time: a monitor publishes it once an hour and after a change.
+A single event loop owns the view.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 
+from placer.core.topology.hardware import Hardware
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
@@ -23,6 +26,7 @@ class ReportView(Mapping[NodeName, NodeState]):
         self._states: dict[NodeName, NodeState] = {}
         self._views: dict[NodeName, NodeView] = {}
         self._silent: set[NodeName] = set()
+        self._hardware: dict[NodeName, tuple[datetime, Hardware]] = {}
         self._listeners: dict[int, Listener] = {}
         self._listeners_made = 0
         self._replaced: NodeView | None = None
@@ -41,9 +45,26 @@ class ReportView(Mapping[NodeName, NodeState]):
             listener(state)
         return True
 
+    def apply_hardware(self, node: NodeName, time: datetime, hardware: Hardware) -> bool:
+        """Keep a node's hardware, unless a later one is there. Returns whether it was kept.
+
+        Args:
+            node: a node with or without a report.
+            time: when the node's monitor read the hardware, by the node's clock.
+            hardware: what it read.
+        """
+        known = self._hardware.get(node)
+        if known is not None and known[0] > time:
+            return False
+        self._hardware[node] = time, hardware
+        if known is None or known[1] != hardware:
+            self._change(node)
+        return True
+
     def forget(self, node: NodeName) -> None:
         """Drop a node that left the cluster; a later report brings it back."""
         self._silent.discard(node)
+        self._hardware.pop(node, None)
         if self._states.pop(node, None) is not None:
             self._change(node)
 
@@ -69,7 +90,10 @@ class ReportView(Mapping[NodeName, NodeState]):
     def view(self, node: NodeName) -> NodeView | None:
         """A node as decisions read it, or None before its first report."""
         if node not in self._views and node in self._states:
-            self._views[node] = node_view(self._states[node], silent=node in self._silent)
+            known = self._hardware.get(node)
+            self._views[node] = node_view(
+                self._states[node], silent=node in self._silent, hardware=known[1] if known else None
+            )
         return self._views.get(node)
 
     @property

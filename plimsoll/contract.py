@@ -38,6 +38,8 @@ ANTI_AFFINITY: Final = "plimsoll.dev/anti-affinity"
 EXCLUSION: Final = "plimsoll.dev/exclusion"
 GPU_ID: Final = "plimsoll.dev/gpu-id"
 GPU_MODEL: Final = "plimsoll.dev/gpu-model"
+CPU_AFFINITY: Final = "plimsoll.dev/cpu-affinity"
+"""`"true"`: bind each container to the CPUs near its GPUs (Gaia, §III.A)."""
 POLICY: Final = "plimsoll.dev/policy"
 DECISION: Final = "plimsoll.dev/decision"
 """All that a booking needs, as JSON; written by the placer alone. See `plimsoll.decision`."""
@@ -61,6 +63,7 @@ _ASKED: Final = (
     EXCLUSION,
     GPU_ID,
     GPU_MODEL,
+    CPU_AFFINITY,
     POLICY,
 )
 _ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
@@ -127,6 +130,7 @@ class PodDemand:
         gpu_models: acceptable model names; empty means any.
         policy: the requested placement policy, or None for the placer's default.
         affinity, anti_affinity, exclusion: KubeShare's locality labels, or None.
+        cpu_affinity: bind each container to the CPUs near its GPUs.
     """
 
     containers: tuple[ContainerDemand, ...]
@@ -137,6 +141,12 @@ class PodDemand:
     affinity: str | None = None
     anti_affinity: str | None = None
     exclusion: str | None = None
+    cpu_affinity: bool = False
+
+
+def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
+    """The key by which the containers of a pod are placed: the one with the fewest places comes first."""
+    return (not demand.whole, -demand.gpus, -(demand.memory_bytes or 0), -demand.share_pct)
 
 
 def parse_pod(pod: Pod) -> PodDemand:
@@ -172,6 +182,7 @@ def parse_pod(pod: Pod) -> PodDemand:
         affinity=_text(annotations, AFFINITY),
         anti_affinity=_text(annotations, ANTI_AFFINITY),
         exclusion=_text(annotations, EXCLUSION),
+        cpu_affinity=_flag(annotations, CPU_AFFINITY),
     )
 
 

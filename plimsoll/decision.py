@@ -21,6 +21,7 @@ from plimsoll.contract import (
     assigned_gpus,
     parse_pod,
 )
+from plimsoll.cpus import parse_cpus
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import NO_ORDER, StartOrder
@@ -66,6 +67,9 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
         expected: what containers that declare no memory were expected to need, and whence that is known, for people.
         start: the order in which the init containers among `containers` begin. A reader that does not know this field
             counts all grants as if all containers ran at once, which is never too little.
+        cpus: of a pod that wants it (`plimsoll.dev/cpu-affinity`), the CPUs near each container's GPUs, as Linux
+            lists them. A container that is missing is not bound.
+        note: more about the place, for people, such as what was not known of the node; empty for nothing.
     """
 
     containers: Mapping[ContainerName, tuple[GpuGrant, ...]]
@@ -76,6 +80,8 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resized: tuple[ContainerName, ...] = ()
     expected: str = ""
     start: StartOrder = NO_ORDER
+    cpus: Mapping[ContainerName, str] = {}
+    note: str = ""
 
 
 class _Format(Struct):
@@ -192,6 +198,8 @@ def _checked(decision: Decision, text: str) -> Decision:
         for grant in grants:
             if grant.share_pct > grant.limit_pct:
                 problem = f"gives {container} a share above its limit of {grant.limit_pct}"
+    for container, cpus in decision.cpus.items():
+        parse_cpus(cpus, f"{_field(DECISION)}.cpus[{container}]")
     start = decision.start
     if len(set(start.init)) < len(start.init) or not decision.containers.keys() >= set(start.init):
         problem = "starts a container twice, or one that has no GPU"

@@ -17,6 +17,8 @@ are resized by `plimsoll.placer_api.resize_tickets`."""
 REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
 """Events that carry a node's whole state: each alone is enough to rescore the node."""
 
+INFOS: Final = "plimsoll.v1.node.info.*"
+"""Events about the hardware of nodes, see `info_subject`."""
 
 LIMITS: Final = "plimsoll.v1.limit.*.*"
 """All enforcement events, see `limit_subject`."""

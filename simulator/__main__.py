@@ -13,6 +13,8 @@ from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
+from simulator.gaia import command as gaia_command
+from simulator.kang import command as kang_command
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -40,8 +42,19 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     convgpu.add_argument("--memory", default=str(USABLE_BYTES), help="the card's memory, such as 4800Mi")
     convgpu.add_argument("--charts", type=Path, help="a folder for two SVG pictures")
+    convgpu.set_defaults(run=_convgpu)
+    gaia = experiments.add_parser("gaia", help="Gaia, Tables I to IV, Figures 10 to 12: the GPUs of one node")
+    gaia_command.describe(gaia)
+    gaia.set_defaults(run=gaia_command.run)
+    kang = experiments.add_parser(
+        "kang", help="Kang et al., Tables IV and V with 3, 30 and 300 nodes, and a burst"
+    )
+    kang_command.describe(kang)
+    kang.set_defaults(run=kang_command.execute)
     try:
-        return _convgpu(parser.parse_args(words))
+        given = parser.parse_args(words)
+        code: int = given.run(given)
+        return code
     except InputError as error:
         sys.stderr.write(f"simulator: {error}\n")
         return BAD_INPUT

@@ -11,7 +11,7 @@ HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem 
 
 libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so
 
-$(HOOK)/pages.h: plimsoll/broker/pages.py
+$(HOOK)/pages.h: plimsoll/broker/pages.py plimsoll/cpus.py
 	@mkdir -p $(@D)
 	@$(PYTHON) -m plimsoll.broker.pages > $@.new && mv $@.new $@
 

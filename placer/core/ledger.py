@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from placer.core.mix import Mix
+from placer.core.owner_models import OwnerModels
 from placer.core.owners import owner_of
+from placer.core.spare_cpu import SpareCpu
 from plimsoll.contract import ContainerDemand, gpu_name_of
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -114,9 +117,19 @@ Listener = Callable[[NodeName, GpuUuid], None]
 
 
 class Ledger:
-    """All bookings, indexed by pod and by GPU. Not thread-safe: one event loop owns it."""
+    """All bookings, indexed by pod and by GPU. Not thread-safe: one event loop owns it.
 
-    def __init__(self) -> None:
+    Attributes:
+        spare_cpu: the CPU of each node that its pods leave.
+        owner_models: the models of the GPUs that each owner's pods have.
+        mix: the typical pods.
+    """
+
+    def __init__(self, mix: Mix | None = None) -> None:
+        """Make it without bookings; the mix of typical pods is learned where none is given."""
+        self.spare_cpu = SpareCpu()
+        self.owner_models = OwnerModels()
+        self.mix = mix or Mix()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
@@ -161,6 +174,8 @@ class Ledger:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
         if booking.owner is not None:
             self._remember(booking.pod, booking.owner)
+            if self._whole is None:
+                self.owner_models.add(booking.owner, booking.pod, (grant.gpu for grant in booking.grants))
         if booking.owner is not None and any(learns(grant) for grant in booking.grants):
             self._by_owner[booking.owner][booking.pod] = booking
         if booking.gpu_name is not None and booking.grants:
@@ -177,6 +192,8 @@ class Ledger:
                 if not on_gpu:
                     del self._by_gpu[booking.node, grant.gpu]
             owner = booking.owner
+            if owner is not None and self._whole is None:
+                self.owner_models.remove(owner, pod)
             if owner is not None and owner in self._by_owner:
                 self._by_owner[owner].pop(pod, None)
                 if not self._by_owner[owner]:
@@ -257,6 +274,7 @@ class Ledger:
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
+        part.spare_cpu, part.owner_models, part.mix = self.spare_cpu, self.owner_models, self.mix
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

@@ -24,6 +24,7 @@ class Reason(enum.Enum):
     GPU_NOT_EMPTY = "node(s) had GPUs in use while a whole one was asked for"
     GPU_TAKEN_WHOLE = "node(s) had GPUs that belonged to one container alone"
     GPU_MODEL = "node(s) didn't have a GPU of the requested model"
+    OWNER_MODEL = "node(s) had GPUs of another model than the other pods of the owner have"
     GPU_ID = "node(s) didn't have the requested GPU"
     GPU_NAMES = "node(s) had GPUs of other names alone"
     MIG_ALONE = "node(s) had MIG instances, of which a program can use one alone"

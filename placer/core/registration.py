@@ -21,7 +21,7 @@ def registration(pod: Pod, plan: Plan) -> Register:
         pod=plan.booking.pod,
         namespace=metadata.namespace,
         name=metadata.name,
-        containers=tuple(_container_lines(name, plan.booking) for name in plan.gpus),
+        containers=tuple(_container_lines(name, plan.booking, plan.cpus.get(name, "")) for name in plan.gpus),
     )
 
 
@@ -57,7 +57,7 @@ def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, 
         yield row, Booking(uid, node, tuple(grant for use in uses for grant in _grants(use.container)))
 
 
-def _container_lines(name: ContainerName, booking: Booking) -> ContainerLines:
+def _container_lines(name: ContainerName, booking: Booking, cpus: str) -> ContainerLines:
     grants = [grant for grant in booking.grants if grant.container == name]
     return ContainerLines(
         name=name,
@@ -68,6 +68,7 @@ def _container_lines(name: ContainerName, booking: Booking) -> ContainerLines:
         whole=any(grant.whole for grant in grants),
         best_effort=any(grant.memory_bytes is None and not grant.whole for grant in grants),
         lifespan=grants[0].lifespan,
+        cpus=cpus,
     )
 
 

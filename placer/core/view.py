@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from placer.core.topology.hardware import Hardware
 from plimsoll.events import Gpu, NodeState
 from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -52,6 +53,7 @@ class NodeView:
         acquirable: the number of these that may join the pool.
         faults: its GPUs with a fatal condition, which are in neither list.
         faulty: those of them that can be read. They have no room.
+        hardware: links and near CPUs of its GPUs; None before the node's first `node.info`.
     """
 
     node: NodeName
@@ -62,9 +64,10 @@ class NodeView:
     acquirable: int = 0
     faults: tuple[Fault, ...] = ()
     faulty: tuple[GpuView, ...] = ()
+    hardware: Hardware | None = None
 
 
-def node_view(state: NodeState, *, silent: bool = False) -> NodeView:
+def node_view(state: NodeState, *, silent: bool = False, hardware: Hardware | None = None) -> NodeView:
     """Index a report for planning."""
     faults = tuple(_fault(one) for one in state.health if one.health is HealthClass.FATAL)
     unfit = {one.gpu for one in faults}
@@ -75,6 +78,7 @@ def node_view(state: NodeState, *, silent: bool = False) -> NodeView:
         is_silent=silent,
         faults=faults,
         faulty=tuple(_gpu_view(gpu) for gpu in state.gpus if gpu.uuid in unfit),
+        hardware=hardware,
     )
 
 

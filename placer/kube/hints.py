@@ -38,7 +38,7 @@ class Cause(enum.Flag):
     OCCUPANCY = enum.auto()
     """The GPU has too many containers, belongs to one alone, or is not empty."""
     GPUS = enum.auto()
-    """The node has no GPU of the model or name, or no report."""
+    """The node has no GPU of the model or name, or no report; or the owner's other pods have another model."""
     RESOURCES = enum.auto()
     """CPU, memory, ports and other things of the node that pods take from each other."""
     NODE = enum.auto()
@@ -70,6 +70,7 @@ _KNOWN: Final = {
     | Cause.POOL,  # the reasons of GPUs in the pool are not given
     Reason.OUTSIDE_POOL.value: Cause.POOL,
     Reason.GPU_MODEL.value: Cause.GPUS,
+    Reason.OWNER_MODEL.value: Cause.GPUS,
     Reason.GPU_ID.value: Cause.GPUS,
     Reason.MIG_ALONE.value: Cause.GPUS,
     Reason.NO_REPORT.value: Cause.GPUS,

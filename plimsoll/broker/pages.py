@@ -1,8 +1,9 @@
 """The small files that broker and preload library share, defined once for Python and for C.
 
-The broker makes two directories per container. The first is mounted read-only and has `limits`, `gate` and the socket
-`hook.sock`; the second is writable and has `counts`. `python -m plimsoll.broker.pages > pages.h` writes the C header
-from the structures below, with a static assertion for every offset, so the two languages cannot drift apart.
+The broker makes two directories per container. The first is mounted read-only. It has `limits`, `gate`, the socket
+`hook.sock`, and `cpus` where the container is bound to CPUs. The second is writable and has `counts`. `python -m
+plimsoll.broker.pages > pages.h` writes the C header from the structures below, with a static assertion for every
+offset, so the two languages cannot drift apart.
 
 What always holds:
 
@@ -10,6 +11,7 @@ What always holds:
   the broker rewrites it. A reader copies the fields, and retries if `generation` changed meanwhile.
 * `gate` is written by the broker alone, word by word. The file is never replaced while its container lives, because
   processes wait on its `word` by futex.
+* `cpus` is written by the broker alone, whole, before the container's first program starts.
 * `counts` has one slot per process, and beside the slots the words of each process's work. A process writes only its
   own slot. The broker clears the slot of a process that died or became another program. No total is stored: a reader
   sums the slots.
@@ -20,6 +22,8 @@ What always holds:
 import ctypes
 import sys
 from typing import Final, cast
+
+from plimsoll.cpus import MOST_CPUS
 
 MAX_GPUS: Final = 16
 """The most GPUs per container: one NVIDIA machine has no more today."""
@@ -37,12 +41,14 @@ UUID_BYTES: Final = 48
 LIMITS_MAGIC: Final = 0x314D494C4D494C50  # "PLIMLIM1", little-endian
 COUNTS_MAGIC: Final = 0x31544E434D494C50  # "PLIMCNT1"
 GATE_MAGIC: Final = 0x315441474D494C50  # "PLIMGAT1"
+CPUS_MAGIC: Final = 0x315550434D494C50  # "PLIMCPU1"
 MESSAGE_MAGIC: Final = 0x314D4C50  # "PLM1"
 VERSION: Final = 2
 
 LIMITS_NAME: Final = "limits"
 COUNTS_NAME: Final = "counts"
 GATE_NAME: Final = "gate"
+CPUS_NAME: Final = "cpus"
 SOCKET_NAME: Final = "hook.sock"
 
 CONTAINER_LIMITS_DIR: Final = "/run/plimsoll/limits"
@@ -151,6 +157,25 @@ class Limits(ctypes.LittleEndianStructure):
         ("flags", ctypes.c_uint32),
         ("reserved", ctypes.c_uint64 * 4),
         ("gpus", GpuLimit * MAX_GPUS),
+    )
+
+
+class Cpus(ctypes.LittleEndianStructure):
+    """The whole `cpus` file: the CPUs that a container's processes are bound to.
+
+    It is a file of its own, because `limits` has no room for so many bits: libraries of earlier versions refuse a
+    `limits` of another size.
+    """
+
+    _pack_ = 8
+    _fields_ = (
+        ("magic", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        (
+            "words",
+            ctypes.c_uint64 * (MOST_CPUS // 64),
+        ),  # bit n of word m: CPU 64 m + n, as Linux numbers them
     )
 
 
@@ -288,7 +313,7 @@ class Message(ctypes.LittleEndianStructure):
     )
 
 
-_STRUCTURES: Final = (GpuLimit, Limits, Slot, Work, SlotWork, Counts, Gate, Message)
+_STRUCTURES: Final = (GpuLimit, Limits, Cpus, Slot, Work, SlotWork, Counts, Gate, Message)
 _C_TYPES: Final = {
     ctypes.c_uint16: "uint16_t",
     ctypes.c_uint32: "uint32_t",

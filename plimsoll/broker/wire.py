@@ -47,6 +47,7 @@ class ContainerLines(Struct, frozen=True, kw_only=True):
         whole: the container owns its GPUs alone.
         best_effort: the container declared no memory.
         lifespan: the part of the pod's life in which the container runs; an ordinary container's where it is absent.
+        cpus: the CPUs that its processes are bound to, as Linux lists them (`0-3,8`); empty: any.
     """
 
     name: ContainerName
@@ -54,6 +55,7 @@ class ContainerLines(Struct, frozen=True, kw_only=True):
     whole: bool = False
     best_effort: bool = False
     lifespan: Lifespan = MAIN
+    cpus: str = ""
 
 
 class Register(Struct, frozen=True, kw_only=True, tag="register"):

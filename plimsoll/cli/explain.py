@@ -154,6 +154,8 @@ def _running(running: Running) -> Iterator[RenderableType]:
     decided += [f"{where}: {_parts({where: parts})}" for where, parts in running.sub_scores.items()]
     if running.expected:
         decided.append(f"when it was decided: {running.expected}")
+    if running.note:
+        decided.append(running.note)
     if running.resized:
         decided.append(f"resized since: {', '.join(running.resized)}")
     if running.doubt:

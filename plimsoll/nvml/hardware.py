@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pynvml
 
+from plimsoll.cpus import ranges
 from plimsoll.gpu_events import GpuInfo, Link
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.devices import Device, text
@@ -103,14 +104,3 @@ def _cores(handle: Handle) -> str:
 
 def _bits(words: Iterable[int]) -> list[int]:
     return [64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1]
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers in rising order as Linux lists CPUs: `0-3,8`."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -242,6 +242,7 @@ class Running(Struct, frozen=True, kw_only=True):
         grants: what it was given and holds, by container and GPU.
         policy, score, time, sub_scores: the decision's; None and empty where no decision can be read.
         expected: what was expected of containers that declare no memory when it was decided, for people.
+        note: more about its place, such as the links between its GPUs, for people.
         resized: the containers that a resize has changed.
         doubt: why the pod counts otherwise than its decision says; empty for nearly all pods.
         verdict: a sentence for people: what slows the pod, as far as the placer knows.
@@ -257,6 +258,7 @@ class Running(Struct, frozen=True, kw_only=True):
     time: str | None = None
     sub_scores: dict[str, dict[str, float]] = {}
     expected: str = ""
+    note: str = ""
     resized: tuple[ContainerName, ...] = ()
     doubt: str = ""
     verdict: str = ""

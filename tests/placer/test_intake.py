@@ -7,6 +7,7 @@ import nats.errors
 import pytest
 import redis.asyncio as redis
 from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from structlog.testing import capture_logs
 
 from placer import intake
@@ -14,9 +15,10 @@ from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState, Report, encode, fact_id
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.gpu_events import GpuInfo, NodeInfo
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import SHOWN_CHARS
-from plimsoll.subjects import STREAM, state_subject
+from plimsoll.subjects import REPORTS, STREAM, info_subject, state_subject
 from tests.placer.arrivals import (
     CHECK_S,
     PATIENCE_S,
@@ -218,6 +220,70 @@ async def test_start_rebuilds_the_list_from_the_last_messages(
         async with taking_in(nats, valkey) as running:
             assert await running.listed() == orders(*nodes)
             assert dict(running.reports) == {state.node: state for state in nodes}
+
+
+async def publish_hardware(jetstream: JetStreamContext, node: str, cpus: str, hour: int) -> None:
+    """Publish a node's hardware as a monitor does, at some hour: one GPU near these CPUs."""
+    one = GpuInfo(uuid=GpuUuid("GPU-a"), index=0, model="NVIDIA L4", pci="0000:17:00.0", cores=cpus)
+    info = NodeInfo(node=NodeName(node), heartbeat_s=60, driver="580", gpus=(one,))
+    time = f"2026-01-01T{hour:02}:00:00.000000Z"
+    body = encode("node.info", fact_id(node, hour, cpus), f"/nodes/{node}", time, info)
+    await jetstream.publish(info_subject(NodeName(node)), body)
+
+
+async def test_hardware_reaches_decisions_and_survives_a_restart(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A node's latest hardware is in its view, also in a later placer's; late and damaged events change nothing."""
+    node = NodeName("n1")
+
+    async def cpus(running: Running) -> str:
+        view = running.reports.view(node)
+        hardware = view.hardware if view is not None else None
+        return hardware.cpus_near([GpuUuid("GPU-a")]) if hardware is not None else ""
+
+    async with bus(nats) as jetstream:
+        await publish(jetstream, report(node))
+        async with taking_in(nats, valkey) as running:
+            assert await cpus(running) == ""
+            await publish_hardware(jetstream, node, "0-3", hour=1)
+            await eventually(lambda: cpus(running), "0-3")
+            await publish_hardware(jetstream, node, "4-7", hour=3)
+            await eventually(lambda: cpus(running), "4-7")
+            await publish_hardware(jetstream, node, "0-3", hour=2)
+            await publish_hardware(jetstream, node, "7-4", hour=4)
+            await eventually(lambda: unacknowledged(jetstream), (0, 0))
+            assert await cpus(running) == "4-7"
+            assert (await outcomes(running))["damaged"] == 1
+            await publish_hardware(jetstream, node, "0-7", hour=5)
+            await eventually(lambda: cpus(running), "0-7")
+        async with taking_in(nats, valkey) as running:
+            assert await cpus(running) == "0-7"
+
+
+async def test_a_consumer_of_an_earlier_version_gets_hardware_too(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A durable consumer that was made for reports alone gets the events about hardware after an upgrade."""
+    earlier = ConsumerConfig(
+        durable_name="placer-test",
+        filter_subjects=list(REPORTS),
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=10,
+        inactive_threshold=3600,
+    )
+    async with bus(nats) as jetstream:
+        await jetstream.add_consumer(STREAM, earlier)
+        async with taking_in(nats, valkey) as running:
+
+            async def is_known() -> bool:
+                view = running.reports.view(NodeName("n1"))
+                return view is not None and view.hardware is not None
+
+            await publish(jetstream, report("n1"))
+            await publish_hardware(jetstream, "n1", "0-3", hour=1)
+            await eventually(is_known, expected=True)
 
 
 async def test_killed_redis_is_filled_again_without_any_event(

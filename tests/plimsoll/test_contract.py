@@ -124,6 +124,7 @@ def test_wishes_are_read() -> None:
         ({"gpu-share": "30"}, {"gpu": 1}, "gpu-share", "give it in the container's resources.limits"),
         ({"gpu-share-limit": "60"}, {"gpu": 1}, "gpu-share-limit", "leave it out, or declare"),
         ({"best-effort": "yes"}, {"gpu": 1}, "best-effort", 'write "true" or "false"'),
+        ({"cpu-affinity": "near"}, {"gpu": 1}, "cpu-affinity", 'write "true" or "false"'),
         ({"best-effort": "true"}, {"gpu-memory": "1Gi"}, "gpu-memory", "leave out"),
         ({"gpumodel": "L4"}, {"gpu": 1}, "gpumodel", "did you mean plimsoll.dev/gpu-model?"),
         ({"gpu-id": " "}, {"gpu": 1}, "gpu-id", "give a value"),

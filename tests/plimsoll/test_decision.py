@@ -62,6 +62,22 @@ def test_what_a_pod_asks_for_changes_nothing_of_its_decision() -> None:
     assert decision_of(pod) == given
 
 
+def test_cpus_are_read_back_and_checked() -> None:
+    """A decision says which CPUs a container is bound to and why another is not; a list that is none is refused."""
+    given = Decision(
+        containers={name: (GpuGrant(gpu=A, line_bytes=GIB),) for name in (SIDE, MAIN)},
+        score=1.0,
+        policy="p",
+        time="t",
+        cpus={MAIN: "0-3,8"},
+        note="no CPUs near side",
+    )
+    text = annotations_of(given)["plimsoll.dev/decision"]
+    assert decision_of(bound({"gpu": 1}, decision=text)) == given
+    with pytest.raises(InputError, match=r"cpus\[main\].*is no list of CPUs"):
+        decision_of(bound({"gpu": 1}, decision=text.replace("0-3,8", "0-3,x")))
+
+
 def test_the_order_of_init_containers_is_read_back() -> None:
     """A decision says which of its containers are init containers and sidecars, and one without them says nothing."""
     given = Decision(

@@ -1,4 +1,4 @@
-"""The bytes of `limits`, which the broker writes, and of `counts`, which it reads.
+"""The bytes of `limits` and `cpus`, which the broker writes, and of `counts`, which it reads.
 
 `plimsoll.broker.pages` defines the structures. This module fills them in and takes them apart; it touches no file.
 """
@@ -12,6 +12,7 @@ from hook.broker.core.ids import SlotUse
 from hook.broker.core.memory.changes import ProcessMemory
 from plimsoll.broker.pages import (
     COUNTS_MAGIC,
+    CPUS_MAGIC,
     FLAG_BEST_EFFORT,
     FLAG_WHOLE_GPUS,
     LIMITS_MAGIC,
@@ -20,12 +21,14 @@ from plimsoll.broker.pages import (
     PEAK_GPUS,
     VERSION,
     Counts,
+    Cpus,
     GpuLimit,
     Limits,
     Slot,
     SlotWork,
 )
 from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.cpus import parse_cpus
 from plimsoll.ids import GpuUuid
 
 LIMITS_BYTES: Final = ctypes.sizeof(Limits)
@@ -76,6 +79,21 @@ def new_limits(container: ContainerLines, numbers: Numbers) -> bytes:
 def limits_body(container: ContainerLines, numbers: Numbers) -> bytes:
     """The bytes that follow the generation in `limits`."""
     return _limits(container, numbers, generation=0)[BODY_OFFSET:]
+
+
+def cpus_page(container: ContainerLines) -> bytes | None:
+    """The whole `cpus` file; None for a container that is not bound to CPUs.
+
+    Raises:
+        InputError: the container's CPUs are no list.
+    """
+    bound_to = parse_cpus(container.cpus, "cpus")
+    if not bound_to:
+        return None
+    page = Cpus(magic=CPUS_MAGIC, version=VERSION, size=ctypes.sizeof(Cpus))
+    for cpu in bound_to:
+        page.words[cpu // 64] |= 1 << cpu % 64
+    return bytes(page)
 
 
 def granted_by(page: bytes) -> dict[GpuUuid, int]:

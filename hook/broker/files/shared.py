@@ -30,6 +30,7 @@ from hook.broker.core.codec import (
     Numbers,
     claimed_slots,
     counts_head,
+    cpus_page,
     granted_by,
     limits_body,
     new_limits,
@@ -40,7 +41,7 @@ from hook.broker.core.codec import (
 )
 from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.registration.checks import RECORD_NAME
-from plimsoll.broker.pages import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
+from plimsoll.broker.pages import COUNTS_NAME, CPUS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
 from plimsoll.broker.wire import ContainerLines, Directories
 from plimsoll.ids import GpuUuid, PodUid
 
@@ -111,6 +112,7 @@ class SharedFiles:
         for directory in (limits_dir, counts_dir):
             for level in (directory.parent.parent, directory.parent, directory):
                 _make_directory(level)
+        _lay_out_cpus(limits_dir, cpus_page(lines))
         _lay_out_limits(limits_dir, lines, numbers)
         try:
             _lay_out_counts(counts_dir, clear=clear_counts)
@@ -270,6 +272,14 @@ def _lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) ->
             _rewrite_limits(file, old, limits_body(lines, numbers))
             return
     write_whole(path, new, LIMITS_MODE)
+
+
+def _lay_out_cpus(directory: Path, page: bytes | None) -> None:
+    path = directory / CPUS_NAME
+    if page is None:
+        path.unlink(missing_ok=True)
+    elif not path.exists() or path.read_bytes() != page:
+        write_whole(path, page, LIMITS_MODE)
 
 
 def _rewrite_limits(file: int, old: bytes, body: bytes) -> None:

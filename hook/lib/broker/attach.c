@@ -31,16 +31,25 @@ struct directories {
     const char *counts;
 };
 
+static bool is_container(void) {
+    struct stat status;
+    return stat(PLIMSOLL_CONTAINER_LIMITS_DIR, &status) == 0;
+}
+
 /* In a container only its own two directories count. Elsewhere the environment names them. False: this
  * process is not under Plimsoll. */
 static bool find_directories(struct directories *found) {
-    struct stat status;
     *found = (struct directories){PLIMSOLL_CONTAINER_LIMITS_DIR, PLIMSOLL_CONTAINER_COUNTS_DIR};
-    if (stat(PLIMSOLL_CONTAINER_LIMITS_DIR, &status) == 0)
+    if (is_container())
         return true;
     found->limits = getenv(PLIMSOLL_LIMITS_DIR_VARIABLE);
     found->counts = getenv(PLIMSOLL_COUNTS_DIR_VARIABLE);
     return found->limits && *found->limits && found->counts && *found->counts;
+}
+
+const char *plimsoll_find_limits(void) {
+    struct directories found;
+    return find_directories(&found) ? found.limits : NULL;
 }
 
 /* Maps a file of known size; NULL if the file is missing or shorter (touching the mapping would be a

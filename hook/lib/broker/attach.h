@@ -13,4 +13,7 @@ enum plimsoll_standing plimsoll_attach(void);
  * STANDING_UNKNOWN where the container's limits do not exist yet. */
 enum plimsoll_standing plimsoll_map_files(void);
 
+/* The directory with the container's limits; NULL where this process is not under Plimsoll. */
+const char *plimsoll_find_limits(void);
+
 #endif

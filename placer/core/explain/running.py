@@ -60,6 +60,7 @@ def running_of(booking: Booking, ledger: Ledger, known: Known) -> Running:
         time=decision.time if decision else None,
         sub_scores={where: dict(one) for where, one in decision.parts.items()} if decision else {},
         expected=decision.expected if decision else "",
+        note=decision.note if decision else "",
         resized=decision.resized if decision else (),
         doubt=booking.doubt.reason if booking.doubt else "",
         verdict=verdict_of(observed, checks),

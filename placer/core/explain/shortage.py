@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.core.ledger import Booking, Ledger
-from placer.core.plan import Request, hardest_first
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
-from plimsoll.contract import ContainerDemand
+from placer.core.site import Request
+from plimsoll.contract import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.explain import HOLDERS_SHOWN, Holder, NodeShortage, Shortage
 from plimsoll.quantity import format_bytes

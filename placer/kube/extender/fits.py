@@ -9,9 +9,9 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.core.candidates import Candidate
 from placer.core.ledger import Booking
 from placer.core.plan import Plan
+from placer.core.site import Candidate
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from placer.kube.extender.demand import Asked
@@ -91,4 +91,5 @@ class Fits:
         demand, owner = asked.request.demand, asked.request.owner
         learns = any(container.best_effort for container in demand.containers)
         expected = self.decider.ledger.best_effort_bytes(owner) if learns else None
-        return demand, asked.policy.name, expected
+        objections = asked.policy.state(asked.request, self.decider.ledger)
+        return demand, asked.policy.name, expected, objections

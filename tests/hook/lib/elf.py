@@ -18,7 +18,7 @@ _DT_RELA: Final = 7
 _DT_RELASZ: Final = 8
 _DT_INIT: Final = 12
 _DT_JMPREL: Final = 23
-_DT_INIT_ARRAY: Final = 25
+_DT_INIT_ARRAY_SIZE: Final = 27
 _DT_VERNEED: Final = 0x6FFFFFFE
 _SHT_DYNSYM: Final = 11
 
@@ -39,8 +39,8 @@ class Library:
     bound: frozenset[str]
     """The names that the loader looks up for it, in whatever library has them first."""
 
-    runs_at_load: bool
-    """Whether it has code that runs when it is loaded."""
+    constructors: int
+    """The number of its functions that run when it is loaded."""
 
     @property
     def newest_glibc(self) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ def read_library(path: Path) -> Library:
         versions=_versions(file, names, tags),
         defined=frozenset(name for name, section in symbols if section),
         bound=frozenset(symbols[place][0] for place in _relocated(file, tags)) - {""},
-        runs_at_load=_DT_INIT in tags or _DT_INIT_ARRAY in tags,
+        constructors=(_DT_INIT in tags) + tags.get(_DT_INIT_ARRAY_SIZE, 0) // 8,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.broker.pages import Counts, GpuLimit, Limits, Message, Slot, c_name
+from plimsoll.broker.pages import Counts, Cpus, GpuLimit, Limits, Message, Slot, c_name
 from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.elf import Library, read_library
 from tests.hook.lib.program import LIBRARY, ROOT
@@ -32,9 +32,12 @@ def test_it_exports_the_table_and_nothing_else(built: Library) -> None:
 
 
 def test_it_needs_libc_alone(built: Library) -> None:
-    """The preload loads no driver, and no library into programs that would not have it."""
+    """The preload loads no driver, and no library into programs that would not have it.
+
+    One function runs at the start of every program: it binds the program to its container's CPUs.
+    """
     assert built.needed == {"libc.so.6"}
-    assert not built.runs_at_load
+    assert built.constructors == 1
 
 
 def test_both_supported_machines_are_built() -> None:
@@ -49,7 +52,7 @@ def test_both_supported_machines_are_built() -> None:
 def test_c_and_python_lay_out_the_same_bytes(tmp_path: Path) -> None:
     """Every field of every shared structure has the same offset and size in the header as in ctypes."""
     expected, listed = [], []
-    for structure in (GpuLimit, Limits, Slot, Counts, Message):
+    for structure in (GpuLimit, Limits, Cpus, Slot, Counts, Message):
         name = c_name(structure)
         listed.append(f"STRUCTURE({name})")
         expected.append(f"{name} {ctypes.sizeof(structure)}")

@@ -90,6 +90,7 @@ RUNS = Explained(
         score=0.75,
         time="2026-01-01T00:00:00Z",
         sub_scores={"main/GPU-1": {"free": 0.8, "idle": 0.9}},
+        note="links of main: PIX",
         checks=(Check(by="limit", finding=Finding.LIKELY, text="main may use 50 % of the time"),),
     ),
 )
@@ -137,6 +138,7 @@ def test_a_running_pod() -> None:
     assert lines[2] == "This placer follows: attempts and refusals are those of the one that leads."
     assert "  policy headroom, score 0.7500, decided 2026-01-01T00:00:00Z" in lines
     assert "  main/GPU-1: free 0.8, idle 0.9" in lines
+    assert "  links of main: PIX" in lines
     assert " main       GPU-1  2Gi of 8Gi  30 %   50 %   1          12 %      2 containers" in lines
     assert " side       GPU-2  – of 1Gi    whole  –      –          –         0 containers" in lines
     assert " limit  likely  main may use 50 % of the time" in lines

@@ -5,6 +5,7 @@ from typing import Final
 
 from plimsoll.broker.pages import MAX_GPUS, UUID_BYTES
 from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.cpus import parse_cpus
 from plimsoll.part.errors import InputError
 
 RECORD_NAME: Final = "record.json"
@@ -72,6 +73,7 @@ def _check_container(field: str, container: ContainerLines) -> None:
         _check_line(f"{field}.lines[{place}]", line)
         if line.gpu in _gpus(container)[:place]:
             raise InputError(f"{field}.lines[{place}].gpu", line.gpu, "stands twice", "name each GPU once")
+    parse_cpus(container.cpus, f"{field}.cpus")
     if not container.whole:
         _check_evenness(field, lines)
 

@@ -26,13 +26,15 @@ def registration(pod: Pod) -> Register | None:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         containers=tuple(
-            _container(name, grants, decision.start.lifespan(name))
+            _container(name, grants, decision.start.lifespan(name), decision.cpus.get(name, ""))
             for name, grants in sorted(decision.containers.items())
         ),
     )
 
 
-def _container(name: ContainerName, grants: tuple[GpuGrant, ...], lifespan: Lifespan) -> ContainerLines:
+def _container(
+    name: ContainerName, grants: tuple[GpuGrant, ...], lifespan: Lifespan, cpus: str
+) -> ContainerLines:
     lines = (
         Line(gpu=one.gpu, line_bytes=one.line_bytes, share_pct=one.share_pct, limit_pct=one.limit_pct)
         for one in grants
@@ -40,5 +42,5 @@ def _container(name: ContainerName, grants: tuple[GpuGrant, ...], lifespan: Life
     whole = any(one.whole for one in grants)
     best_effort = not whole and any(one.memory_bytes is None for one in grants)
     return ContainerLines(
-        name=name, lines=tuple(lines), whole=whole, best_effort=best_effort, lifespan=lifespan
+        name=name, lines=tuple(lines), whole=whole, best_effort=best_effort, lifespan=lifespan, cpus=cpus
     )

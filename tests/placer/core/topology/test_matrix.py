@@ -1,0 +1,35 @@
+"""The link matrix of a pasted `nvidia-smi topo -m`."""
+
+import pytest
+
+from placer.core.topology.links import Way
+from placer.core.topology.matrix import parse_matrix
+from plimsoll.part.errors import InputError
+from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
+
+
+def test_links_nvlinks_and_earlier_names_are_read() -> None:
+    """PCIe paths, numbers of NVLinks and the earlier name SOC are read; other columns and the legend are not."""
+    assert parse_matrix(FIGURE_7)[0][1:] == (Way("PHB"), Way("SYS"), Way("SYS"))
+    ways = parse_matrix(DGX_1V)
+    assert len(ways) == 8
+    assert all(len(row) == 8 for row in ways)
+    assert (ways[0][3], ways[3][0], ways[0][5]) == (Way("SYS", 2), Way("SYS", 2), Way("SYS"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "has no heading with GPU0"),
+        ("GPU0 X PIX\nGPU1 PIX X", "has no heading with GPU0"),
+        ("GPU0 GPU1\nGPU0 X PIX", "has no row of GPU1"),
+        ("GPU0 GPU1\nGPU0 X\nGPU1 PIX X", "has no row of GPU0"),
+        ("GPU0 GPU1\nGPU0 X ETH\nGPU1 PIX X", "is no link"),
+    ],
+    ids=["empty", "no-heading", "row-missing", "row-short", "no-link"],
+)
+def test_a_damaged_matrix_is_refused(text: str, problem: str) -> None:
+    """An error has the value, the problem and a remedy."""
+    with pytest.raises(InputError, match=problem) as raised:
+        parse_matrix(text)
+    assert raised.value.remedy
