@@ -24,6 +24,7 @@ from plimsoll.contract import (
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import NO_ORDER, StartOrder
+from plimsoll.locality import NONE_STATED, StatedLabels
 from plimsoll.part.errors import InputError
 
 _Kind = TypeVar("_Kind")
@@ -66,6 +67,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
         expected: what containers that declare no memory were expected to need, and whence that is known, for people.
         start: the order in which the init containers among `containers` begin. A reader that does not know this field
             counts all grants as if all containers ran at once, which is never too little.
+        labels: the pod's locality labels, without its namespace.
     """
 
     containers: Mapping[ContainerName, tuple[GpuGrant, ...]]
@@ -76,6 +78,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resized: tuple[ContainerName, ...] = ()
     expected: str = ""
     start: StartOrder = NO_ORDER
+    labels: StatedLabels = NONE_STATED
 
 
 class _Format(Struct):

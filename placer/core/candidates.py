@@ -9,6 +9,7 @@ parts.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
 from math import inf
 from typing import Final
 
@@ -33,8 +34,12 @@ Listener = Callable[[NodeName, _Rooms, _Rooms], None]
 _GpuRank = tuple[float, NodeName, GpuUuid]
 _NodeRank = tuple[float, NodeName]
 
-_Bucket = tuple[str, str, int]
-"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`, `_PERCENT`), model, free share in percent."""
+_Bucket = tuple[str, str, int, bool]
+"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`, `_PERCENT`), model, free share in percent, and whether the GPU
+is idle."""
+
+_Place = tuple[str | None, _Bucket, _GpuRank, int]
+"""The exclusion label of the GPU's pods, and the GPU's bucket, key and size."""
 
 _ANY: Final = "any"
 _DECLARED: Final = "declared"
@@ -140,21 +145,22 @@ class Candidates:
             holders = sorted(self._holders.get(demand.gpu_id, ()))
             yield from (self._nodes[node] for node in holders)
             return
-        held = self._ledger.holder(demand.gpu_name) if demand.gpu_name is not None else None
-        if held is not None:
-            if held[0] in self._nodes and self._nodes[held[0]].rooms:
-                yield self._nodes[held[0]]
+        tied = self._ledger.fixed(demand)
+        if tied:
+            node = tied[0][0]
+            if node in self._nodes and self._nodes[node].rooms:
+                yield self._nodes[node]
             return
         ranked = self._ranked_by(policy)
-        container = min(demand.containers, key=hardest_first)
+        container, exclusion = min(demand.containers, key=hardest_first), demand.locality.exclusion
         if container.whole:
             found = ranked.empty(container.gpus, demand.gpu_models)
         elif container.memory_pct is not None:
             ranked.rank_percentages(self._nodes)
-            found = ranked.shared(container, container.memory_pct, demand.gpu_models)
+            found = ranked.shared(container, container.memory_pct, demand.gpu_models, exclusion)
         else:
             need_bytes = container.memory_bytes or self._ledger.best_effort_bytes(request.owner)
-            found = ranked.shared(container, need_bytes, demand.gpu_models)
+            found = ranked.shared(container, need_bytes, demand.gpu_models, exclusion)
         seen: set[NodeName] = set()
         for rank, node in found:
             if node not in seen:
@@ -257,7 +263,9 @@ class _Ranked:
     def __init__(self, policy: Policy, work: Work) -> None:
         self._policy = policy
         # The size is the bytes that a container may be expected to need, or under `_PERCENT` the percentage.
-        self._shared: Rankings[_Bucket, _GpuRank] = Rankings(work)
+        # GPUs with an exclusion label are no places for other pods, so they stand apart, under their labels.
+        self._work = work
+        self._shared: dict[str | None, Rankings[_Bucket, _GpuRank]] = {None: Rankings(work)}
         self._has_percentages = False
         # By the models of the empty GPUs; the size is their number.
         self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(work)
@@ -269,27 +277,38 @@ class _Ranked:
         self._has_percentages = True
         for node, known in nodes.items():
             for room in known.rooms.values():
-                for bucket, key, size in self._places(node, room):
-                    if bucket[0] == _PERCENT:
-                        self._shared.add(bucket, key, size)
+                for place in self._places(node, room):
+                    if place[1][0] == _PERCENT:
+                        self._add(place)
 
-    def shared(self, container: ContainerDemand, need: int, models: Collection[str]) -> Iterator[_NodeRank]:
+    def shared(
+        self, container: ContainerDemand, need: int, models: Collection[str], exclusion: str | None
+    ) -> Iterator[_NodeRank]:
         """The nodes of GPUs that a container fits on, best first, each with the GPU's rank; nodes may repeat.
 
         Args:
             container: the demand on each GPU.
             need: the bytes that the container is expected to need on each GPU, or the percentage that it declares.
             models: the acceptable models; empty means any.
+            exclusion: the pod's exclusion label, which the GPUs have too, or which idle ones get; None for a pod that
+                has none, and then the GPUs have none.
         """
         kinds: tuple[str, ...] = (_PERCENT,)
         if container.memory_pct is None:
             kinds = (_ANY, _DECLARED if container.memory_bytes is not None else _BEST_EFFORT)
 
         def admits(bucket: _Bucket) -> bool:
-            kind, model, share = bucket
+            kind, model, share, _ = bucket
             return kind in kinds and share >= container.share_pct and (not models or model in models)
 
-        return ((rank, node) for rank, node, _ in self._shared.descending(max(need, 1), admits))
+        size = max(need, 1)
+        if exclusion is None:
+            found = self._shared[None].descending(size, admits)
+        else:
+            idle = self._shared[None].descending(size, lambda bucket: bucket[3] and admits(bucket))
+            own = self._shared.get(exclusion)
+            found = idle if own is None else merge(own.descending(size, admits), idle, reverse=True)
+        return ((rank, node) for rank, node, _ in found)
 
     def empty(self, gpus: int, models: Collection[str]) -> Iterator[_NodeRank]:
         """The nodes with so many empty GPUs, best first, each with the rank of its best one."""
@@ -307,10 +326,12 @@ class _Ranked:
         for uuid in changed:
             old, new = self._places(node, before.get(uuid)), self._places(node, after.get(uuid))
             if old != new:
-                for bucket, key, _ in old:
-                    self._shared.remove(bucket, key)
-                for bucket, key, size in new:
-                    self._shared.add(bucket, key, size)
+                for exclusion, bucket, key, _ in old:
+                    self._shared[exclusion].remove(bucket, key)
+                    if exclusion is not None and self._shared[exclusion].is_empty:
+                        del self._shared[exclusion]
+                for place in new:
+                    self._add(place)
         if not any(_is_empty(before.get(uuid)) or _is_empty(after.get(uuid)) for uuid in changed):
             return
         was, now = self._empty_place(node, before), self._empty_place(node, after)
@@ -320,9 +341,17 @@ class _Ranked:
             if now is not None:
                 self._empty.add(*now)
 
-    def _places(self, node: NodeName, room: Room | None) -> tuple[tuple[_Bucket, _GpuRank, int], ...]:
+    def _add(self, place: _Place) -> None:
+        exclusion, bucket, key, size = place
+        if exclusion not in self._shared:
+            self._shared[exclusion] = Rankings(self._work)
+        self._shared[exclusion].add(bucket, key, size)
+
+    def _places(self, node: NodeName, room: Room | None) -> tuple[_Place, ...]:
         if room is None or room.taken_whole or room.sharers >= SHARERS_PER_GPU:
             return ()
+        if len(room.labels.exclusions) > 1:
+            return ()  # somebody else bound pods there, and no pod has both labels
         declared, undeclared = room.declarable_bytes, room.undeclared_bytes
         apart = {_DECLARED: declared, _BEST_EFFORT: undeclared}
         sizes = {_ANY: declared} if declared == undeclared else apart
@@ -330,7 +359,10 @@ class _Ranked:
             sizes[_PERCENT] = most_pct(room.gpu.usable_bytes, declared)
         key = (self._policy.rank(room), node, room.gpu.uuid)
         model, share = room.gpu.model, room.free_share_pct
-        return tuple(((kind, model, share), key, size) for kind, size in sizes.items() if size > 0)
+        exclusion, idle = next(iter(room.labels.exclusions), None), room.labels.is_idle
+        return tuple(
+            (exclusion, (kind, model, share, idle), key, size) for kind, size in sizes.items() if size > 0
+        )
 
     def _empty_place(self, node: NodeName, rooms: _Rooms) -> tuple[frozenset[str], _NodeRank, int] | None:
         empty = [room for room in rooms.values() if room.is_empty]
@@ -365,4 +397,5 @@ def _fitness(room: Room | None) -> tuple[object, ...] | None:
         room.sharers,
         room.unattributed_bytes,
         room.taken_whole,
+        room.labels,
     )

@@ -131,6 +131,7 @@ def answer(plan: Plan, time: str) -> dict[str, str]:
             parts=plan.sub_scores,
             expected=plan.expected,
             start=start_of(plan.booking),
+            labels=plan.booking.locality.stated,
         )
     )
 

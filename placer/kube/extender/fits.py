@@ -91,4 +91,4 @@ class Fits:
         demand, owner = asked.request.demand, asked.request.owner
         learns = any(container.best_effort for container in demand.containers)
         expected = self.decider.ledger.best_effort_bytes(owner) if learns else None
-        return demand, asked.policy.name, expected
+        return demand, asked.policy.name, expected, self.decider.ledger.fixed(demand)

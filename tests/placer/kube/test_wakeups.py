@@ -17,6 +17,7 @@ from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, keeper, scene
+from tests.placer.locality import Placed, violations
 
 BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
 LABELLED = {"app": "x"}
@@ -334,6 +335,16 @@ ASKS: tuple[dict[str, Any], ...] = (
     {"limits": {MEMORY: "4Gi"}, "initContainers": WARM_UP},
     {"limits": {"cpu": "3"}},
     {"limits": {"cpu": "3"}},
+    {"limits": {MEMORY: "8Gi"}, "annotations": {"plimsoll.dev/affinity": "x"}},
+    {
+        "limits": {MEMORY: "3Gi"},
+        "more_limits": ({MEMORY: "3Gi"},),
+        "annotations": {"plimsoll.dev/affinity": "x"},
+    },
+    {"limits": {MEMORY: "2Gi"}, "annotations": {"plimsoll.dev/anti-affinity": "x"}},
+    {"limits": {WHOLE: "2", MEMORY: "4Gi"}, "annotations": {"plimsoll.dev/anti-affinity": "x"}},
+    {"limits": {MEMORY: "2Gi"}, "annotations": {"plimsoll.dev/exclusion": "x"}},
+    {"limits": {SHARE: "20"}, "annotations": {"plimsoll.dev/exclusion": "y", "plimsoll.dev/affinity": "x"}},
 )
 PODS = st.tuples(
     st.just("pod"),
@@ -395,8 +406,16 @@ async def play(steps: list[tuple[tuple[Any, ...], int | None]]) -> None:
             assert found.missed() == []
             await found.settle(pieces)
             assert found.missed() == []
+            assert violated(found) == []
         await found.settle()
         assert found.missed() == []
+
+
+def violated(found: Scene) -> list[str]:
+    """The labels that do not hold among the pods that the placer placed itself."""
+    bookings = (one for one in found.ledger.bookings() if one.doubt is None or not one.doubt.foreign)
+    gpus = ((one, frozenset(str(grant.gpu) for grant in one.grants)) for one in bookings)
+    return violations([Placed(one.pod, own, one.locality) for one, own in gpus if own])
 
 
 def apply(found: Scene, step: tuple[Any, ...], name: str) -> None:
