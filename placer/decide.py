@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from placer.core.candidates import Candidate, Candidates
+from placer.core.candidates import Candidates
 from placer.core.explain.expected import expected_of, is_expected
 from placer.core.learned import Learned
 from placer.core.ledger import Booking, Ledger
-from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
+from placer.core.plan import NodeFit, Plan, Refusal, plan_on, together
 from placer.core.policies import Policy
 from placer.core.pool import Pool
+from placer.core.site import Candidate, Request
 from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics

@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Final, Self
 
-from placer.core.plan import Plan, Refusal, Request, plan
+from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies import policy_named
 from placer.core.registration import registration
+from placer.core.site import Request
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
 from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered

@@ -1,72 +1,30 @@
-"""The candidates of decisions: all GPUs of all reported nodes, in memory, ranked by the room that promises leave.
+"""The candidates of decisions: all GPUs of all reported nodes, in memory, in the order of each policy's own index.
 
-What always holds: the room of a GPU is computed once and kept until a booking or a report changes it, and a GPU is
-ranked by its room, so a GPU that is full of promises sinks at once. A search reads GPUs that have the asked room, and
-few others: GPUs are ranked apart by model and free share, and a ranking knows the largest free memory of each of its
-parts.
+What always holds: the room of a GPU is computed once and kept until a booking or a report changes it, and the indexes
+hear of each change before the next search.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from heapq import merge
+from collections.abc import Callable, Collection, Iterator
 from math import inf
 from typing import Final
 
 from placer.core.changes import Changes
+from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.plan import NO_ROOMS, Request, hardest_first
-from placer.core.policies import Policy
+from placer.core.policies.policy import Policy
 from placer.core.pool import Pool
-from placer.core.ranking import Rankings, Work
-from placer.core.room import SHARERS_PER_GPU, Room, closed_room, room_on
+from placer.core.ranking import Work
+from placer.core.room import Room, closed_room, room_on
+from placer.core.site import NO_ROOMS, Candidate, Request, Rooms
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.percent import most_pct
 
 REFRESHED_TOGETHER: Final = 64
 """The most nodes whose rooms are computed anew at a time, in some 5 ms, so that no decision has to do more of it."""
 
-_Rooms = Mapping[GpuUuid, Room]
-Listener = Callable[[NodeName, _Rooms, _Rooms], None]
-_GpuRank = tuple[float, NodeName, GpuUuid]
-_NodeRank = tuple[float, NodeName]
-
-_Bucket = tuple[str, str, int, bool]
-"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`, `_PERCENT`), model, free share in percent, and whether the GPU
-is idle."""
-
-_Place = tuple[str | None, _Bucket, _GpuRank, int]
-"""The exclusion label of the GPU's pods, and the GPU's bucket, key and size."""
-
-_ANY: Final = "any"
-_DECLARED: Final = "declared"
-_BEST_EFFORT: Final = "best effort"
-"""A GPU that has as much room for declared memory as for undeclared stands under `_ANY`, else under the other two."""
-_PERCENT: Final = "percent"
-"""Each GPU stands here too, with the percentage of its memory that can be declared, once a pod has declared one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node that may have a place.
-
-    Attributes:
-        node: the node as last reported, with a GPU that fits the pod's hardest container.
-        rooms: the room of each of its GPUs.
-        bound: no plan on this node has a higher score.
-    """
-
-    node: NodeView
-    rooms: Mapping[GpuUuid, Room]
-    bound: float
-
-    @classmethod
-    def without_report(cls, node: NodeName) -> "Candidate":
-        """A node that has not reported, and has no GPU that could be used."""
-        return cls(NodeView(node, (0, 0), ()), NO_ROOMS, inf)
+Listener = Callable[[NodeName, Rooms, Rooms], None]
 
 
 class Candidates:
@@ -94,11 +52,12 @@ class Candidates:
         self._view_of = view_of
         self._nodes: dict[NodeName, Candidate] = {}
         self._holders: defaultdict[GpuUuid, set[NodeName]] = defaultdict(set)
-        self._policies: dict[str, _Ranked] = {}
+        self._indexes: dict[str, Index] = {}
         self._outdated: dict[NodeName, set[GpuUuid] | None] = {}  # None: all GPUs of the node
         self._rebooked: set[NodeName] = set()
         self._listeners: list[Listener] = []
         ledger.on_change(self._note_booking)
+        ledger.spare_cpu.on_change(self._note_cpu)
         self._pool.on_change(self._note_standing)
 
     def on_change(self, listener: Listener) -> None:
@@ -119,7 +78,7 @@ class Candidates:
         Each ranking is kept up with every booking and report, so only policies that are used should have one. The
         same holds for percentages of memory.
         """
-        self._ranked_by(policy)
+        self._index_of(policy)
 
     def find(self, node: NodeName) -> Candidate | None:
         """A node with the rooms of its GPUs, without a bound; None for a node without a report."""
@@ -151,22 +110,12 @@ class Candidates:
             if node in self._nodes and self._nodes[node].rooms:
                 yield self._nodes[node]
             return
-        ranked = self._ranked_by(policy)
-        container, exclusion = min(demand.containers, key=hardest_first), demand.locality.exclusion
-        if container.whole:
-            found = ranked.empty(container.gpus, demand.gpu_models)
-        elif container.memory_pct is not None:
-            ranked.rank_percentages(self._nodes)
-            found = ranked.shared(container, container.memory_pct, demand.gpu_models, exclusion)
-        else:
-            need_bytes = container.memory_bytes or self._ledger.best_effort_bytes(request.owner)
-            found = ranked.shared(container, need_bytes, demand.gpu_models, exclusion)
         seen: set[NodeName] = set()
-        for rank, node in found:
+        for bound, node in self._index_of(policy).best_first(request):
             if node not in seen:
                 seen.add(node)
                 known = self._nodes[node]
-                yield Candidate(known.node, known.rooms, rank)
+                yield Candidate(known.node, known.rooms, bound)
 
     def rooms_of(self, state: NodeState) -> Collection[Room]:
         """The rooms of the GPUs in a report, by promises now; none on GPUs outside the pool or with faults."""
@@ -200,13 +149,21 @@ class Candidates:
         if len(self._outdated) >= REFRESHED_TOGETHER:
             self.refresh()
 
-    def _ranked_by(self, policy: Policy) -> "_Ranked":
-        ranked = self._policies.get(policy.name)
-        if ranked is None:
-            ranked = self._policies[policy.name] = _Ranked(policy, self.work)
+    def _index_of(self, policy: Policy) -> Index:
+        index = self._indexes.get(policy.name)
+        if index is None:
+            index = self._indexes[policy.name] = policy.index(
+                Surroundings(self._ledger, self._nodes, self.work)
+            )
             for name, known in self._nodes.items():
-                ranked.move(name, NO_ROOMS, known.rooms, known.rooms)
-        return ranked
+                index.move(name, NO_ROOMS, known.rooms, known.rooms)
+        return index
+
+    def _note_cpu(self, node: NodeName) -> None:
+        known = self._nodes.get(node)
+        if known is not None and node not in self._outdated:
+            for index in self._indexes.values():
+                index.move(node, known.rooms, known.rooms, ())
 
     def refresh(self) -> None:
         """Compute the rooms that changed, rank their GPUs anew, and note their nodes in `changes`."""
@@ -218,7 +175,7 @@ class Candidates:
         known, view = self._nodes.get(name), self._pool.seen(self._view_of(name))
         before = known.rooms if known is not None else NO_ROOMS
         if view is None:
-            rooms: _Rooms = NO_ROOMS
+            rooms: Rooms = NO_ROOMS
             self._nodes.pop(name, None)
         elif view.is_silent:
             rooms = NO_ROOMS
@@ -235,8 +192,8 @@ class Candidates:
             self._nodes[name] = Candidate(view, rooms, inf)
         self._index_holders(name, before, rooms)
         changed = [uuid for uuid in {**before, **rooms} if before.get(uuid) is not rooms.get(uuid)]
-        for ranked in self._policies.values():
-            ranked.move(name, before, rooms, changed)
+        for index in self._indexes.values():
+            index.move(name, before, rooms, changed)
         if (
             (known is None) != (view is None)
             or _prospects(known) != _prospects(self._nodes.get(name))
@@ -246,7 +203,7 @@ class Candidates:
             for listener in self._listeners:
                 listener(name, before, rooms)
 
-    def _index_holders(self, name: NodeName, before: _Rooms, rooms: _Rooms) -> None:
+    def _index_holders(self, name: NodeName, before: Rooms, rooms: Rooms) -> None:
         if before.keys() == rooms.keys():
             return
         for uuid in before.keys() - rooms.keys():
@@ -257,131 +214,12 @@ class Candidates:
             self._holders[uuid].add(name)
 
 
-class _Ranked:
-    """All GPUs, ranked by one policy."""
-
-    def __init__(self, policy: Policy, work: Work) -> None:
-        self._policy = policy
-        # The size is the bytes that a container may be expected to need, or under `_PERCENT` the percentage.
-        # GPUs with an exclusion label are no places for other pods, so they stand apart, under their labels.
-        self._work = work
-        self._shared: dict[str | None, Rankings[_Bucket, _GpuRank]] = {None: Rankings(work)}
-        self._has_percentages = False
-        # By the models of the empty GPUs; the size is their number.
-        self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(work)
-
-    def rank_percentages(self, nodes: Mapping[NodeName, Candidate]) -> None:
-        """Rank all GPUs by percentages of their memory too, from the first call on."""
-        if self._has_percentages:
-            return
-        self._has_percentages = True
-        for node, known in nodes.items():
-            for room in known.rooms.values():
-                for place in self._places(node, room):
-                    if place[1][0] == _PERCENT:
-                        self._add(place)
-
-    def shared(
-        self, container: ContainerDemand, need: int, models: Collection[str], exclusion: str | None
-    ) -> Iterator[_NodeRank]:
-        """The nodes of GPUs that a container fits on, best first, each with the GPU's rank; nodes may repeat.
-
-        Args:
-            container: the demand on each GPU.
-            need: the bytes that the container is expected to need on each GPU, or the percentage that it declares.
-            models: the acceptable models; empty means any.
-            exclusion: the pod's exclusion label, which the GPUs have too, or which idle ones get; None for a pod that
-                has none, and then the GPUs have none.
-        """
-        kinds: tuple[str, ...] = (_PERCENT,)
-        if container.memory_pct is None:
-            kinds = (_ANY, _DECLARED if container.memory_bytes is not None else _BEST_EFFORT)
-
-        def admits(bucket: _Bucket) -> bool:
-            kind, model, share, _ = bucket
-            return kind in kinds and share >= container.share_pct and (not models or model in models)
-
-        size = max(need, 1)
-        if exclusion is None:
-            found = self._shared[None].descending(size, admits)
-        else:
-            idle = self._shared[None].descending(size, lambda bucket: bucket[3] and admits(bucket))
-            own = self._shared.get(exclusion)
-            found = idle if own is None else merge(own.descending(size, admits), idle, reverse=True)
-        return ((rank, node) for rank, node, _ in found)
-
-    def empty(self, gpus: int, models: Collection[str]) -> Iterator[_NodeRank]:
-        """The nodes with so many empty GPUs, best first, each with the rank of its best one."""
-        return self._empty.descending(gpus, lambda bucket: not models or not bucket.isdisjoint(models))
-
-    def move(self, node: NodeName, before: _Rooms, after: _Rooms, changed: Collection[GpuUuid]) -> None:
-        """Rank the GPUs of a node by their rooms now.
-
-        Args:
-            node: the node.
-            before: the rooms by which its GPUs are ranked.
-            after: their rooms now.
-            changed: the GPUs whose rooms differ.
-        """
-        for uuid in changed:
-            old, new = self._places(node, before.get(uuid)), self._places(node, after.get(uuid))
-            if old != new:
-                for exclusion, bucket, key, _ in old:
-                    self._shared[exclusion].remove(bucket, key)
-                    if exclusion is not None and self._shared[exclusion].is_empty:
-                        del self._shared[exclusion]
-                for place in new:
-                    self._add(place)
-        if not any(_is_empty(before.get(uuid)) or _is_empty(after.get(uuid)) for uuid in changed):
-            return
-        was, now = self._empty_place(node, before), self._empty_place(node, after)
-        if was != now:
-            if was is not None:
-                self._empty.remove(was[0], was[1])
-            if now is not None:
-                self._empty.add(*now)
-
-    def _add(self, place: _Place) -> None:
-        exclusion, bucket, key, size = place
-        if exclusion not in self._shared:
-            self._shared[exclusion] = Rankings(self._work)
-        self._shared[exclusion].add(bucket, key, size)
-
-    def _places(self, node: NodeName, room: Room | None) -> tuple[_Place, ...]:
-        if room is None or room.taken_whole or room.sharers >= SHARERS_PER_GPU:
-            return ()
-        if len(room.labels.exclusions) > 1:
-            return ()  # somebody else bound pods there, and no pod has both labels
-        declared, undeclared = room.declarable_bytes, room.undeclared_bytes
-        apart = {_DECLARED: declared, _BEST_EFFORT: undeclared}
-        sizes = {_ANY: declared} if declared == undeclared else apart
-        if self._has_percentages:
-            sizes[_PERCENT] = most_pct(room.gpu.usable_bytes, declared)
-        key = (self._policy.rank(room), node, room.gpu.uuid)
-        model, share = room.gpu.model, room.free_share_pct
-        exclusion, idle = next(iter(room.labels.exclusions), None), room.labels.is_idle
-        return tuple(
-            (exclusion, (kind, model, share, idle), key, size) for kind, size in sizes.items() if size > 0
-        )
-
-    def _empty_place(self, node: NodeName, rooms: _Rooms) -> tuple[frozenset[str], _NodeRank, int] | None:
-        empty = [room for room in rooms.values() if room.is_empty]
-        if not empty:
-            return None
-        models = frozenset(room.gpu.model for room in empty)
-        return models, (max(self._policy.rank(room) for room in empty), node), len(empty)
-
-
 def _prospects(candidate: Candidate | None) -> tuple[object, ...]:
     """The reasons, besides rooms, for which a pod waits: the node's standing outside of the pool, and its faults."""
     if candidate is None:
         return ()
     node = candidate.node
     return node.acquirable, node.faults, *((gpu.uuid, gpu.used_bytes) for gpu in node.outside)
-
-
-def _is_empty(room: Room | None) -> bool:
-    return room is not None and room.is_empty
 
 
 def _fitness(room: Room | None) -> tuple[object, ...] | None:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from placer.core.holders import GpuKey, Holders
 from placer.core.locality import GpuLabels, gpu_labels
 from placer.core.owners import owner_of
+from placer.core.spare_cpu import SpareCpu
 from plimsoll.contract import ContainerDemand, PodDemand, gpu_name_of
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -118,9 +119,14 @@ Listener = Callable[[NodeName, GpuUuid], None]
 
 
 class Ledger:
-    """All bookings, indexed by pod and by GPU. Not thread-safe: one event loop owns it."""
+    """All bookings, indexed by pod and by GPU. Not thread-safe: one event loop owns it.
+
+    Attributes:
+        spare_cpu: the CPU of each node that its pods leave.
+    """
 
     def __init__(self) -> None:
+        self.spare_cpu = SpareCpu()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
@@ -280,6 +286,7 @@ class Ledger:
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
+        part.spare_cpu = self.spare_cpu
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

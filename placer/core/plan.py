@@ -13,37 +13,21 @@ from functools import reduce
 from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
-from placer.core.policies import Policy
+from placer.core.policies.policy import Policy
 from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
+from placer.core.site import NO_ROOMS, Choice, Request, Rooms, Site, hardest_first
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import AFFINITY, ContainerDemand, PodDemand
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName
 from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError
-
-NO_ROOMS: Final[Mapping[GpuUuid, Room]] = {}
 
 WISHES: Final = "wishes"
 """The sub-scores of a pod's wishes; no container and GPU have this key, which has no slash."""
 
 NodeFit = Callable[[NodeName], tuple[str, ...]]
 """The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A pod to place.
-
-    Attributes:
-        pod: its uid.
-        demand: the demand of its containers.
-        owner: as in `placer.core.ledger.Booking`.
-    """
-
-    pod: PodUid
-    demand: PodDemand
-    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +136,7 @@ def plan_on(
     node: NodeView,
     ledger: Ledger,
     policy: Policy,
-    rooms: Mapping[GpuUuid, Room] = NO_ROOMS,
+    rooms: Rooms = NO_ROOMS,
 ) -> Plan | Refusal:
     """Plan on one node, see `_plan_in_pool`.
 
@@ -190,7 +174,7 @@ def _with_faults(refusal: Refusal, demand: PodDemand, node: NodeView) -> Refusal
 
 
 def _plan_in_pool(
-    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Mapping[GpuUuid, Room]
+    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Rooms
 ) -> Plan | Refusal:
     """Plan on the GPU that has the pod's name or affinity label; where none has it, on those that may get it."""
     demand = request.demand
@@ -240,7 +224,7 @@ def _on_no_gpu(refusals: Iterable[Refusal]) -> Refusal:
 
 
 def _plan_among(
-    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Mapping[GpuUuid, Room]
+    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Rooms
 ) -> Plan | Refusal:
     """Plan on a node: containers one by one, the hardest to place first, and then the init containers that end.
 
@@ -255,19 +239,20 @@ def _plan_among(
         rooms: the rooms of the node's GPUs that are known, as `room_on` gives them without a pending booking.
     """
     if not request.demand.containers:
-        return Plan(Booking(request.pod, node.node, (), request.owner), policy.name, 0.0, {})
+        return _judged(Site(request, node, rooms, ledger), [], policy)
     usable, reason = _usable_gpus(node, request.demand)
     if reason is not None:
         return Refusal({node.node: (reason.value,)})
     # Otherwise hundreds of containers would be placed before one is refused.
     if _most_sharers(request.demand) > SHARERS_PER_GPU * len(usable):
         return Refusal({node.node: (Reason.GPU_SHARERS.value,)})
-    attempt = _Attempt(request, node.node, usable, ledger, rooms)
-    tried: list[_Choice] | Refusal = Refusal()
+    site = Site(request, node, _rooms(request, node.node, usable, ledger, rooms), ledger)
+    attempt = _Attempt(site, policy)
+    tried: list[Choice] | Refusal = Refusal()
     for way in _ways(request.demand, policy):
         tried = attempt.run(way)
         if not isinstance(tried, Refusal):
-            return _explained(request, node.node, tried, policy)
+            return _judged(site, tried, policy)
     assert isinstance(tried, Refusal), "a way that found a place was taken"
     return tried
 
@@ -277,36 +262,28 @@ def _most_sharers(demand: PodDemand) -> int:
     return peak((one.lifespan, one.gpus) for one in demand.containers if not one.whole)
 
 
-def _explained(request: Request, node: NodeName, chosen: "list[_Choice]", policy: Policy) -> Plan:
+def _judged(site: Site, chosen: list[Choice], policy: Policy) -> Plan:
+    request = site.request
     position = {demand.container: index for index, demand in enumerate(request.demand.containers)}
     chosen = sorted(chosen, key=lambda choice: position[choice.demand.container])
-    scores = [policy.score(choice.room, choice.demand) for choice in chosen]
+    judgement = policy.judge(site, chosen)
+    grants = tuple(choice.grant for choice in chosen)
     return Plan(
         booking=Booking(
             pod=request.pod,
-            node=node,
-            grants=tuple(choice.grant for choice in chosen),
+            node=site.node.node,
+            grants=grants,
             owner=request.owner,
             gpu_name=request.demand.gpu_name,
             locality=request.demand.locality,
         ),
         policy=policy.name,
-        score=min(scores, default=0.0),
-        sub_scores={
-            f"{choice.demand.container}/{choice.grant.gpu}": policy.sub_scores(choice.room, choice.demand)
-            for choice in chosen
-        },
+        score=judgement.score,
+        sub_scores=judgement.sub_scores,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    demand: ContainerDemand
-    grant: Grant
-    room: Room
-
-
-_Prefer = Callable[[Room, ContainerDemand], float]
+_Arrange = Callable[[Site, ContainerDemand, Sequence[Room]], Sequence[Room]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,18 +292,18 @@ class _Way:
 
     Attributes:
         order: the containers, the first to choose first.
-        prefer: the order among GPUs that fit, the highest first.
+        arrange: gives the GPUs for a container among those that fit, see `Policy.arrange`.
     """
 
     order: tuple[ContainerDemand, ...]
-    prefer: _Prefer
+    arrange: _Arrange
 
 
 def _ways(demand: PodDemand, policy: Policy) -> Iterator[_Way]:
     """The ways to place a pod, each for the case that those before it leave a container without a GPU."""
     running = sorted((one for one in demand.containers if not one.lifespan.ends), key=hardest_first)
     ending = sorted((one for one in demand.containers if one.lifespan.ends), key=hardest_first)
-    yield _Way((*running, *ending), policy.score)
+    yield _Way((*running, *ending), policy.arrange)
     if len(demand.containers) > 1:
         yield _Way((*running, *ending), _tightest)
     if ending and any(one.lifespan.sidecar for one in running):
@@ -334,29 +311,25 @@ def _ways(demand: PodDemand, policy: Policy) -> Iterator[_Way]:
         yield _Way(tuple(sorted(demand.containers, key=hardest_first)), _tightest)
 
 
-def _tightest(room: Room, _: ContainerDemand) -> float:
-    return -room.free_ratio
+def _tightest(_: Site, __: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+    return sorted(fitting, key=lambda room: room.free_ratio)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """Places the containers of one pod on the GPUs of one node, greedily."""
 
-    request: Request
-    node: NodeName
-    gpus: tuple[GpuView, ...]
-    ledger: Ledger
-    rooms: Mapping[GpuUuid, Room]
+    site: Site
+    policy: Policy
 
-    def run(self, way: _Way) -> list[_Choice] | Refusal:
-        chosen: list[_Choice] = []
-        rooms = {gpu.uuid: self._room(gpu) for gpu in self.gpus}
+    def run(self, way: _Way) -> list[Choice] | Refusal:
+        chosen: list[Choice] = []
         # The rooms at each time at which a container ends, or all run.
-        times = {one.lifespan.last: dict(rooms) for one in way.order}
+        times = {one.lifespan.last: dict(self.site.rooms) for one in way.order}
         for demand in way.order:
             lifespan = demand.lifespan
             during = {time: left for time, left in times.items() if lifespan.runs_at(time)}
-            more = self._place(demand, _narrowest(during.values()), _own_gpus(demand, chosen), way.prefer)
+            more = self._place(demand, _narrowest(during.values()), chosen, way.arrange)
             if isinstance(more, Refusal):
                 return more
             chosen += more
@@ -366,45 +339,59 @@ class _Attempt:
         return chosen
 
     def _place(
-        self, demand: ContainerDemand, rooms: Collection[Room], own: Collection[GpuUuid], prefer: _Prefer
-    ) -> list[_Choice] | Refusal:
-        best_effort_bytes = self.ledger.best_effort_bytes(self.request.owner)
-        verdicts: list[tuple[Room, ContainerDemand, Reason | None]] = []
+        self, demand: ContainerDemand, rooms: Collection[Room], chosen: Collection[Choice], arrange: _Arrange
+    ) -> list[Choice] | Refusal:
+        best_effort_bytes = self.site.ledger.best_effort_bytes(self.site.request.owner)
+        site = replace(self.site, chosen=tuple(chosen)) if chosen else self.site
+        fitting: list[Room] = []
+        whys: set[str] = set()
         for room in rooms:
-            here = demand.on(room.gpu.usable_bytes)
-            verdicts.append((room, here, misfit(room, here, best_effort_bytes, self.request.demand.locality)))
-        fitting = sorted(
-            ((room, here) for room, here, why in verdicts if why is None),
-            key=lambda found: (found[0].gpu.uuid not in own, -prefer(*found)),
-        )
+            reason = misfit(room, demand, best_effort_bytes, site.request.demand.locality)
+            why = reason.value if reason is not None else self.policy.objection(site, room, demand)
+            if why is None:
+                fitting.append(room)
+            else:
+                whys.add(why)
         if len(fitting) >= demand.gpus:
-            return [
-                _Choice(here, grant_of(here, room.gpu.uuid, room.open_to(here)), room)
-                for room, here in fitting[: demand.gpus]
-            ]
-        whys = {why.value for _, _, why in verdicts if why is not None}
+            found = _own_first(arrange(site, demand, fitting), _own_gpus(demand, chosen))
+            return [_choice(demand, room) for room in found[: demand.gpus]]
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
-        free_bytes = max((room.open_to(here) for room, here, _ in verdicts), default=0)
-        return Refusal({self.node: tuple(sorted(whys))}, free_bytes)
+        free_bytes = max((room.open_to(demand) for room in rooms), default=0)
+        return Refusal({self.site.node.node: tuple(sorted(whys))}, free_bytes)
 
-    def _room(self, gpu: GpuView) -> Room:
-        known = self.rooms.get(gpu.uuid)
-        if known is not None and self.request.pod not in gpu.measured_bytes:
-            return known
-        return room_on(self.node, gpu, self.ledger, self._pending())
-
-    def _room_after(self, before: Room, choice: _Choice, chosen: Iterable[_Choice], time: int) -> Room:
+    def _room_after(self, before: Room, choice: Choice, chosen: Iterable[Choice], time: int) -> Room:
         """The room at a time after a choice; `chosen` are all choices so far, this one among them."""
-        grant = choice.grant
-        if self.request.pod in before.gpu.measured_bytes:
+        grant, ledger, request = choice.grant, self.site.ledger, self.site.request
+        if request.pod in before.gpu.measured_bytes:
             there = (one.grant for one in chosen if one.grant.gpu == grant.gpu)
-            pending = self._pending(*(one for one in there if one.lifespan.runs_at(time)))
-            return room_on(self.node, before.gpu, self.ledger, pending)
-        return before.after(grant, self.ledger.expected_bytes(self._pending(grant), grant.gpu))
+            pending = _pending(
+                request, self.site.node.node, *(one for one in there if one.lifespan.runs_at(time))
+            )
+            return room_on(self.site.node.node, before.gpu, ledger, pending)
+        booking = _pending(request, self.site.node.node, grant)
+        return before.after(grant, ledger.expected_bytes(booking, grant.gpu))
 
-    def _pending(self, *grants: Grant) -> Booking:
-        return Booking(self.request.pod, self.node, grants, self.request.owner)
+
+def _rooms(request: Request, node: NodeName, gpus: Iterable[GpuView], ledger: Ledger, known: Rooms) -> Rooms:
+    """The room on each GPU; measured memory of the pod itself takes nothing from it."""
+    pending = _pending(request, node)
+    rooms: dict[GpuUuid, Room] = {}
+    for gpu in gpus:
+        room = known.get(gpu.uuid)
+        if room is None or request.pod in gpu.measured_bytes:
+            room = room_on(node, gpu, ledger, pending)
+        rooms[gpu.uuid] = room
+    return rooms
+
+
+def _pending(request: Request, node: NodeName, *grants: Grant) -> Booking:
+    return Booking(request.pod, node, grants, request.owner)
+
+
+def _choice(demand: ContainerDemand, room: Room) -> Choice:
+    here = demand.on(room.gpu.usable_bytes)
+    return Choice(here, grant_of(here, room.gpu.uuid, room.open_to(here)), room)
 
 
 def _narrowest(during: Iterable[Mapping[GpuUuid, Room]]) -> Collection[Room]:
@@ -415,16 +402,15 @@ def _narrowest(during: Iterable[Mapping[GpuUuid, Room]]) -> Collection[Room]:
     return [reduce(Room.within, (left[uuid] for left in others), room) for uuid, room in first.items()]
 
 
-def _own_gpus(demand: ContainerDemand, chosen: Iterable[_Choice]) -> Collection[GpuUuid]:
+def _own_first(arranged: Sequence[Room], own: Collection[GpuUuid]) -> Sequence[Room]:
+    return sorted(arranged, key=lambda room: room.gpu.uuid not in own) if own else arranged
+
+
+def _own_gpus(demand: ContainerDemand, chosen: Iterable[Choice]) -> Collection[GpuUuid]:
     """The GPUs that a container takes first: an init container that ends, those of the containers that run on."""
     if not demand.lifespan.ends:
         return ()
     return {choice.grant.gpu for choice in chosen if not choice.demand.lifespan.ends}
-
-
-def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
-    """The key by which the containers of a pod are placed: the one with the fewest places comes first."""
-    return (not demand.whole, -demand.gpus, -(demand.memory_bytes or 0), -demand.share_pct)
 
 
 def _usable_gpus(node: NodeView, demand: PodDemand) -> tuple[tuple[GpuView, ...], Reason | None]:

@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from placer.core.ledger import Booking, Ledger
-from placer.core.plan import Plan, Refusal, Request, plan_on
+from placer.core.plan import Plan, Refusal, plan_on
 from placer.core.policies import Policy
 from placer.core.room import Room, room_on
+from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
 from plimsoll.ids import GpuUuid, PodUid
 

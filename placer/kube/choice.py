@@ -17,9 +17,10 @@ import msgspec
 
 from placer.core.fit import Needs, NodeRules, needs_of, rules_of
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, Request, check_supported
+from placer.core.plan import Plan, Refusal, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import Reason
+from placer.core.site import Request
 from placer.core.verdicts import Explanation, Verdicts
 from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.decide import Decider, Held, NodeSide

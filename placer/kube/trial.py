@@ -6,8 +6,8 @@ very pod counts as free. What always holds: a trial changes nothing.
 
 from typing import TYPE_CHECKING
 
-from placer.core.candidates import Candidate
 from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.site import Candidate
 from placer.core.supposition import Supposition
 from placer.core.view import NodeView
 from placer.decide import Decider

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from placer.core.plan import Request
+from placer.core.site import Request
 from plimsoll.contract import ContainerDemand
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.live import WaitingPod

@@ -17,11 +17,12 @@ from typing import Final
 import structlog
 
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, Request, check_supported
+from placer.core.plan import Plan, Refusal, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import summary
 from placer.core.registration import adopted
 from placer.core.resize.change import NotNowError
+from placer.core.site import Request
 from placer.decide import Decider
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable

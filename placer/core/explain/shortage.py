@@ -11,9 +11,9 @@ from typing import Final
 
 from placer.core.ledger import Booking, Ledger
 from placer.core.locality import gpu_labels
-from placer.core.plan import Request, hardest_first
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
+from placer.core.site import Request, hardest_first
 from plimsoll.contract import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.locality import Locality

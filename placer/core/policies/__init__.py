@@ -1,48 +1,56 @@
-"""Placement policies, one file each, all with one interface. A policy picks the best among the GPUs that fit.
+"""Placement policies, one file each, all with the interface of `placer.core.policies.policy`.
 
-A policy only orders the GPUs that fit. Whether a container fits is decided by `placer.core.room` alone.
+Further ones may be installed: an entry point of the group `plimsoll.policies` names a `Policy`.
 """
 
-from typing import Final, Protocol
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
 
 from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
-from placer.core.room import Room
-from plimsoll.contract import ContainerDemand
+from placer.core.policies.locality import LOCALITY
+from placer.core.policies.policy import Policy
 from plimsoll.part.errors import InputError
 
+__all__ = ["ENTRY_POINTS", "POLICIES", "Policy", "policy_named"]
 
-class Policy(Protocol):
-    """The order among GPUs that fit."""
+POLICIES: Final[dict[str, Policy]] = {
+    policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, LOCALITY)
+}
 
-    @property
-    def name(self) -> str:
-        """The policy's name in `plimsoll.dev/policy`."""
-
-    def rank(self, room: Room) -> float:
-        """The score of this GPU for the container that it suits best: no score here is higher.
-
-        A plan may take from the room, and its score then falls.
-        """
-
-    def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:
-        """The named parts of the score, for people; higher is better."""
-
-    def score(self, room: Room, demand: ContainerDemand) -> float:
-        """The score of this GPU for this container; higher is better."""
-
-
-POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK)}
+ENTRY_POINTS: Final = "plimsoll.policies"
+"""The group of entry points under which packages offer policies. A policy of ours cannot be replaced."""
 
 
 def policy_named(name: str, field: str) -> Policy:
-    """The policy of that name.
+    """The policy of that name: one of ours, or an installed one.
 
     Raises:
-        InputError: there is no such policy; `field` is the place of the name in the message.
+        InputError: there is no such policy, or it cannot be loaded; `field` is the place of the name in the message.
     """
-    if name not in POLICIES:
-        raise InputError(
-            field, name, "is no placement policy", f"choose one of {', '.join(sorted(POLICIES))}"
-        )
-    return POLICIES[name]
+    if name in POLICIES:
+        return POLICIES[name]
+    installed = _installed()
+    if name not in installed:
+        names = ", ".join(sorted({*POLICIES, *installed}))
+        raise InputError(field, name, "is no placement policy", f"choose one of {names}")
+    return _loaded(installed[name], field)
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """The policies of other packages, as installed when the process first asks for one."""
+    return {one.name: one for one in entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(entry: EntryPoint, field: str) -> Policy:
+    remedy = f"mend the package that names {entry.value}, or choose another policy"
+    try:
+        policy = entry.load()
+    except Exception as error:  # a package of somebody else may raise anything
+        raise InputError(field, entry.name, f"cannot be loaded: {error}", remedy) from error
+    if not isinstance(policy, Policy) or policy.name != entry.name:
+        problem = f"is not loaded as a policy of that name, but as {policy!r}"
+        raise InputError(field, entry.name, problem, remedy)
+    return policy

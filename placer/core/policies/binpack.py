@@ -8,13 +8,14 @@ the ledger's headroom, so memory that is measured and not promised counts as use
 from dataclasses import dataclass
 from typing import Final
 
+from placer.core.policies.policy import Policy
 from placer.core.room import Room
 from plimsoll.contract import ContainerDemand
 from plimsoll.quantity import GIB
 
 
 @dataclass(frozen=True, slots=True)
-class Binpack:
+class Binpack(Policy):
     """Prefers the GPU with the least free memory, in bytes, whatever the size of the card."""
 
     name: str = "binpack"

@@ -8,13 +8,14 @@ and source.
 from dataclasses import dataclass
 from typing import Final
 
+from placer.core.policies.policy import Policy
 from placer.core.room import Room
 from placer.core.score import Formula, gpu_score
 from plimsoll.contract import ContainerDemand
 
 
 @dataclass(frozen=True, slots=True)
-class Headroom:
+class Headroom(Policy):
     """Prefers the GPU with the greatest product of free memory and idle time."""
 
     name: str

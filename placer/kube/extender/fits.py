@@ -9,9 +9,9 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.core.candidates import Candidate
 from placer.core.ledger import Booking
 from placer.core.plan import Plan
+from placer.core.site import Candidate
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from placer.kube.extender.demand import Asked

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.ledger import Booking, Grant, Ledger
-from placer.core.plan import Plan, Refusal, Request, plan
+from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies import POLICIES
 from placer.core.room import room_on
+from placer.core.site import Request
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView

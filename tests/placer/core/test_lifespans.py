@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from placer.core.fit import needs_of
 from placer.core.ledger import Booking, ConflictError, Grant, Ledger, booking_of, decided, larger, start_of
-from placer.core.plan import Plan, Refusal, Request, plan, plan_on
+from placer.core.plan import Plan, Refusal, plan, plan_on
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, room_on
+from placer.core.site import Request
 from placer.core.view import node_view
 from placer.kube.binding import answer
 from plimsoll.contract import ContainerDemand, PodDemand

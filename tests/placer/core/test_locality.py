@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.ledger import Booking, ConflictError, Ledger, booking_of
-from placer.core.plan import Refusal, Request, check_supported, together
+from placer.core.plan import Refusal, check_supported, together
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason
+from placer.core.site import Request
 from placer.decide import Decider
 from placer.kube.binding import answer
 from placer.metrics import Metrics
@@ -24,14 +25,19 @@ from tests.placer.core.worlds import gpu, state
 from tests.placer.locality import Placed, violations
 
 AFFINITY, ANTI, EXCLUSION = (f"plimsoll.dev/{name}" for name in ("affinity", "anti-affinity", "exclusion"))
-MEMORY = "plimsoll.dev/gpu-memory"
+MEMORY, SHARE = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share"
 
 
 def pod_of(
-    name: str, gib: float, labels: dict[str, str], namespace: str = "red", containers: int = 1
+    name: str,
+    gib: float,
+    labels: dict[str, str],
+    namespace: str = "red",
+    containers: int = 1,
+    share_pct: int = 0,
 ) -> dict[str, Any]:
-    """A pod with so much memory for each container, and these annotations."""
-    limits = {MEMORY: f"{int(gib * 1024)}Mi"}
+    """A pod with so much memory and compute time for each container, and these annotations."""
+    limits = {MEMORY: f"{int(gib * 1024)}Mi", SHARE: str(share_pct)}
     return {
         "metadata": {
             "name": name,
@@ -66,7 +72,7 @@ class Cluster:
         reports, ledger = ReportView(), Ledger()
         self.decider = Decider(reports, ledger, Metrics())
         for node, count in self.nodes.items():
-            reports.apply(state(node, *(gpu(f"{node}{index}") for index in range(count))))
+            reports.apply(state(node, *(gpu(f"GPU-{node}{index}") for index in range(count))))
         for pod in self.bound.values():
             booking = booking_of(pod)
             assert booking is not None
@@ -121,7 +127,8 @@ def test_affinity_goes_to_the_gpu_that_has_the_label_and_waits_if_it_is_full(pol
     assert cluster.place(pod_of("other", 20, {AFFINITY: "y"}), policy) != first
     for name in ("one", "two", "both"):
         cluster.end(name)
-    cluster.place(pod_of("filler", 20, {"plimsoll.dev/gpu-id": "GPU-a0"}), policy)
+    (gpu_of_x,) = first
+    assert cluster.place(pod_of("filler", 20, {"plimsoll.dev/gpu-id": gpu_of_x}), policy) == first
     assert isinstance(cluster.place(pod_of("three", 10, {AFFINITY: "x"}), policy), set)
 
 
@@ -130,7 +137,7 @@ def test_anti_affinity_takes_a_gpu_each(policy: str) -> None:
     """Pods with one label spread over the GPUs, and the next one waits; pods without it share them."""
     cluster = Cluster({"a": 2, "b": 1})
     given = [cluster.place(pod_of(f"p{n}", 1, {ANTI: "x"}), policy) for n in range(3)]
-    assert {one for gpus in given for one in gpus} == {"a0", "a1", "b0"}
+    assert {one for gpus in given for one in gpus} == {"GPU-a0", "GPU-a1", "GPU-b0"}
     assert cluster.place(pod_of("late", 1, {ANTI: "x"}), policy) == (Reason.ANTI_AFFINITY.value,)
     assert isinstance(cluster.place(pod_of("plain", 1, {}), policy), set)
     assert isinstance(cluster.place(pod_of("other", 1, {ANTI: "y"}), policy), set)
@@ -163,7 +170,7 @@ def test_labels_of_another_namespace_mean_nothing() -> None:
     )
     cluster = Cluster({"a": 1})
     for namespace in ("red", "blue"):
-        assert cluster.place(pod_of(namespace, 1, {ANTI: "x"}, namespace)) == {"a0"}
+        assert cluster.place(pod_of(namespace, 1, {ANTI: "x"}, namespace)) == {"GPU-a0"}
 
 
 def test_a_pod_whose_labels_contradict_each_other_waits_with_both_reasons() -> None:
@@ -196,7 +203,12 @@ def test_the_ledger_refuses_a_plan_that_labels_have_overtaken() -> None:
         found = booking_of(cluster.bound[name])
         assert found is not None
         plans[name] = found
-    cases = (("x", {AFFINITY: "x"}), ("e", {}), ("plain", {EXCLUSION: "f"}), ("z", {ANTI: "z"}))
+    cases: tuple[tuple[str, dict[str, str]], ...] = (
+        ("x", {AFFINITY: "x"}),
+        ("e", {}),
+        ("plain", {EXCLUSION: "f"}),
+        ("z", {ANTI: "z"}),
+    )
     for name, taken in cases:
         cluster = Cluster({"a": 1})
         cluster.place(pod_of("other", 1, taken))

@@ -6,9 +6,10 @@ import msgspec
 
 from placer.core.explain.running import Known, running_of
 from placer.core.ledger import Booking, Ledger
-from placer.core.plan import Plan, Refusal, Request, plan
+from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, without_unhealthy
+from placer.core.site import Request
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import PodDemand
 from plimsoll.events import Gpu, NodeState

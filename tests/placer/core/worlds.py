@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from placer.core.plan import Request
+from placer.core.site import Request
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -1,0 +1,92 @@
+"""The interface of placement policies. A policy picks the best among the places that fit.
+
+A policy only orders places. Whether a container fits is decided by `placer.core.room` first, and a policy may object
+to more. A policy is a value: it keeps no state, and reads nothing but its arguments.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.core.gpu_index import GpuIndex
+from placer.core.index import Index, Surroundings
+from placer.core.room import Room
+from placer.core.site import Choice, Site
+from plimsoll.contract import ContainerDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The worth of a place for a pod, and its reasons.
+
+    Attributes:
+        score: higher is better. Only scores of one policy are compared. A pod's wishes decide among places whose
+            scores differ by less than a twentieth, so 0 to 1 is the range to use.
+        sub_scores: the named parts of the score, for people: by container and GPU (`<container>/<uuid>`), and under
+            other keys, without a slash, those of the node.
+    """
+
+    score: float
+    sub_scores: Mapping[str, Mapping[str, float]]
+
+
+class Policy(ABC):
+    """The order among the places that fit. `rank`, `score` and `sub_scores` suffice for one that judges GPU by GPU.
+
+    Attributes:
+        name: the policy's name in `plimsoll.dev/policy`.
+    """
+
+    __slots__ = ()
+
+    name: str
+
+    @abstractmethod
+    def rank(self, room: Room) -> float:
+        """The score of this GPU for the container that it suits best: no score here is higher.
+
+        A plan may take from the room, and its score then falls.
+        """
+
+    @abstractmethod
+    def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:
+        """The named parts of the score of this GPU, for people; higher is better."""
+
+    @abstractmethod
+    def score(self, room: Room, demand: ContainerDemand) -> float:
+        """The score of this GPU for this container; higher is better."""
+
+    def objection(self, site: Site, room: Room, demand: ContainerDemand) -> str | None:  # noqa: ARG002 - for overriding
+        """The reason, in few words, why a GPU must not be used although the container fits on it; None: it may be."""
+        return None
+
+    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
+        """The GPUs for a container, the best first; the first `demand.gpus` of them are taken.
+
+        Args:
+            site: the node, the pod, and the GPUs that its other containers have been given so far.
+            demand: the container's demand.
+            fitting: the GPUs that fit and to which the policy has no objection, at least `demand.gpus`, with the room
+                that the pod's other containers leave. The answer holds some of them, also at least so many.
+        """
+        return sorted(fitting, key=lambda room: -self.score(room, demand))
+
+    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:  # noqa: ARG002 - for overriding
+        """Judge a place for the whole pod; the score is never above the bound that the index gives for the node.
+
+        Args:
+            site: the node with the room before the pod.
+            choices: a GPU for each container, as often as the container asks for GPUs, in the pod's order of
+                containers. None for a pod that asks for no GPU.
+        """
+        return Judgement(
+            score=min((self.score(one.room, one.demand) for one in choices), default=0.0),
+            sub_scores={
+                f"{one.demand.container}/{one.grant.gpu}": self.sub_scores(one.room, one.demand)
+                for one in choices
+            },
+        )
+
+    def index(self, around: Surroundings) -> Index:
+        """A new index, in which searches find nodes for this policy."""
+        return GpuIndex(self.rank, around)
