@@ -13,7 +13,7 @@ from placer.core.policies.locality import LOCALITY
 from placer.core.policies.policy import Policy
 from plimsoll.part.errors import InputError
 
-__all__ = ["ENTRY_POINTS", "POLICIES", "Policy", "policy_named"]
+__all__ = ["ENTRY_POINTS", "LOCALITY", "POLICIES", "Policy", "policy_named"]
 
 POLICIES: Final[dict[str, Policy]] = {
     policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, LOCALITY)
