@@ -25,7 +25,7 @@ def test_jobs_that_have_their_own_gpu_run_as_long_as_alone_and_others_wait() -> 
     """In Kubernetes, 33 jobs on 32 GPUs take two rounds, however little they use; sharing takes one."""
     jobs = [Job(f"j{n}", 0.0, RUNS_S, 10, 10) for n in range(GPUS + 1)]
     apart, shared = run(jobs, KUBERNETES), run(jobs, KUBESHARE)
-    assert sorted(apart.ended_s.values())[0] == pytest.approx(RUNS_S)
+    assert min(apart.ended_s.values()) == pytest.approx(RUNS_S)
     assert apart.makespan_s == pytest.approx(2 * RUNS_S)
     assert max(one.active for one in apart.samples) == GPUS
     assert shared.makespan_s == pytest.approx(RUNS_S, rel=0.05)
@@ -41,7 +41,7 @@ def test_anti_affinity_keeps_jobs_b_apart() -> None:
 
 def test_figures_have_the_papers_shapes() -> None:
     """Figures 3, 5 and 13 meet all claims; Figure 12 meets all but that of the larger job A."""
-    for figure in (figure_3(), figure_5(), figure_13(96, (1,))):
+    for figure in (figure_3(), figure_5(), figure_13(320, (42, 43))):
         assert all(claim.is_met for claim in figure.claims), [claim.verdict for claim in figure.claims]
     assert [claim.is_met for claim in figure_12().claims] == [True, True, False]
 
