@@ -9,7 +9,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from placer.core.ledger import GpuKey, Ledger
+from placer.core.holders import GpuKey
+from placer.core.ledger import Ledger
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Container, Pod
 from plimsoll.lifespan import MAIN, Lifespan
+from plimsoll.locality import LABEL_PATTERN, NO_LABELS, Locality, StatedLabels, locality_of
 from plimsoll.part.errors import InputError
 from plimsoll.percent import bytes_of
 from plimsoll.quantity import parse_whole
@@ -34,8 +35,11 @@ GPU_MEMORY_PERCENT: Final = "plimsoll.dev/gpu-memory-percent"
 SHARE_LIMIT: Final = "plimsoll.dev/gpu-share-limit"
 BEST_EFFORT: Final = "plimsoll.dev/best-effort"
 AFFINITY: Final = "plimsoll.dev/affinity"
+"""Pods of a namespace with one such label share one GPU."""
 ANTI_AFFINITY: Final = "plimsoll.dev/anti-affinity"
+"""Pods of a namespace with one such label never share a GPU."""
 EXCLUSION: Final = "plimsoll.dev/exclusion"
+"""The pod's GPUs are used by pods of its namespace with the same label alone."""
 GPU_ID: Final = "plimsoll.dev/gpu-id"
 GPU_MODEL: Final = "plimsoll.dev/gpu-model"
 CPU_AFFINITY: Final = "plimsoll.dev/cpu-affinity"
@@ -72,8 +76,7 @@ _DEVICES: Final = "nvidia.com/"
 
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
 """NVML's UUIDs begin so; any other text in `GPU_ID` is a name."""
-GPU_NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-"""As in the values of labels."""
+GPU_NAME_PATTERN: Final = LABEL_PATTERN
 
 MOST_INIT_CONTAINERS: Final = 32
 """The most init containers of a pod that may ask for a GPU. On each GPU, each takes some 300 bytes of the pod's
@@ -129,7 +132,7 @@ class PodDemand:
             and a new name takes one that has no name yet (KubeShare's GPUID). None for a pod that names none.
         gpu_models: acceptable model names; empty means any.
         policy: the requested placement policy, or None for the placer's default.
-        affinity, anti_affinity, exclusion: KubeShare's locality labels, or None.
+        locality: the labels that say with which pods it may share a GPU, see `plimsoll.locality`.
         cpu_affinity: bind each container to the CPUs near its GPUs.
     """
 
@@ -138,9 +141,7 @@ class PodDemand:
     gpu_name: str | None = None
     gpu_models: tuple[str, ...] = ()
     policy: str | None = None
-    affinity: str | None = None
-    anti_affinity: str | None = None
-    exclusion: str | None = None
+    locality: Locality = NO_LABELS
     cpu_affinity: bool = False
 
 
@@ -179,9 +180,7 @@ def parse_pod(pod: Pod) -> PodDemand:
         gpu_name=gpu_name_of(pod),
         gpu_models=_models(annotations),
         policy=_text(annotations, POLICY),
-        affinity=_text(annotations, AFFINITY),
-        anti_affinity=_text(annotations, ANTI_AFFINITY),
-        exclusion=_text(annotations, EXCLUSION),
+        locality=_locality(pod.metadata.namespace, annotations),
         cpu_affinity=_flag(annotations, CPU_AFFINITY),
     )
 
@@ -421,6 +420,19 @@ def _text(annotations: Mapping[str, str], name: str) -> str | None:
     if value is not None and not value.strip():
         raise _empty(name, value)
     return value.strip() if value else None
+
+
+def _locality(namespace: str, annotations: Mapping[str, str]) -> Locality:
+    labels = (_label(annotations, name) for name in (AFFINITY, ANTI_AFFINITY, EXCLUSION))
+    return locality_of(namespace, StatedLabels(*labels))
+
+
+def _label(annotations: Mapping[str, str], name: str) -> str | None:
+    text = _text(annotations, name)
+    if text is not None and not re.fullmatch(LABEL_PATTERN, text):
+        remedy = "give 1 to 63 letters, digits, '-', '_' and '.'"
+        raise InputError(_annotation(name), text[:80], "is no label", remedy)
+    return text
 
 
 def _models(annotations: Mapping[str, str]) -> tuple[str, ...]:

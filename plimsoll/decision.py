@@ -25,6 +25,7 @@ from plimsoll.cpus import parse_cpus
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import NO_ORDER, StartOrder
+from plimsoll.locality import NONE_STATED, StatedLabels
 from plimsoll.part.errors import InputError
 
 _Kind = TypeVar("_Kind")
@@ -70,6 +71,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
         cpus: of a pod that wants it (`plimsoll.dev/cpu-affinity`), the CPUs near each container's GPUs, as Linux
             lists them. A container that is missing is not bound.
         note: more about the place, for people, such as what was not known of the node; empty for nothing.
+        labels: the pod's locality labels, without its namespace.
     """
 
     containers: Mapping[ContainerName, tuple[GpuGrant, ...]]
@@ -82,6 +84,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     start: StartOrder = NO_ORDER
     cpus: Mapping[ContainerName, str] = {}
     note: str = ""
+    labels: StatedLabels = NONE_STATED
 
 
 class _Format(Struct):

@@ -15,6 +15,7 @@ from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
 from simulator.gaia import command as gaia_command
 from simulator.kang import command as kang_command
+from simulator.kubeshare import report as kubeshare_report
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -51,13 +52,45 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     kang_command.describe(kang)
     kang.set_defaults(run=kang_command.execute)
+    kubeshare = experiments.add_parser(
+        "kubeshare",
+        help="KubeShare, Figures 3, 5, 8, 9 and 11 to 13: sharing, locality and interference on 32 GPUs",
+    )
+    kubeshare.add_argument("--figures", default="", help="such as 3,8a,13 (default: all)")
+    kubeshare.add_argument("--jobs", type=int, default=320, help="jobs of a run (%(default)s)")
+    kubeshare.add_argument(
+        "--runs", type=int, default=5, help="runs to average, as in the paper (%(default)s)"
+    )
+    kubeshare.add_argument("--seed", type=int, default=42, help="the seed of the first run (%(default)s)")
+    kubeshare.add_argument("--charts", type=Path, help="a folder for an SVG picture of each figure")
+    kubeshare.set_defaults(run=_kubeshare)
+    given = parser.parse_args(words)
     try:
-        given = parser.parse_args(words)
         code: int = given.run(given)
-        return code
     except InputError as error:
         sys.stderr.write(f"simulator: {error}\n")
         return BAD_INPUT
+    return code
+
+
+def _kubeshare(given: argparse.Namespace) -> int:
+    names = given.figures.split(",") if given.figures else list(kubeshare_report.FIGURES)
+    for name in names:
+        if name not in kubeshare_report.FIGURES:
+            known = ", ".join(kubeshare_report.FIGURES)
+            raise InputError("--figures", name, "is no figure that the simulator has", f"choose of {known}")
+    for field, value in (("--jobs", given.jobs), ("--runs", given.runs)):
+        if value < 1:
+            raise InputError(field, value, "is below 1", "give 1 or more")
+    seeds = tuple(range(given.seed, given.seed + given.runs))
+    figures = [kubeshare_report.FIGURES[name](given.jobs, seeds) for name in names]
+    console = Console(width=TABLE_WIDTH)
+    for figure in figures:
+        console.print(figure.table(), *(f"- {claim.verdict}" for claim in figure.claims), sep="\n")
+    for path in kubeshare_report.write_charts(given.charts, figures) if given.charts is not None else ():
+        console.print(f"wrote {path}")
+    sys.stdout.write(json.dumps({figure.name: figure.as_json() for figure in figures}) + "\n")
+    return 0
 
 
 def _convgpu(given: argparse.Namespace) -> int:

@@ -104,10 +104,11 @@ class Candidates:
             holders = sorted(self._holders.get(demand.gpu_id, ()))
             yield from (self._nodes[node] for node in holders)
             return
-        held = self._ledger.holder(demand.gpu_name) if demand.gpu_name is not None else None
-        if held is not None:
-            if held[0] in self._nodes and self._nodes[held[0]].rooms:
-                yield self._nodes[held[0]]
+        tied = self._ledger.fixed(demand)
+        if tied:
+            node = tied[0][0]
+            if node in self._nodes and self._nodes[node].rooms:
+                yield self._nodes[node]
             return
         seen: set[NodeName] = set()
         for bound, node in self._index_of(policy).best_first(request):
@@ -234,4 +235,5 @@ def _fitness(room: Room | None) -> tuple[object, ...] | None:
         room.sharers,
         room.unattributed_bytes,
         room.taken_whole,
+        room.labels,
     )

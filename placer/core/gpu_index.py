@@ -6,13 +6,14 @@ largest free memory of each of its parts.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from heapq import merge
 from typing import Final
 
 from placer.core.index import Surroundings
 from placer.core.ranking import Rankings
 from placer.core.room import SHARERS_PER_GPU, Room
 from placer.core.site import Request, Rooms
-from plimsoll.contract import ContainerDemand, hardest_first
+from plimsoll.contract import ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.percent import most_pct
 
@@ -22,8 +23,12 @@ Rank = Callable[[Room], float]
 _GpuRank = tuple[float, NodeName, GpuUuid]
 _NodeRank = tuple[float, NodeName]
 
-_Bucket = tuple[str, str, int]
-"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`, `_PERCENT`), model, free share in percent."""
+_Bucket = tuple[str, str, int, bool]
+"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`, `_PERCENT`), model, free share in percent, and whether the GPU
+is idle."""
+
+_Place = tuple[str | None, _Bucket, _GpuRank, int]
+"""The exclusion label of the GPU's pods, and the GPU's bucket, key and size."""
 
 _ANY: Final = "any"
 _DECLARED: Final = "declared"
@@ -40,7 +45,8 @@ class GpuIndex:
         self._rank = rank
         self._around = around
         # The size is the bytes that a container may be expected to need, or under `_PERCENT` the percentage.
-        self._shared: Rankings[_Bucket, _GpuRank] = Rankings(around.work)
+        # GPUs with an exclusion label are no places for other pods, so they stand apart, under their labels.
+        self._shared: dict[str | None, Rankings[_Bucket, _GpuRank]] = {None: Rankings(around.work)}
         self._has_percentages = False
         # By the models of the empty GPUs; the size is their number.
         self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(around.work)
@@ -55,9 +61,9 @@ class GpuIndex:
             return self._empty_on(container.gpus, demand.gpu_models)
         if container.memory_pct is not None:
             self._rank_percentages()
-            return self._shared_on(container, container.memory_pct, demand.gpu_models)
+            return self._shared_on(container, container.memory_pct, demand)
         need_bytes = container.memory_bytes or self._around.ledger.best_effort_bytes(request.owner)
-        return self._shared_on(container, need_bytes, demand.gpu_models)
+        return self._shared_on(container, need_bytes, demand)
 
     def _rank_percentages(self) -> None:
         """Rank all GPUs by percentages of their memory too, from the first call on."""
@@ -66,29 +72,35 @@ class GpuIndex:
         self._has_percentages = True
         for node, known in self._around.nodes.items():
             for room in known.rooms.values():
-                for bucket, key, size in self._places(node, room):
-                    if bucket[0] == _PERCENT:
-                        self._shared.add(bucket, key, size)
+                for place in self._places(node, room):
+                    if place[1][0] == _PERCENT:
+                        self._add(place)
 
-    def _shared_on(
-        self, container: ContainerDemand, need: int, models: Collection[str]
-    ) -> Iterator[_NodeRank]:
+    def _shared_on(self, container: ContainerDemand, need: int, pod: PodDemand) -> Iterator[_NodeRank]:
         """The nodes of GPUs that a container fits on, best first, each with the GPU's rank; nodes may repeat.
 
         Args:
             container: the demand on each GPU.
             need: the bytes that the container is expected to need on each GPU, or the percentage that it declares.
-            models: the acceptable models; empty means any.
+            pod: the demand of its pod. Only GPUs of its models are given, and only those that have its exclusion
+                label, or may get it. A pod without such a label gets none that has one.
         """
         kinds: tuple[str, ...] = (_PERCENT,)
         if container.memory_pct is None:
             kinds = (_ANY, _DECLARED if container.memory_bytes is not None else _BEST_EFFORT)
 
         def admits(bucket: _Bucket) -> bool:
-            kind, model, share = bucket
+            kind, model, share, _ = bucket
             return kind in kinds and share >= container.share_pct and (not models or model in models)
 
-        return ((rank, node) for rank, node, _ in self._shared.descending(max(need, 1), admits))
+        size, models, exclusion = max(need, 1), pod.gpu_models, pod.locality.exclusion
+        if exclusion is None:
+            found = self._shared[None].descending(size, admits)
+        else:
+            idle = self._shared[None].descending(size, lambda bucket: bucket[3] and admits(bucket))
+            own = self._shared.get(exclusion)
+            found = idle if own is None else merge(own.descending(size, admits), idle, reverse=True)
+        return ((rank, node) for rank, node, _ in found)
 
     def _empty_on(self, gpus: int, models: Collection[str]) -> Iterator[_NodeRank]:
         """The nodes with so many empty GPUs, best first, each with the rank of its best one."""
@@ -99,10 +111,12 @@ class GpuIndex:
         for uuid in changed:
             old, new = self._places(node, before.get(uuid)), self._places(node, after.get(uuid))
             if old != new:
-                for bucket, key, _ in old:
-                    self._shared.remove(bucket, key)
-                for bucket, key, size in new:
-                    self._shared.add(bucket, key, size)
+                for exclusion, bucket, key, _ in old:
+                    self._shared[exclusion].remove(bucket, key)
+                    if exclusion is not None and self._shared[exclusion].is_empty:
+                        del self._shared[exclusion]
+                for place in new:
+                    self._add(place)
         if not any(_is_empty(before.get(uuid)) or _is_empty(after.get(uuid)) for uuid in changed):
             return
         was, now = self._empty_place(node, before), self._empty_place(node, after)
@@ -112,9 +126,17 @@ class GpuIndex:
             if now is not None:
                 self._empty.add(*now)
 
-    def _places(self, node: NodeName, room: Room | None) -> tuple[tuple[_Bucket, _GpuRank, int], ...]:
+    def _add(self, place: _Place) -> None:
+        exclusion, bucket, key, size = place
+        if exclusion not in self._shared:
+            self._shared[exclusion] = Rankings(self._around.work)
+        self._shared[exclusion].add(bucket, key, size)
+
+    def _places(self, node: NodeName, room: Room | None) -> tuple[_Place, ...]:
         if room is None or room.taken_whole or room.sharers >= SHARERS_PER_GPU:
             return ()
+        if len(room.labels.exclusions) > 1:
+            return ()  # somebody else bound pods there, and no pod has both labels
         declared, undeclared = room.declarable_bytes, room.undeclared_bytes
         apart = {_DECLARED: declared, _BEST_EFFORT: undeclared}
         sizes = {_ANY: declared} if declared == undeclared else apart
@@ -122,7 +144,10 @@ class GpuIndex:
             sizes[_PERCENT] = most_pct(room.gpu.usable_bytes, declared)
         key = (self._rank(room), node, room.gpu.uuid)
         model, share = room.gpu.model, room.free_share_pct
-        return tuple(((kind, model, share), key, size) for kind, size in sizes.items() if size > 0)
+        exclusion, idle = next(iter(room.labels.exclusions), None), room.labels.is_idle
+        return tuple(
+            (exclusion, (kind, model, share, idle), key, size) for kind, size in sizes.items() if size > 0
+        )
 
     def _empty_place(self, node: NodeName, rooms: Rooms) -> tuple[frozenset[str], _NodeRank, int] | None:
         empty = [room for room in rooms.values() if room.is_empty]

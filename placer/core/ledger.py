@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from placer.core.holders import GpuKey, Holders
+from placer.core.locality import GpuLabels, gpu_labels
 from placer.core.mix import Mix
 from placer.core.owner_models import OwnerModels
 from placer.core.owners import owner_of
 from placer.core.spare_cpu import SpareCpu
-from plimsoll.contract import ContainerDemand, gpu_name_of
+from plimsoll.contract import ContainerDemand, PodDemand, gpu_name_of
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import MAIN, Lifespan, StartOrder, beside, longer, peak, start_order
+from plimsoll.locality import NO_LABELS, Locality, locality_of
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.quantity import GIB
 
@@ -102,6 +105,7 @@ class Booking:
         owner: the workload whose pods do the same work, see `placer.core.owners`; None if nothing tells it.
         doubt: None for a pod that counts as its decision says.
         gpu_name: the name of its GPU, see `plimsoll.contract.PodDemand`; None for a pod without one.
+        locality: its labels, which its GPUs have while it is booked.
     """
 
     pod: PodUid
@@ -110,9 +114,9 @@ class Booking:
     owner: str | None = None
     doubt: Doubt | None = None
     gpu_name: str | None = None
+    locality: Locality = NO_LABELS
 
 
-GpuKey = tuple[NodeName, GpuUuid]
 Listener = Callable[[NodeName, GpuUuid], None]
 
 
@@ -139,8 +143,8 @@ class Ledger:
         )  # also of pods that left; the last booked comes last
         self._listeners: list[Listener] = []
         self._learners: list[Callable[[str], None]] = []
-        self._by_name: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)
-        self._unnamed: list[Callable[[], None]] = []
+        self._names = Holders()
+        self._affinities = Holders()
         self._whole: Ledger | None = None  # of which this ledger is a part
 
     def on_change(self, listener: Listener) -> None:
@@ -159,11 +163,12 @@ class Ledger:
 
         Raises:
             ConflictError: the pod is booked already, or a GPU's promised shares would pass 100, or a whole GPU
-                would be shared. The ledger is unchanged then.
+                would be shared, or a locality label would not hold. The ledger is unchanged then.
         """
         if booking.pod in self._bookings:
             raise ConflictError(f"pod {booking.pod} is booked on {self._bookings[booking.pod].node} already")
         self._refuse_overbooking(booking)
+        self._refuse_labels(booking)
         self.restore(booking)
 
     def restore(self, booking: Booking) -> None:
@@ -178,8 +183,8 @@ class Ledger:
                 self.owner_models.add(booking.owner, booking.pod, (grant.gpu for grant in booking.grants))
         if booking.owner is not None and any(learns(grant) for grant in booking.grants):
             self._by_owner[booking.owner][booking.pod] = booking
-        if booking.gpu_name is not None and booking.grants:
-            self._by_name[booking.gpu_name][booking.pod] = booking
+        for holders, name in self._names_of(booking):
+            holders.add(name, booking.pod, (booking.node, booking.grants[0].gpu))
         self._announce(booking)
 
     def forget(self, pod: PodUid) -> Booking | None:
@@ -198,34 +203,52 @@ class Ledger:
                 self._by_owner[owner].pop(pod, None)
                 if not self._by_owner[owner]:
                     del self._by_owner[owner]
-            was_last = self._unname(booking)
+            freed = [holders for holders, name in self._names_of(booking) if holders.remove(name, pod)]
             self._announce(booking)
-            if was_last:
-                for listener in self._unnamed:
-                    listener()
+            for holders in freed:
+                holders.freed()
         return booking
 
-    def _unname(self, booking: Booking) -> bool:
-        """Stop counting a booking under its GPU's name; returns whether it was the last with that name."""
-        named = self._by_name.get(booking.gpu_name) if booking.gpu_name is not None else None
-        if named is None or named.pop(booking.pod, None) is None or named:
-            return False
-        del self._by_name[booking.gpu_name or ""]
-        return True
+    def _names_of(self, booking: Booking) -> list[tuple[Holders, str]]:
+        """The names that a booking gives to its GPU."""
+        both = ((self._names, booking.gpu_name), (self._affinities, booking.locality.affinity))
+        return [(holders, name) for holders, name in both if name is not None] if booking.grants else []
 
     def on_name_freed(self, listener: Callable[[], None]) -> None:
         """Call `listener` when a name has no GPU any more; it must not block, raise, or change the ledger."""
-        self._unnamed.append(listener)
+        self._names.on_freed(listener)
+
+    def on_affinity_freed(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when an affinity label has no GPU any more, see `on_name_freed`."""
+        self._affinities.on_freed(listener)
 
     def holder(self, name: str) -> GpuKey | None:
         """The node and the GPU that have a name now; None for a new name."""
-        for booking in self._by_name.get(name, {}).values():
-            return booking.node, booking.grants[0].gpu
-        return self._whole.holder(name) if self._whole is not None else None
+        found = self._names.gpu(name)
+        return self._whole.holder(name) if found is None and self._whole is not None else found
+
+    def joined(self, locality: Locality) -> GpuKey | None:
+        """The node and the GPU that have a pod's affinity label now; None for a new label, or for no label."""
+        if locality.affinity is None:
+            return None
+        found = self._affinities.gpu(locality.affinity)
+        return self._whole.joined(locality) if found is None and self._whole is not None else found
+
+    def fixed(self, demand: PodDemand) -> tuple[GpuKey, ...]:
+        """The nodes and GPUs to which the pods that are booked tie a pod, by name and affinity: one, if it can go."""
+        found = (
+            self.holder(demand.gpu_name) if demand.gpu_name is not None else None,
+            self.joined(demand.locality),
+        )
+        return tuple(dict.fromkeys(one for one in found if one is not None))
 
     def names_on(self, node: NodeName, gpu: GpuUuid) -> frozenset[str]:
         """The names of one GPU: at most one, unless somebody else bound pods."""
         return frozenset(one.gpu_name for one in self.on_gpu(node, gpu) if one.gpu_name is not None)
+
+    def labels_on(self, node: NodeName, gpu: GpuUuid) -> GpuLabels:
+        """The locality labels of one GPU."""
+        return gpu_labels([one.locality for one in self.on_gpu(node, gpu)])
 
     def _remember(self, pod: PodUid, owner: str) -> None:
         self._owners[pod] = owner
@@ -351,6 +374,20 @@ class Ledger:
             if is_shared and any(promise.whole for promise in promises):
                 raise ConflictError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
 
+    def _refuse_labels(self, booking: Booking) -> None:
+        own = {(booking.node, grant.gpu) for grant in booking.grants}
+        for node, gpu in own:
+            reason = self.labels_on(node, gpu).refuse(booking.locality)
+            if reason is not None:
+                raise ConflictError(
+                    f"a label keeps pod {booking.pod} from GPU {gpu} on {node}: {reason.value}"
+                )
+        joined = self.joined(booking.locality)
+        if booking.locality.affinity is not None and own and own != {joined or next(iter(own))}:
+            raise ConflictError(
+                f"pod {booking.pod} would give label {booking.locality.affinity} to a second GPU"
+            )
+
 
 def _shares_a_whole_gpu(booking: Booking, gpu: GpuUuid) -> bool:
     """Whether another container of the pod runs on a GPU at the same time as one that owns it alone."""
@@ -392,7 +429,12 @@ def booking_of(pod: Pod) -> Booking | None:
     )
     named = _name_of(pod)
     return Booking(
-        PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName), grants, owner_of(pod), gpu_name=named
+        PodUid(pod.metadata.uid),
+        NodeName(pod.spec.nodeName),
+        grants,
+        owner_of(pod),
+        gpu_name=named,
+        locality=locality_of(pod.metadata.namespace, decision.labels),
     )
 
 

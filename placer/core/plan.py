@@ -19,7 +19,7 @@ from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
 from placer.core.site import NO_ROOMS, Choice, Request, Rooms, Site
 from placer.core.topology.near_cpus import near_cpus
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand, hardest_first
+from plimsoll.contract import AFFINITY, ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import ContainerName, GpuUuid, NodeName
 from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError
@@ -131,19 +131,15 @@ def check_supported(demand: PodDemand) -> None:
     Raises:
         InputError: the pod makes such a demand; the message names it.
     """
-    for name, value in (
-        ("affinity", demand.affinity),
-        ("anti-affinity", demand.anti_affinity),
-        ("exclusion", demand.exclusion),
-    ):
-        if value is not None:
-            where = f"metadata.annotations[plimsoll.dev/{name}]"
-            raise InputError(where, value, "is not handled by this version", "remove the annotation")
     several = next((one for one in demand.containers if one.gpus > 1), None)
     named = demand.gpu_id or demand.gpu_name
     if named is not None and several is not None:
         problem = f"names one GPU and container {several.container} asks for {several.gpus}"
         raise InputError("metadata.annotations[plimsoll.dev/gpu-id]", named, problem, "ask for 1 GPU")
+    label = demand.locality.stated.affinity
+    if label is not None and several is not None:
+        problem = f"names one GPU and container {several.container} asks for {several.gpus}"
+        raise InputError(f"metadata.annotations[{AFFINITY}]", label, problem, "ask for 1 GPU")
 
 
 def plan_on(
@@ -191,27 +187,40 @@ def _with_faults(refusal: Refusal, demand: PodDemand, node: NodeView) -> Refusal
 def _plan_in_pool(
     request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Rooms
 ) -> Plan | Refusal:
-    """Plan on the GPUs that have the pod's name, where it gives one, else on all of the node's."""
-    name = request.demand.gpu_name
-    if name is None or not request.demand.containers or not node.gpus or node.is_silent:
+    """Plan on the GPU that has the pod's name or affinity label; where none has it, on those that may get it."""
+    demand = request.demand
+    ties = demand.gpu_name is not None or demand.locality.affinity is not None
+    if not ties or not demand.containers or not node.gpus or node.is_silent:
         return _plan_among(request, node, ledger, policy, rooms)
-    holder = ledger.holder(name)
-    if holder is not None:
-        gpus = tuple(gpu for gpu in node.gpus if (node.node, gpu.uuid) == holder)
-        if not gpus:
-            return Refusal({node.node: (Reason.GPU_ID.value,)})
-        return _plan_among(request, replace(node, gpus=gpus), ledger, policy, rooms)
-    free = [gpu for gpu in node.gpus if not ledger.names_on(node.node, gpu.uuid)]
-    if not free:
-        return Refusal({node.node: (Reason.GPU_NAMES.value,)})
-    # All containers of the pod go to the one GPU that gets the name.
-    tried = [_plan_among(request, replace(node, gpus=(gpu,)), ledger, policy, rooms) for gpu in free]
+    open_gpus = _tied(node, ledger, demand)
+    if isinstance(open_gpus, Reason):
+        return Refusal({node.node: (open_gpus.value,)})
+    if len(demand.containers) == 1:
+        return _plan_among(request, replace(node, gpus=open_gpus), ledger, policy, rooms)
+    # All containers of the pod go to the one GPU that gets the name or the label.
+    tried = [_plan_among(request, replace(node, gpus=(gpu,)), ledger, policy, rooms) for gpu in open_gpus]
     plans = [one for one in tried if isinstance(one, Plan)]
     return (
         max(plans, key=lambda plan: plan.score)
         if plans
         else _on_no_gpu(one for one in tried if isinstance(one, Refusal))
     )
+
+
+def _tied(node: NodeView, ledger: Ledger, demand: PodDemand) -> tuple[GpuView, ...] | Reason:
+    """The GPUs of a node on which a pod may have its name and its affinity label, or the reason why none may."""
+    holder = ledger.holder(demand.gpu_name) if demand.gpu_name is not None else None
+    joined = ledger.joined(demand.locality)
+    gpus = node.gpus
+    if holder is not None:
+        gpus = tuple(gpu for gpu in gpus if (node.node, gpu.uuid) == holder)
+    elif demand.gpu_name is not None:
+        gpus = tuple(gpu for gpu in gpus if not ledger.names_on(node.node, gpu.uuid))
+    if not gpus:
+        return Reason.GPU_NAMES if holder is None else Reason.GPU_ID
+    if joined is not None:
+        gpus = tuple(gpu for gpu in gpus if (node.node, gpu.uuid) == joined)
+    return gpus or Reason.AFFINITY
 
 
 def _on_no_gpu(refusals: Iterable[Refusal]) -> Refusal:
@@ -272,7 +281,14 @@ def _judged(site: Site, chosen: list[Choice], policy: Policy) -> Plan:
     grants = tuple(choice.grant for choice in chosen)
     near = near_cpus(request.demand, site.node, chosen_gpus(grants))
     return Plan(
-        booking=Booking(request.pod, site.node.node, grants, request.owner, gpu_name=request.demand.gpu_name),
+        booking=Booking(
+            pod=request.pod,
+            node=site.node.node,
+            grants=grants,
+            owner=request.owner,
+            gpu_name=request.demand.gpu_name,
+            locality=request.demand.locality,
+        ),
         policy=policy.name,
         score=judgement.score,
         sub_scores=judgement.sub_scores,
@@ -344,7 +360,7 @@ class _Attempt:
         fitting: list[Room] = []
         whys: set[str] = set()
         for room in rooms:
-            reason = misfit(room, demand, best_effort_bytes)
+            reason = misfit(room, demand, best_effort_bytes, site.request.demand.locality)
             why = reason.value if reason is not None else self.policy.objection(site, room, demand)
             if why is None:
                 fitting.append(room)

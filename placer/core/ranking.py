@@ -130,6 +130,11 @@ class Rankings(Generic[B, K]):
         if ranking.greatest() is None:
             del self._buckets[bucket]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no bucket has a key."""
+        return not self._buckets
+
     def descending(self, size: int, admits: Callable[[B], bool]) -> Iterator[K]:
         """The keys with at least this size in the buckets that are admitted, the greatest first.
 

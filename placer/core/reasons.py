@@ -27,6 +27,10 @@ class Reason(enum.Enum):
     OWNER_MODEL = "node(s) had GPUs of another model than the other pods of the owner have"
     GPU_ID = "node(s) didn't have the requested GPU"
     GPU_NAMES = "node(s) had GPUs of other names alone"
+    AFFINITY = "node(s) didn't have the GPU of the pod's affinity label"
+    ANTI_AFFINITY = "node(s) had GPUs with pods of the same anti-affinity label"
+    EXCLUSION = "node(s) had GPUs in use by pods without the pod's exclusion label"
+    EXCLUDED = "node(s) had GPUs that pods with an exclusion label keep for themselves"
     MIG_ALONE = "node(s) had MIG instances, of which a program can use one alone"
     GPU_COUNT = "node(s) had too few fitting GPUs"
     ACQUIRING = ACQUIRING

@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.locality import IDLE, GpuLabels, gpu_labels
 from placer.core.reasons import Reason
 from placer.core.view import GpuView
 from plimsoll.contract import ContainerDemand
 from plimsoll.ids import NodeName
+from plimsoll.locality import Locality
 from plimsoll.quantity import MIB
 
 SHARERS_PER_GPU: Final = 30
@@ -42,6 +44,7 @@ class Room:
         sharers: the number of containers that may run on the GPU at the same time.
         unattributed_bytes: measured memory that belongs to no booked pod.
         taken_whole: one container owns the GPU alone.
+        labels: the locality labels of the booked pods.
     """
 
     gpu: GpuView
@@ -52,6 +55,7 @@ class Room:
     sharers: int
     unattributed_bytes: int
     taken_whole: bool
+    labels: GpuLabels = IDLE
 
     def open_to(self, demand: ContainerDemand) -> int:
         """The most bytes that a container may be expected to need here."""
@@ -152,16 +156,20 @@ def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | Non
         sharers=sum(promise.sharers for promise in promises),
         unattributed_bytes=unattributed,
         taken_whole=any(promise.whole for promise in promises),
+        labels=gpu_labels([booking.locality for booking in booked]),
     )
 
 
-def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason | None:
+def misfit(room: Room, demand: ContainerDemand, expected_bytes: int, locality: Locality) -> Reason | None:
     """The reason why a container does not fit on a GPU, or None if it fits.
+
+    Affinity is not considered here, see `placer.core.ledger.Ledger.joined`.
 
     Args:
         room: the room on the GPU.
         demand: the container's demand per GPU.
         expected_bytes: the container's expected need here if it declares none: the learned peak of its owner.
+        locality: the labels of its pod.
     """
     if room.gpu.is_instance and demand.gpus > 1:
         return Reason.MIG_ALONE
@@ -169,8 +177,9 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
         return Reason.GPU_TAKEN_WHOLE
     if demand.whole:
         return None if room.is_empty else Reason.GPU_NOT_EMPTY
-    if room.sharers >= SHARERS_PER_GPU:
-        return Reason.GPU_SHARERS
+    kept_out = room.labels.refuse(locality)
+    if kept_out is not None or room.sharers >= SHARERS_PER_GPU:
+        return kept_out or Reason.GPU_SHARERS
     if room.open_to(demand) < max(demand.on(room.gpu.usable_bytes).memory_bytes or expected_bytes, 1):
         return Reason.GPU_MEMORY
     return Reason.GPU_SHARE if room.free_share_pct < demand.share_pct else None

@@ -133,6 +133,7 @@ def answer(plan: Plan, time: str) -> dict[str, str]:
             start=start_of(plan.booking),
             cpus=plan.cpus,
             note=plan.note,
+            labels=plan.booking.locality.stated,
         )
     )
 

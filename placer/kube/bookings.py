@@ -193,7 +193,9 @@ def _stated(pod: Pod) -> tuple[Booking | None, InputError | None]:
 
 
 def _same(one: Booking | None, other: Booking) -> bool:
-    return one is not None and one.node == other.node and set(one.grants) == set(other.grants)
+    if one is None or one.node != other.node or one.locality != other.locality:
+        return False
+    return set(one.grants) == set(other.grants)
 
 
 def _is_later(version: str, other: str) -> bool:

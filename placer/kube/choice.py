@@ -380,10 +380,9 @@ class NodeChoice:
         best_effort, ledger = _is_best_effort(wanted), self.decider.ledger
         expected = ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
         applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
-        name = wanted.request.demand.gpu_name
-        holder = ledger.holder(name) if name is not None else None
+        tied = ledger.fixed(wanted.request.demand)
         objections = wanted.policy.state(wanted.request, ledger)
-        return (wanted.kind, expected, applying, self.volume_state(wanted), objections), (state, holder)
+        return (wanted.kind, expected, applying, self.volume_state(wanted), objections), (state, tied)
 
     def volume_state(self, wanted: Wanted) -> Hashable:
         """Equal for pods whose claims get the same answers now."""

@@ -128,7 +128,7 @@ class DriftCheck:
         if self.cluster.is_assumed(uid) or (pod is not None and not self.cluster.bookings.is_settled(uid)):
             return
         stated, counted = _stated(pod), self._counted(uid)
-        if stated != counted:
+        if stated != counted or self._labels_differ(uid, pod):
             keys = {*(stated or {}), *counted}
             apart = sum(abs((stated or {}).get(key, (0, 0))[0] - counted.get(key, (0, 0))[0]) for key in keys)
             name = f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
@@ -141,6 +141,12 @@ class DriftCheck:
             return {}
         there = (one for one in booking.grants if booking in self.ledger.on_gpu(booking.node, one.gpu))
         return _sums((booking.node, one.gpu, one.lifespan, one) for one in there)
+
+    def _labels_differ(self, uid: PodUid, pod: Pod | None) -> bool:
+        """Whether a pod whose promises are those of its decision has other locality labels there."""
+        booking = self.ledger.booking(uid)
+        decision = decision_of(pod) if booking is not None and pod is not None else None
+        return booking is not None and decision is not None and booking.locality.stated != decision.labels
 
     def _mend(self, uid: PodUid, pod: Pod | None) -> None:
         if pod is None:

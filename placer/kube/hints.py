@@ -37,6 +37,8 @@ class Cause(enum.Flag):
     """Compute time of one GPU."""
     OCCUPANCY = enum.auto()
     """The GPU has too many containers, belongs to one alone, or is not empty."""
+    LABELS = enum.auto()
+    """Locality labels: of the pods on a GPU, or the affinity label that is on another node's GPU."""
     GPUS = enum.auto()
     """The node has no GPU of the model or name, or no report; or the owner's other pods have another model."""
     RESOURCES = enum.auto()
@@ -53,7 +55,7 @@ class Cause(enum.Flag):
 
 NOTHING: Final = Cause(0)
 EVERYTHING: Final = ~NOTHING
-_SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY
+_SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
 _OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
 _OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS | Cause.POOL
 
@@ -65,6 +67,10 @@ _KNOWN: Final = {
     Reason.GPU_TAKEN_WHOLE.value: Cause.OCCUPANCY,
     Reason.GPU_COUNT.value: _SOME_GPU,  # the reason of each single GPU is not given
     Reason.GPU_NAMES.value: Cause.OCCUPANCY,
+    Reason.AFFINITY.value: Cause.LABELS,
+    Reason.ANTI_AFFINITY.value: Cause.LABELS,
+    Reason.EXCLUSION.value: Cause.LABELS,
+    Reason.EXCLUDED.value: Cause.LABELS,
     Reason.ACQUIRING.value: _SOME_GPU
     | Cause.GPUS
     | Cause.POOL,  # the reasons of GPUs in the pool are not given
@@ -192,6 +198,8 @@ def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room])
             causes |= Cause.SHARE
         if _is_less_occupied(room, old):
             causes |= Cause.OCCUPANCY
+        if room.labels.opened_since(old.labels):
+            causes |= Cause.LABELS
     return Gain(causes, most_bytes, above_bytes, up_to_bytes, above_pct, up_to_pct)
 
 

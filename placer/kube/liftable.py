@@ -30,6 +30,9 @@ LIFTABLE: Final = frozenset(
         Reason.GPU_NOT_EMPTY.value,
         Reason.GPU_TAKEN_WHOLE.value,
         Reason.GPU_COUNT.value,
+        Reason.ANTI_AFFINITY.value,
+        Reason.EXCLUSION.value,
+        Reason.EXCLUDED.value,
     }
 )
 _SHORTAGE: Final = "Insufficient "

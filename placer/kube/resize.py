@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import decided, start_of
+from placer.core.ledger import Booking, decided, start_of
 from placer.core.resize.change import Change, NotNowError, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.core.supposition import Supposition
@@ -41,6 +41,7 @@ from plimsoll.kube.client import (
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
 from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.lifespan import StartOrder
+from plimsoll.locality import StatedLabels
 from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.resize_tickets import ticket_on
@@ -86,7 +87,7 @@ class KubeResizer:
         _check_ticket(pod, ticket)
         change = self._change(pod, request)
         decision = _readable(pod)
-        if decision is None or _terms(decision) != (decided(change.new), start_of(change.new)):
+        if decision is None or _terms(decision) != _terms_of(change.new):
             self.check_room(pod, change, request)
             await self._write(pod, change, request, ticket)
         elif (
@@ -215,8 +216,12 @@ def _readable(pod: Pod) -> Decision | None:
         return None
 
 
-def _terms(decision: Decision) -> tuple[object, StartOrder]:
-    return decision.containers, decision.start
+def _terms(decision: Decision) -> tuple[object, StartOrder, StatedLabels]:
+    return decision.containers, decision.start, decision.labels
+
+
+def _terms_of(booking: Booking) -> tuple[object, StartOrder, StatedLabels]:
+    return decided(booking), start_of(booking), booking.locality.stated
 
 
 def _wanted(found: Decision | None, change: Change) -> Decision:
@@ -225,7 +230,8 @@ def _wanted(found: Decision | None, change: Change) -> Decision:
         time = rfc3339(datetime.now(UTC))
         found = Decision(containers=containers, score=0.0, policy="", time=time)
     resized = tuple(dict.fromkeys((*found.resized, change.container)))
-    return msgspec.structs.replace(found, containers=containers, resized=resized, start=start)
+    labels = change.new.locality.stated  # somebody else may have changed them on the pod
+    return msgspec.structs.replace(found, containers=containers, resized=resized, start=start, labels=labels)
 
 
 def _patch(pod: Pod, wanted: Decision) -> dict[str, object]:

@@ -18,6 +18,7 @@ WAKES: Final = {
     Cause.PERCENTAGE: "GPU memory is freed",
     Cause.SHARE: "compute time of a GPU is freed",
     Cause.OCCUPANCY: "a GPU is freed",
+    Cause.LABELS: "a pod with a locality label leaves its GPU",
     Cause.GPUS: "a node reports other GPUs",
     Cause.POOL: "a GPU joins the pool, or can be acquired",
     Cause.RESOURCES: "a pod on a node ends, or a node has more to give",

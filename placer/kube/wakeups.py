@@ -42,6 +42,7 @@ class Wakeups:
         self.decider.ledger.on_less_expected(lambda _: self.wake(Cause.MEMORIES))
         self.decider.ledger.on_name_freed(lambda: self.wake(Cause.GPUS))
         self.decider.ledger.owner_models.on_freed(lambda: self.wake(Cause.GPUS))
+        self.decider.ledger.on_affinity_freed(lambda: self.wake(Cause.LABELS))
         self.decider.pool.on_change(lambda _: self.wake(Cause.POOL))
         self.decider.reports.on_change(lambda _: self.on_work())
         self.cluster.on_gain(self._gained)

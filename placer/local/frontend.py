@@ -32,7 +32,7 @@ from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description
-from plimsoll.contract import POLICY, PodDemand, parse_pod
+from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION, POLICY, PodDemand, parse_pod
 from plimsoll.events import Placement
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
@@ -172,6 +172,7 @@ class LocalFrontEnd:
         """
         demand = parse_pod(pod)
         check_supported(demand)
+        _refuse_labels(pod)
         policy = policy_named(demand.policy or self._policy, f"metadata.annotations[{POLICY}]")
         for container in pod.spec.containers:
             if not container.command:
@@ -383,6 +384,15 @@ class LocalFrontEnd:
         self._end_row(row.uid, "ended; its exit code is unknown, as the placer was started anew meanwhile")
         if ours:
             await runner.forget(row.uid)
+
+
+def _refuse_labels(pod: Pod) -> None:
+    """Refuse locality labels: after the placer's restart, brokers describe the running pods without them."""
+    for name in (AFFINITY, ANTI_AFFINITY, EXCLUSION):
+        value = (pod.metadata.annotations or {}).get(name)
+        if value is not None:
+            problem = "is not handled for pods without Kubernetes"
+            raise InputError(f"metadata.annotations[{name}]", value, problem, "remove the annotation")
 
 
 def _answer(waiting: _Waiting, answer: Placed | Refused) -> None:

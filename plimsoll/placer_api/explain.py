@@ -130,6 +130,7 @@ class Shortage(Struct, frozen=True, kw_only=True):
         must_be_empty: a whole GPU is asked for, and this one is in use.
         taken_whole: one container owns the GPU alone.
         too_many: the GPU has as many containers as may share it.
+        label: the locality label that keeps the pod out, in words; empty if none does.
         unattributed_bytes: measured memory of processes that belong to no pod of the placer.
         possible: the container would fit if all pods there ended.
         holders: the pods on the GPU, by namespace, those that hold most first.
@@ -142,6 +143,7 @@ class Shortage(Struct, frozen=True, kw_only=True):
     must_be_empty: bool = False
     taken_whole: bool = False
     too_many: bool = False
+    label: str = ""
     unattributed_bytes: int = 0
     possible: bool = True
     holders: tuple[Holder, ...] = ()

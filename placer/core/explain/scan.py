@@ -32,6 +32,9 @@ FREEABLE: Final = frozenset(
         Reason.GPU_NOT_EMPTY,
         Reason.GPU_TAKEN_WHOLE,
         Reason.GPU_COUNT,
+        Reason.ANTI_AFFINITY,
+        Reason.EXCLUSION,
+        Reason.EXCLUDED,
     )
 )
 """The reasons that go away when pods on the node's GPUs end."""

@@ -10,12 +10,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.core.ledger import Booking, Ledger
+from placer.core.locality import gpu_labels
+from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
 from placer.core.site import Request
 from plimsoll.contract import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
+from plimsoll.locality import Locality
 from plimsoll.placer_api.explain import HOLDERS_SHOWN, Holder, NodeShortage, Shortage
 from plimsoll.quantity import format_bytes
+
+_LABELS: Final[dict[Reason | None, str]] = {
+    Reason.ANTI_AFFINITY: "has a pod with the same anti-affinity label",
+    Reason.EXCLUSION: "is in use by pods without the pod's exclusion label",
+    Reason.EXCLUDED: "is kept by an exclusion label for other pods",
+}
 
 _FAR: Final = 1000.0
 """The distance that a GPU on which the container can never fit has more than any other."""
@@ -47,6 +56,7 @@ class _Held:
     containers: int
     whole: bool
     is_lower: bool
+    locality: Locality
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +99,13 @@ class Freeing:
             if (not demand.gpu_models or room.gpu.model in demand.gpu_models)
             and demand.gpu_id in (None, room.gpu.uuid)
             and (demand.gpu_name is None or self.ledger.names_on(node, room.gpu.uuid) <= {demand.gpu_name})
+            and all((node, room.gpu.uuid) == tied for tied in self.ledger.fixed(demand))
         ]
         for container in sorted(demand.containers, key=hardest_first):
             if container.gpus > len(usable):
                 return None
             expected_bytes = self._expected_bytes(container)
-            unfit = [room for room in usable if misfit(room, container, expected_bytes) is not None]
+            unfit = [room for room in usable if misfit(room, container, expected_bytes, demand.locality)]
             missing = container.gpus - (len(usable) - len(unfit))
             if missing > 0:
                 lacking = sorted(
@@ -125,12 +136,19 @@ class Freeing:
             must_be_empty=container.whole and not room.is_empty,
             taken_whole=room.taken_whole,
             too_many=room.sharers >= SHARERS_PER_GPU,
+            label=_LABELS.get(room.labels.refuse(self.request.demand.locality), ""),
             unattributed_bytes=room.unattributed_bytes,
             possible=possible,
             holders=_holders(held),
         )
-        lower = [one for one in held if one.is_lower]
-        return _Lacking(shortage, _distance(shortage, room), possible and _suffices(shortage, held, lower))
+        return _Lacking(shortage, _distance(shortage, room), possible and self._suffices(shortage, held))
+
+    def _suffices(self, shortage: Shortage, held: Collection[_Held]) -> bool:
+        """Whether a container would fit on a GPU if the pods of lower priority there ended."""
+        left = [one.locality for one in held if not one.is_lower]
+        if gpu_labels(left).refuse(self.request.demand.locality) is not None:
+            return False
+        return _suffices(shortage, held, [one for one in held if one.is_lower])
 
     def _held(self, room: Room, booking: Booking) -> _Held:
         uuid = room.gpu.uuid
@@ -145,6 +163,7 @@ class Freeing:
             containers=len(grants),
             whole=any(grant.whole for grant in grants),
             is_lower=identity is not None and identity.priority < self.priority,
+            locality=booking.locality,
         )
 
 
@@ -160,13 +179,13 @@ def _distance(shortage: Shortage, room: Room) -> float:
     distance = shortage.lacks_bytes / room.gpu.usable_bytes + shortage.lacks_share_pct / 100
     if shortage.must_be_empty:
         distance += 1 - room.free_ratio + room.sharers
-    elif shortage.taken_whole or shortage.too_many:
+    elif shortage.taken_whole or shortage.too_many or shortage.label:
         distance += 1
     return distance if shortage.possible else distance + _FAR
 
 
 def _suffices(shortage: Shortage, held: Collection[_Held], lower: Collection[_Held]) -> bool:
-    """Whether a container would fit on a GPU if these pods of lower priority ended."""
+    """Whether a GPU would have the room for a container if these pods of lower priority ended."""
     if shortage.must_be_empty:
         return len(lower) == len(held)
     if shortage.taken_whole and not any(one.whole for one in lower):
@@ -229,6 +248,8 @@ def _lacks(shortage: Shortage) -> list[str]:
         lacks.append(f"lacks {shortage.lacks_share_pct} % of compute time")
     if shortage.too_many:
         lacks.append("is shared by too many containers")
+    if shortage.label:
+        lacks.append(shortage.label)
     return lacks
 
 

@@ -8,14 +8,15 @@ from typing import Final
 
 from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
+from placer.core.policies.locality import LOCALITY
 from placer.core.policies.policy import Policy
 from placer.core.policies.topology import TOPOLOGY
 from plimsoll.part.errors import InputError
 
-__all__ = ["ENTRY_POINTS", "POLICIES", "Policy", "policy_named"]
+__all__ = ["ENTRY_POINTS", "LOCALITY", "POLICIES", "Policy", "policy_named"]
 
 POLICIES: Final[dict[str, Policy]] = {
-    policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, TOPOLOGY)
+    policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, LOCALITY, TOPOLOGY)
 }
 
 ENTRY_POINTS: Final = "plimsoll.policies"

@@ -31,7 +31,11 @@ class TopologyTable:
         asked = (hardest.gpus, hardest.memory_bytes, hardest.memory_pct, hardest.share_pct, hardest.whole)
         expected = ledger.best_effort_bytes(request.owner) if hardest.best_effort else None
         models = frozenset(demand.gpu_models), owner_models(request, ledger)
-        return asked, expected, models, demand.gpu_name is None
+        return asked, expected, models, demand.locality, demand.gpu_name is None
+
+    def version(self) -> Hashable:
+        """Always the same: bounds depend on the nodes and on the pod alone."""
+        return None
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The bound of each node."""
@@ -46,7 +50,8 @@ class TopologyTable:
         fitting = [
             room
             for room in usable.values()
-            if (not allowed or room.gpu.model in allowed) and misfit(room, hardest, expected_bytes) is None
+            if (not allowed or room.gpu.model in allowed)
+            and misfit(room, hardest, expected_bytes, demand.locality) is None
         ]
         if len(fitting) < hardest.gpus:
             return float(NO_PLACE)

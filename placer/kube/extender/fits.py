@@ -91,5 +91,6 @@ class Fits:
         demand, owner = asked.request.demand, asked.request.owner
         learns = any(container.best_effort for container in demand.containers)
         expected = self.decider.ledger.best_effort_bytes(owner) if learns else None
-        objections = asked.policy.state(asked.request, self.decider.ledger)
-        return demand, asked.policy.name, expected, objections
+        ledger = self.decider.ledger
+        objections = asked.policy.state(asked.request, ledger)
+        return demand, asked.policy.name, expected, ledger.fixed(demand), objections

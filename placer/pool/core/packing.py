@@ -4,6 +4,7 @@ So no GPU is taken in vain. Where pods need more, those that still wait show it 
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from plimsoll.contract import PodDemand
@@ -23,23 +24,29 @@ class Packing:
     _bytes: int = 0
     _most: int = 0
     _names: set[str] = field(default_factory=set)
+    _apart: Counter[str] = field(default_factory=Counter)  # pods by anti-affinity label
+    _exclusions: set[str | None] = field(default_factory=set)  # None: pods without such a label
 
     def add(self, demand: PodDemand) -> None:
         """Count a pod."""
         self._whole, self._share_pct, self._bytes, self._most = self._sums(demand)
         if demand.gpu_name is not None:
             self._names.add(demand.gpu_name)
+        self._apart.update(_anti_affinity(demand))
+        self._exclusions |= _exclusion(demand)
 
     def gpus(self, more: PodDemand | None = None) -> int:
         """The GPUs that the pods need at least; with one more pod, if one is given."""
         sums = (self._whole, self._share_pct, self._bytes, self._most) if more is None else self._sums(more)
         whole, share_pct, memory_bytes, most = sums
-        names = len(self._names)
-        if more is not None and more.gpu_name is not None:
-            names += more.gpu_name not in self._names
+        names, apart, exclusions = len(self._names), self._apart, self._exclusions
+        if more is not None:
+            names += more.gpu_name is not None and more.gpu_name not in self._names
+            apart, exclusions = apart + Counter(_anti_affinity(more)), exclusions | _exclusion(more)
+        by_labels = max(names, len(exclusions), *apart.values(), 0)
         by_bytes = math.ceil(memory_bytes / self.gpu_bytes) if self.gpu_bytes else 0
         # Any pod needs one, also one that declares nothing.
-        return max(most, whole + max(names, math.ceil(share_pct / 100), by_bytes))
+        return max(most, whole + max(by_labels, math.ceil(share_pct / 100), by_bytes))
 
     def _sums(self, demand: PodDemand) -> tuple[int, int, int, int]:
         whole, share_pct, memory_bytes, most = self._whole, self._share_pct, self._bytes, self._most
@@ -53,3 +60,17 @@ class Packing:
                 share_pct += one.share_pct * one.gpus
                 memory_bytes += (one.memory_bytes or 0) * one.gpus
         return whole, share_pct, memory_bytes, most
+
+
+def _anti_affinity(demand: PodDemand) -> tuple[str, ...]:
+    """The pod's anti-affinity label; none for a pod whose GPUs are all whole, because they are counted apart."""
+    label = demand.locality.anti_affinity
+    return (label,) if label is not None and _shares(demand) else ()
+
+
+def _exclusion(demand: PodDemand) -> set[str | None]:
+    return {demand.locality.exclusion} if _shares(demand) else set()
+
+
+def _shares(demand: PodDemand) -> bool:
+    return any(not one.whole and not one.lifespan.ends for one in demand.containers)

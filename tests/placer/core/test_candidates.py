@@ -18,6 +18,7 @@ from placer.reports import ReportView
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.locality import Locality
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, state, task, whole
 
@@ -65,12 +66,23 @@ def pod_of(found: list[tuple[ContainerDemand, bool | None]]) -> tuple[ContainerD
     )
 
 
+labels = st.sampled_from([None, None, None, "ns/a", "ns/b"])
+
+
+def supported(demand: PodDemand) -> PodDemand:
+    """The demand without an affinity label where a container wants several GPUs."""
+    if all(one.gpus == 1 for one in demand.containers):
+        return demand
+    return replace(demand, locality=replace(demand.locality, affinity=None))
+
+
 demands = st.builds(
     PodDemand,
     st.lists(st.tuples(containers, lifespans), min_size=1, max_size=4).map(pod_of),
     gpu_id=st.sampled_from([None] * 9 + [GpuUuid("GPU-a-0"), GpuUuid("GPU-nowhere")]),
     gpu_models=st.sampled_from([(), (), (), (), (), MODELS[:1], MODELS[1:], MODELS]),
-)
+    locality=st.builds(Locality, labels, labels, labels),
+).map(supported)
 tasks = st.lists(
     st.tuples(
         st.sampled_from([None, "p0", "p1", "p2", "p3", "p4"]), st.sampled_from([100 * MIB, 2 * GIB, 5 * GIB])

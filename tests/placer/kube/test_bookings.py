@@ -18,6 +18,7 @@ from plimsoll.contract import ContainerDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.locality import NO_LABELS
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decided, decision_text, whole_text
 
@@ -54,7 +55,7 @@ class Node:
         """The reason why a container does not fit, by GPU."""
         view = node_view(state(*GPUS))
         return {
-            gpu.uuid: misfit(room_on(N1, gpu, self.ledger), demand, demand.memory_bytes or 0)
+            gpu.uuid: misfit(room_on(N1, gpu, self.ledger), demand, demand.memory_bytes or 0, NO_LABELS)
             for gpu in view.gpus
         }
 

@@ -1,5 +1,7 @@
 """The causes of refusals, and the gains of changes, without servers."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from placer.core import declared_features, supplemental_groups
 from placer.core.fit import NODE_AFFINITY, NOT_READY, PORTS, TOO_MANY_PODS
+from placer.core.locality import GpuLabels
 from placer.core.reasons import Reason
 from placer.core.room import Room, misfit
 from placer.core.view import GpuView
@@ -24,6 +27,7 @@ from placer.kube.hints import (
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Node
+from plimsoll.locality import NO_LABELS, Locality
 from plimsoll.quantity import MIB
 from tests.placer.core.worlds import percent
 
@@ -56,7 +60,8 @@ def rooms(*of_each: Room) -> dict[GpuUuid, Room]:
     [
         (Reason.GPU_MEMORY.value, NOTHING),
         (Reason.GPU_SHARE.value, Cause.SHARE),
-        (Reason.GPU_COUNT.value, Cause.SHARE | Cause.OCCUPANCY),
+        (Reason.GPU_COUNT.value, Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS),
+        (Reason.EXCLUDED.value, Cause.LABELS),
         (Reason.NO_REPORT.value, Cause.GPUS),
         ("Insufficient cpu", Cause.RESOURCES),
         ("Insufficient plimsoll.dev/gpu-memory", Cause.RESOURCES),
@@ -93,7 +98,8 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     assert causes_of(["Insufficient cpu"], PodDemand(())) == Cause.RESOURCES
     assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES | Cause.VOLUMES
     memory = [Reason.GPU_MEMORY.value]
-    assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | Cause.SHARE | Cause.OCCUPANCY
+    some_gpu = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
+    assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | some_gpu
     assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
     assert causes_of(memory, demand_of(None)) == Cause.MEMORIES
     assert (ask_of(demand_of(5, None, 7)), ask_of(demand_of(None)), ask_of(PodDemand(()))) == (7, 0, 0)
@@ -103,7 +109,7 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
         PodDemand((percent("c0", 40), percent("c1", 40))),
         PodDemand((percent("c0", 40, gpus=2),)),
     ):
-        assert causes_of(memory, several) & ~(Cause.SHARE | Cause.OCCUPANCY) == Cause.MEMORIES
+        assert causes_of(memory, several) & ~some_gpu == Cause.MEMORIES
         assert ask_of(several) == 0
 
 
@@ -144,14 +150,21 @@ def test_gpu_that_appeared_may_lift_everything_that_gpus_are_asked_for() -> None
 
 
 ROOMS = st.builds(
-    lambda free, share, sharers, alien: room(
-        free, share=share, sharers=sharers, alien=alien * 2**28, usable=100
+    lambda free, share, sharers, alien, labels: replace(
+        room(free, share=share, sharers=sharers, alien=alien * 2**28, usable=100), labels=labels
     ),
     st.integers(0, 100),
     st.integers(0, 100),
     st.integers(0, 31),
     st.integers(0, 4),
+    st.builds(
+        GpuLabels,
+        st.just(frozenset()),
+        st.frozensets(st.sampled_from(["x", "y"])),
+        st.frozensets(st.sampled_from([None, "x", "y"]), max_size=2),
+    ),
 )
+LABELS = st.builds(Locality, st.none(), st.sampled_from([None, "x"]), st.sampled_from([None, "x"]))
 
 
 @given(
@@ -159,20 +172,22 @@ ROOMS = st.builds(
     st.one_of(st.none(), st.integers(1, 110)),
     st.integers(0, 100),
     st.booleans(),
+    LABELS,
 )
 def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
     changes: list[tuple[Room, Room]],
     size: int | None,
     share: int,
     whole: bool,  # noqa: FBT001 - only `given` calls this
+    labels: Locality,
 ) -> None:
     """If a container fits on a GPU after a change and did not before, the gain has its bytes and a cause of it."""
     demand = demand_of(None if whole else size, share=0 if whole else share, whole=whole)
     (container,) = demand.containers
     expected = size or 1
     for before, after in changes:
-        reason = misfit(before, container, expected)
-        if reason is None or misfit(after, container, expected) is not None:
+        reason = misfit(before, container, expected, labels)
+        if reason is None or misfit(after, container, expected, labels) is not None:
             continue
         gain = gain_of_rooms(rooms(*(old for old, _ in changes)), rooms(*(new for _, new in changes)))
         concerned = gain.causes & causes_of([reason.value], demand)
@@ -204,7 +219,7 @@ def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
     gain = gain_of_rooms(rooms(*(old for old, _ in sizes)), rooms(*(new for _, new in sizes)))
     fits = [
         [
-            misfit(one, here, here.memory_bytes or 0) is None
+            misfit(one, here, here.memory_bytes or 0, NO_LABELS) is None
             for one in pair
             for here in [only.on(one.gpu.usable_bytes)]
         ]

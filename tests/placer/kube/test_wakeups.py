@@ -13,10 +13,12 @@ from placer.core.resize.change import change_of
 from placer.kube import choice
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.locality import NO_LABELS
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, keeper, scene
+from tests.placer.locality import Placed, violations
 
 BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
 LABELLED = {"app": "x"}
@@ -106,6 +108,51 @@ async def test_change_that_makes_room_wakes_the_pod_that_waits_for_it(name: str)
         await found.settle()
         assert found.is_parked("p")
         change(found)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+LABELLED_GPU = {"plimsoll.dev/affinity": "x"}
+
+
+async def test_a_label_that_no_gpu_has_any_more_wakes_its_pods_for_every_node() -> None:
+    """A pod whose label's GPU has no room goes to another node once the last pod with the label has left."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 12)
+        await place(found, "first", {MEMORY: "2Gi"}, annotations=LABELLED_GPU)
+        await place(found, "filler", {MEMORY: "9Gi"})
+        found.node("n2")
+        found.report("n2", 24)
+        found.show(found.pod("p", {MEMORY: "10Gi"}, annotations=LABELLED_GPU))
+        await found.settle()
+        assert "1 node(s) didn't have the GPU of the pod's affinity label" in found.refusal("p")
+        found.delete("first")
+        await found.settle_after_backoff()
+        assert found.pods["p"].spec.nodeName == "n2"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("anti-affinity", "1 node(s) had GPUs with pods of the same anti-affinity label"),
+        ("exclusion", "1 node(s) had GPUs that pods with an exclusion label keep for themselves"),
+    ],
+)
+async def test_a_label_that_leaves_a_gpu_wakes_the_pods_that_it_kept_out(name: str, text: str) -> None:
+    """A pod of the same size takes the place of the labelled one in the same moment, and the waiting pod follows."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 24)
+        await place(found, "first", {MEMORY: "2Gi"}, annotations={f"plimsoll.dev/{name}": "x"})
+        waits = {"plimsoll.dev/anti-affinity": "x"} if name == "anti-affinity" else {}
+        found.show(found.pod("p", {MEMORY: "2Gi"}, annotations=waits))
+        await found.settle()
+        assert text in found.refusal("p")
+        booking = found.ledger.booking(PodUid("first"))
+        assert booking is not None
+        found.delete("first")
+        found.ledger.restore(replace(booking, pod=PodUid("other"), locality=NO_LABELS))
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
@@ -334,6 +381,16 @@ ASKS: tuple[dict[str, Any], ...] = (
     {"limits": {MEMORY: "4Gi"}, "initContainers": WARM_UP},
     {"limits": {"cpu": "3"}},
     {"limits": {"cpu": "3"}},
+    {"limits": {MEMORY: "8Gi"}, "annotations": {"plimsoll.dev/affinity": "x"}},
+    {
+        "limits": {MEMORY: "3Gi"},
+        "more_limits": ({MEMORY: "3Gi"},),
+        "annotations": {"plimsoll.dev/affinity": "x"},
+    },
+    {"limits": {MEMORY: "2Gi"}, "annotations": {"plimsoll.dev/anti-affinity": "x"}},
+    {"limits": {WHOLE: "2", MEMORY: "4Gi"}, "annotations": {"plimsoll.dev/anti-affinity": "x"}},
+    {"limits": {MEMORY: "2Gi"}, "annotations": {"plimsoll.dev/exclusion": "x"}},
+    {"limits": {SHARE: "20"}, "annotations": {"plimsoll.dev/exclusion": "y", "plimsoll.dev/affinity": "x"}},
 )
 PODS = st.tuples(
     st.just("pod"),
@@ -395,8 +452,16 @@ async def play(steps: list[tuple[tuple[Any, ...], int | None]]) -> None:
             assert found.missed() == []
             await found.settle(pieces)
             assert found.missed() == []
+            assert violated(found) == []
         await found.settle()
         assert found.missed() == []
+
+
+def violated(found: Scene) -> list[str]:
+    """The labels that do not hold among the pods that the placer placed itself."""
+    bookings = (one for one in found.ledger.bookings() if one.doubt is None or not one.doubt.foreign)
+    gpus = ((one, frozenset(str(grant.gpu) for grant in one.grants)) for one in bookings)
+    return violations([Placed(one.pod, own, one.locality) for one, own in gpus if own])
 
 
 def apply(found: Scene, step: tuple[Any, ...], name: str) -> None:

@@ -201,7 +201,7 @@ async def test_node_without_report_is_named(tmp_path: Path) -> None:
     [
         ([], {}, r"spec.containers\[main\].command: \[\] is missing"),
         (SLEEP, {"policy": "fastest"}, "'fastest' is no placement policy; choose one of binpack"),
-        (SLEEP, {"affinity": "a"}, "is not handled by this version"),
+        (SLEEP, {"affinity": "a"}, "is not handled for pods without Kubernetes"),
         (SLEEP, {"policies": "headroom"}, "did you mean plimsoll.dev/policy"),
     ],
 )

@@ -14,6 +14,7 @@ from placer.pool.core.policy import Policy, policy_of
 from placer.pool.core.steps import Drop, Keep, Reserve
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.locality import Locality
 from plimsoll.part.errors import InputError
 from plimsoll.pool import Release, acquiring_on, wanted_nodes
 from tests.placer.kube.scene import pod_of
@@ -70,6 +71,11 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
         model.facts.waiting.clear()
 
 
+def labelled(**labels: str) -> PodDemand:
+    """A small pod with these locality labels."""
+    return replace(sharing(10), locality=Locality(**labels))
+
+
 @pytest.mark.parametrize(
     ("demands", "gpus"),
     [
@@ -82,6 +88,9 @@ def test_a_pod_that_comes_before_the_grant_gets_the_card_back() -> None:
         ([whole(3)], 3),
         ([sharing(10, name="t/a"), sharing(10, name="t/a")], 1),
         ([sharing(10, name="t/a"), sharing(10, name="t/b")], 2),
+        ([labelled(anti_affinity="t/a")] * 3 + [labelled(anti_affinity="t/b")], 3),
+        ([labelled(exclusion="t/a")] * 2 + [labelled(exclusion="t/b"), sharing(10)], 3),
+        ([labelled(exclusion="t/a"), whole()], 2),
     ],
 )
 def test_no_card_is_taken_in_vain(demands: list[PodDemand], gpus: int) -> None:

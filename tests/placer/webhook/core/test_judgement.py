@@ -87,8 +87,8 @@ def test_the_placers_annotations_are_refused_from_anyone(name: str) -> None:
             r"plimsoll.dev/policy.*best",
         ),
         (
-            pod(container(limits={MEMORY: "1Gi"}), annotations={"plimsoll.dev/affinity": "a"}),
-            "is not handled",
+            pod(container(limits={MEMORY: "1Gi"}), annotations={"plimsoll.dev/affinity": "a b"}),
+            r"plimsoll.dev/affinity.*'a b' is no label; give 1 to 63 letters",
         ),
         (
             pod(container(limits={GPU: 1}), nodeName="n1"),

@@ -1,0 +1,164 @@
+"""Figures 8a, 8b, 8c and 9: throughput, utilisation and active GPUs, with and without sharing (§5.3)."""
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from simulator.charts import Line, line_chart
+from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, Outcome, Sample, run
+from simulator.kubeshare.figure import Claim, Figure
+from simulator.kubeshare.jobs import GPUS, MOST_BY_KUBERNETES, Job, arriving
+
+COLOURS: Final = {"Kubernetes": "#c0392b", "KubeShare": "#1b6ca8"}
+FREQUENCIES: Final = (1, 2, 3, 4, 6, 9, 12)
+MEANS_PCT: Final = (10, 20, 30, 40, 50, 60)
+VARIANCES: Final = (0, 1, 2, 3, 4)
+BUSY: Final = 9
+"""The frequency from which on KubeShare has all jobs that it can, by the paper; for Figures 8b and 8c."""
+FIGURE_9_FREQUENCY: Final = 6
+"""Above what Kubernetes can finish, and below what KubeShare can: the paper does not give Figure 9's frequency."""
+MEAN_PCT, VARIANCE = 30, 2
+"""The workload of Figure 9."""
+
+_Rows = tuple[tuple[float, float, float, float], ...]
+
+
+def figure_8a(count: int, seeds: Sequence[int]) -> Figure:
+    """Throughput by the frequency of jobs."""
+    rows = _rows(FREQUENCIES, seeds, lambda f, seed: arriving(count, f, MEAN_PCT, VARIANCE, seed))
+    by = {row[0]: row for row in rows}
+    ends = [row[1] for row in rows if row[0] >= 3]
+    claims = (
+        Claim("no difference at the lowest frequency", 0.98 <= by[1][3] <= 1.02),
+        Claim(
+            "Kubernetes has its most, 50 jobs/min, from frequency 3 on",
+            min(ends) >= 0.85 * MOST_BY_KUBERNETES and max(ends) - min(ends) <= 0.1 * MOST_BY_KUBERNETES,
+        ),
+        Claim("KubeShare reaches 110 jobs/min, within a tenth, at frequency 9", 99 <= by[9][2] <= 121),
+        Claim("sharing gives twice the throughput or more at frequency 9", by[9][3] >= 2),
+        Claim(
+            "KubeShare gains little beyond frequency 9",
+            by[12][2] <= 1.1 * by[9][2],
+            "the drawn jobs pack well enough for more",
+        ),
+    )
+    return _figure("8a", "jobs/min by frequency of jobs", "frequency", rows, claims)
+
+
+def figure_8b(count: int, seeds: Sequence[int]) -> Figure:
+    """Throughput by the mean demand."""
+    rows = _rows(MEANS_PCT, seeds, lambda mean, seed: arriving(count, BUSY, mean, VARIANCE, seed))
+    shares, kubernetes = [row[2] for row in rows], [row[1] for row in rows]
+    claims = (
+        Claim("Kubernetes does not depend on demand", max(kubernetes) - min(kubernetes) < 1),
+        Claim("KubeShare falls as demand grows", all(a >= b for a, b in itertools.pairwise(shares))),
+        Claim(
+            "2.5 times the throughput, within a fifth, at 10 and 20 %",
+            all(2 <= row[3] <= 3 for row in rows[:2]),
+        ),
+        Claim(
+            "no more than a tenth is gained at 60 %", rows[-1][3] <= 1.1, "jobs of 40 % and 60 % share a GPU"
+        ),
+        Claim("KubeShare is never slower by more than 2 %", all(row[3] >= 0.98 for row in rows)),
+    )
+    return _figure("8b", "jobs/min by mean demand in %", "mean", rows, claims)
+
+
+def figure_8c(count: int, seeds: Sequence[int]) -> Figure:
+    """Throughput by the variance of demand."""
+    rows = _rows(VARIANCES, seeds, lambda level, seed: arriving(count, BUSY, MEAN_PCT, level, seed))
+    shares, kubernetes = [row[2] for row in rows], [row[1] for row in rows]
+    mean = statistics.fmean(shares)
+    claims = (
+        Claim("Kubernetes does not depend on the variance", max(kubernetes) - min(kubernetes) < 1),
+        Claim(
+            "KubeShare does not depend on the variance, within a tenth",
+            all(abs(one / mean - 1) <= 0.1 for one in shares),
+            "jobs of equal demand pack best",
+        ),
+    )
+    return _figure("8c", "jobs/min by variance of demand", "variance", rows, claims)
+
+
+def _rows(xs: Sequence[float], seeds: Sequence[int], draw: Callable[[float, int], list[Job]]) -> _Rows:
+    """By x: the mean throughput of Kubernetes, that of KubeShare, and their ratio."""
+    found = []
+    for x in xs:
+        means = [
+            statistics.fmean(run(draw(x, seed), setting).jobs_per_min for seed in seeds)
+            for setting in (KUBERNETES, KUBESHARE)
+        ]
+        found.append((float(x), means[0], means[1], means[1] / means[0]))
+    return tuple(found)
+
+
+def _figure(name: str, title: str, x: str, rows: _Rows, claims: tuple[Claim, ...]) -> Figure:
+    def svg() -> str:
+        lines = [
+            Line(setting, colour, tuple((row[0], row[column]) for row in rows))
+            for column, (setting, colour) in enumerate(COLOURS.items(), 1)
+        ]
+        return line_chart(f"KubeShare, Figure {name}: {title}", x, "jobs/min", lines)
+
+    return Figure(name, title, (x, *COLOURS, "ratio"), rows, claims, svg)
+
+
+def figure_9(count: int, seed: int) -> Figure:
+    """Utilisation and active GPUs over time, in one run."""
+    jobs = arriving(count, FIGURE_9_FREQUENCY, MEAN_PCT, VARIANCE, seed)
+    kubernetes, kubeshare = run(jobs, KUBERNETES), run(jobs, KUBESHARE)
+    end_s = max(kubernetes.makespan_s, kubeshare.makespan_s)
+    times = [end_s * step / 20 for step in range(21)]
+    rows = tuple(
+        (
+            time_s,
+            100 * (of := _at(kubernetes, time_s)).used_part,
+            100 * (with_it := _at(kubeshare, time_s)).used_part,
+            float(of.active),
+            float(with_it.active),
+        )
+        for time_s in times
+    )
+    below = _time_below(kubeshare, GPUS) / kubeshare.makespan_s
+    claims = (
+        Claim("KubeShare finishes earlier", kubeshare.makespan_s < 0.8 * kubernetes.makespan_s),
+        Claim("KubeShare uses fewer than 32 GPUs most of the time", below > 0.5),
+        Claim(
+            "the GPUs that are active are used more with KubeShare",
+            _used_of_active(kubeshare) > 1.3 * _used_of_active(kubernetes),
+        ),
+    )
+
+    def svg() -> str:
+        lines = [
+            Line("Kubernetes, used", "#c0392b", tuple((row[0], row[1]) for row in rows)),
+            Line("KubeShare, used", "#1b6ca8", tuple((row[0], row[2]) for row in rows)),
+            Line(
+                "KubeShare, active",
+                "#2e8b57",
+                tuple((row[0], 100 * row[4] / GPUS) for row in rows),
+                dashed=True,
+            ),
+        ]
+        return line_chart("KubeShare, Figure 9: GPUs over time", "s", "% of 32 GPUs", lines, times[::4])
+
+    columns = ("s", "used %, Kubernetes", "used %, KubeShare", "active, Kubernetes", "active, KubeShare")
+    return Figure("9", "utilisation and active GPUs over time", columns, rows, claims, svg)
+
+
+def _at(outcome: Outcome, time_s: float) -> Sample:
+    """The cluster after all events up to a time."""
+    return next((one for one in reversed(outcome.samples) if one.time_s <= time_s), Sample(0.0, 0, 0.0))
+
+
+def _time_below(outcome: Outcome, gpus: int) -> float:
+    pairs = zip(outcome.samples, outcome.samples[1:], strict=False)
+    return sum(after.time_s - one.time_s for one, after in pairs if one.active < gpus)
+
+
+def _used_of_active(outcome: Outcome) -> float:
+    """The mean use of an active GPU over the run."""
+    pairs = list(zip(outcome.samples, outcome.samples[1:], strict=False))
+    used = sum((after.time_s - one.time_s) * one.used_part * GPUS for one, after in pairs)
+    return used / sum((after.time_s - one.time_s) * one.active for one, after in pairs)
