@@ -15,6 +15,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from bench.effort import cpu_ns
 from plimsoll.cli.demo.servers import EmbeddedServer, nats_server, valkey_server
 from tests.servers.control_plane import ADMIN, ControlPlane, control_plane
 
@@ -49,6 +50,10 @@ class Ground:
     def redis_url(self) -> str:
         """The URL of Valkey for Redis clients."""
         return self.valkey.url.replace("valkey://", "redis://")
+
+    def api_cpu_s(self) -> float:
+        """The CPU time of kube-apiserver and etcd until now, in seconds."""
+        return (cpu_ns(self.plane.server.pid) + cpu_ns(self.plane.etcd.pid)) / 1e9
 
     async def call(self, method: str, path: str, body: object = None) -> Json:
         """Send one request and return the decoded answer; raises `RefusedError` for any status from 400."""

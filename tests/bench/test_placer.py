@@ -14,7 +14,8 @@ OF_A_SIZE = (
         f"{side}.{figure}"
         for side in (PLACER, KUBE_SCHEDULER)
         for figure in (
-            *("pods_per_s", "settled_per_s", "events_ratio", "cpu_ms_per_pod", "nodes_used", "rss_mib"),
+            *("pods_per_s", "settled_per_s", "events_ratio", "cpu_ms_per_pod", "bound_cpu_ms_per_pod"),
+            *("all_cpu_ms_per_pod", "nodes_used", "rss_mib"),
             "arriving_per_s",
             *("pending_bound_ms_p50", "pending_bound_ms_p99", "created_bound_ms_p50", "created_bound_ms_p99"),
         )

@@ -17,7 +17,7 @@ from plimsoll.quantity import MIB
 from tests.placer.kube.world import MEMORY, World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest, ready_condition
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 NODE = "/api/v1/nodes/n1"
 
@@ -300,11 +300,6 @@ async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_ag
             world.front_end._wakeups.wake(EVERYTHING)
             await create_pod(apiserver, namespace, pod_manifest(f"p{index}", {MEMORY: "1Gi"}))
             await world.until_bound(f"p{index}")
-
-        async def only_the_hopeless_wait() -> bool:
-            return len(world.front_end._queue) == 100
-
-        await until(
-            only_the_hopeless_wait
-        )  # the API server shows a bind before the placer has read its answer
+        # The API server shows a bind before the placer has read its answer.
+        await until_true(lambda: len(world.front_end._queue) == 100)
         assert len(list(world.ledger.bookings())) == 5
