@@ -12,14 +12,17 @@ RESERVE_BYTES: Final = 8 * MIB
 its log anew: on a disk without room, no event could ever be removed."""
 
 
-def check_room(directory: Path) -> None:
-    """See that a new event leaves `RESERVE_BYTES` free on the disk of `directory`.
+def check_room(database: sqlite3.Connection, directory: Path) -> None:
+    """See that a new event leaves `RESERVE_BYTES` free: on the disk of `directory`, and in the file itself.
 
     Raises:
         sqlite3.OperationalError: less is free, as SQLite says it of a full disk.
     """
     disk = os.statvfs(directory)
-    free_bytes = disk.f_bavail * disk.f_frsize
+    (pages,), (page_bytes,) = (
+        database.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size")
+    )
+    free_bytes = disk.f_bavail * disk.f_frsize + pages * page_bytes
     if free_bytes < RESERVE_BYTES:
         problem = f"database or disk is full: {free_bytes} bytes are free, and {RESERVE_BYTES} stay free"
         raise sqlite3.OperationalError(problem)

@@ -143,16 +143,18 @@ async def test_a_full_disk_is_named_and_what_was_kept_before_stays(tmp_path: Pat
 async def test_new_events_leave_room_to_remove_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a disk that is nearly full nothing new is kept, and what was published can still be removed."""
+    """On a disk that is nearly full nothing new is kept until old events are removed, whose room is used again."""
     store, real = await open_store(tmp_path), os.statvfs(tmp_path)
-    await kept(store, "a", is_state=False)
-    blocks = (RESERVE_BYTES - 1) // real.f_frsize
+    large = Entry("a", "subject", bytes(2 << 20), carries_state=True)
+    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    blocks = (RESERVE_BYTES - (1 << 20)) // real.f_frsize
     nearly_full = os.statvfs_result((*real[:3], blocks, blocks, *real[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _: nearly_full)
     with pytest.raises(StoreError, match="free some room on its disk"):
         await kept(store, "b", is_state=False)
     await store.remove([(await store.oldest(1))[0].number])
-    assert store.waiting_count == 0
+    await kept(store, "b", is_state=False)
+    assert [each.id for each in await store.oldest(10)] == ["b"]
     await store.close()
 
 
