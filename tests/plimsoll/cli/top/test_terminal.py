@@ -60,7 +60,7 @@ async def test_every_table(tmp_path: Path, width: int, height: int) -> None:
 
 
 async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
-    """A node comes by itself, filters and sorts work, after a change of size all lines fit, and Ctrl-C leaves no trace."""
+    """Nodes come by themselves, filters and sorts work, lines fit each size, and Ctrl-C leaves no trace."""
     made = await fleet()
     # A shell that exported the size of another terminal.
     command = "export LINES=24 COLUMNS=80; plimsoll top --placer"
