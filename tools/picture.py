@@ -18,7 +18,7 @@ from plimsoll.cli.top.draw import Moment, Size, lines
 from plimsoll.cli.top.rows import rows
 from plimsoll.cli.top.view import View
 
-SIZE: Final = Size(100, 14)
+SIZE: Final = Size(100, 16)
 CLOCK: Final = "12:00:00"
 FORMAT: Final = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 """Without the fonts that rich would load from elsewhere: a document loads nothing from the network."""

@@ -260,7 +260,7 @@ def _tasks(gpu: LiveGpu) -> Text:
 
 
 def _pods_on(gpu: LiveGpu, trouble: str) -> Text:
-    text = Text(f"{trouble}  " if trouble else "", style="red")
+    text = Text().append(f"{trouble}  " if trouble else "", style="red")
     for pod in gpu.pods:
         state = state_of([pod])
         text.append(f"{MARKS[state]} {printable(pod.name or pod.pod)}  ", style=STYLES[state])

@@ -159,9 +159,11 @@ def test_cells_are_cut_by_columns_and_not_by_letters() -> None:
     assert columns("模型e\u0301") == 5
     assert shortened("模型模型", 6) == "模型…"
     assert shortened("pool-a-node-1", 9, middle=True) == "pool…de-1"
-    [line] = aligned([("gpu-pool-a-node-17", "1", "a long reason for all of this")], width=40)
-    assert line == "gpu-pool-a-node-17  1  a long reason fo…"
-    [line] = aligned([("gpu-pool-a-node-17-in-a-zone", "1", "a long reason for all of this")], width=32)
+    [line] = aligned([("gpu-pool-a-node-17", "1", "a long reason that names all of this")], width=40)
+    assert line == "gpu-pool-a-node-17  1  a long reason th…"
+    [line] = aligned(
+        [("gpu-pool-a-node-17-in-a-zone", "1", "a long reason that names all of this")], width=32
+    )
     assert line == "gpu-poo…-a-zone  1  a long reas…"
 
 

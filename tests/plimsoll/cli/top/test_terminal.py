@@ -60,11 +60,12 @@ async def test_every_table(tmp_path: Path, width: int, height: int) -> None:
 
 
 async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
-    """A node comes by itself, a filter leaves the rest out, and after a change of size all lines fit again."""
+    """Nodes come by themselves, filters and sorts work, lines fit each size, and Ctrl-C leaves no trace."""
     made = await fleet()
     # A shell that exported the size of another terminal.
     command = "export LINES=24 COLUMNS=80; plimsoll top --placer"
-    async with serving(made) as url, terminal(tmp_path, 90, 12, f"{command} {url}") as screen:
+    after = "code=$?; stty -a | grep -o -e '-*icanon' -e '-*echo '; (exit $code)"
+    async with serving(made) as url, terminal(tmp_path, 90, 12, f"{command} {url}; {after}") as screen:
         await screen.until(lambda text: "3 GPUs" in text)
         made.report(state("gpu-pool-b-1", card("GPU-b")))
         await screen.until(lambda text: "gpu-pool-b-1/0" in text)
@@ -77,7 +78,8 @@ async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
         shown = await screen.until(lambda text: "q quit" in text and "gpu-pool-a-10" in text)
         assert len(shown) == 24
         await screen.press("C-c")
-        await screen.until(lambda text: "ended 0" in text)
+        shown = await screen.until(lambda text: "ended 0" in text)
+        assert [line for line in shown if line] == ["icanon", "echo", "ended 0"]  # the terminal is as it was
 
 
 async def test_a_placer_that_goes_and_comes(tmp_path: Path) -> None:
