@@ -33,6 +33,10 @@ class TopologyTable:
         models = frozenset(demand.gpu_models), owner_models(request, ledger)
         return asked, expected, models, demand.gpu_name is None
 
+    def version(self) -> Hashable:
+        """Bounds depend on the pod's kind and on the nodes alone."""
+        return None
+
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The bound of each node."""
         allowed = owner_models(request, self._around.ledger)
