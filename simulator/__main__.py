@@ -13,6 +13,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
+from simulator.trace import command
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -40,8 +41,14 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     convgpu.add_argument("--memory", default=str(USABLE_BYTES), help="the card's memory, such as 4800Mi")
     convgpu.add_argument("--charts", type=Path, help="a folder for two SVG pictures")
+    convgpu.set_defaults(run=_convgpu)
+    trace = experiments.add_parser("trace", help="a trace of a cluster, pod by pod: `plimsoll simulate`")
+    command.add_options(trace)
+    trace.set_defaults(run=command.simulate)
     try:
-        return _convgpu(parser.parse_args(words))
+        given = parser.parse_args(words)
+        code: int = given.run(given)
+        return code
     except InputError as error:
         sys.stderr.write(f"simulator: {error}\n")
         return BAD_INPUT
