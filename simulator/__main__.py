@@ -15,6 +15,7 @@ from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
 from simulator.gaia import command as gaia_command
 from simulator.kang import command as kang_command
+from simulator.trace import command as trace_command
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -51,6 +52,9 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     kang_command.describe(kang)
     kang.set_defaults(run=kang_command.execute)
+    trace = experiments.add_parser("trace", help="a trace of a cluster, pod by pod: `plimsoll simulate`")
+    trace_command.add_options(trace)
+    trace.set_defaults(run=trace_command.simulate)
     try:
         given = parser.parse_args(words)
         code: int = given.run(given)

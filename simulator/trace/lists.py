@@ -91,8 +91,8 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _node(row: dict[str, str], where: str) -> ListedNode:
-    sizes = [_number(row, key, where) for key in ("cpu_milli", "memory_mib", "gpu")]
-    return ListedNode(row.get("sn") or where, *sizes, row.get("model") or "unknown")
+    cpu_milli, memory_mib, gpus = (_number(row, key, where) for key in ("cpu_milli", "memory_mib", "gpu"))
+    return ListedNode(row.get("sn") or where, cpu_milli, memory_mib, gpus, row.get("model") or "unknown")
 
 
 def _pod(row: dict[str, str], where: str) -> ListedPod:
