@@ -16,6 +16,7 @@ from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
 from simulator.gaia import command as gaia_command
 from simulator.kang import command as kang_command
 from simulator.kubeshare import report as kubeshare_report
+from simulator.trace import command as trace_command
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -64,13 +65,21 @@ def main(words: Sequence[str] | None = None) -> int:
     kubeshare.add_argument("--seed", type=int, default=42, help="the seed of the first run (%(default)s)")
     kubeshare.add_argument("--charts", type=Path, help="a folder for an SVG picture of each figure")
     kubeshare.set_defaults(run=_kubeshare)
-    given = parser.parse_args(words)
+    trace = experiments.add_parser("trace", help="a trace of a cluster, pod by pod: `plimsoll simulate`")
+    trace_command.add_options(trace)
+    trace.set_defaults(run=trace_command.simulate)
+    given = parser.parse_args(_completed(list(sys.argv[1:] if words is None else words)))
     try:
         code: int = given.run(given)
     except InputError as error:
         sys.stderr.write(f"simulator: {error}\n")
         return BAD_INPUT
     return code
+
+
+def _completed(words: list[str]) -> list[str]:
+    """The command line with the name of the experiment, which a list of pods does not need: it is a CSV file."""
+    return ["trace", *words] if words and words[0].endswith(".csv") else words
 
 
 def _kubeshare(given: argparse.Namespace) -> int:

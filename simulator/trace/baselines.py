@@ -1,18 +1,19 @@
 """The policies that FGD's authors compare with, for replays alone: a random place, and the place that fits best."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 
+from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
 from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals, idle_milli
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import Room
-from placer.core.site import Choice, Request, Rooms, Site
+from placer.core.site import Choice, Request, Site
 from plimsoll.contract import ContainerDemand
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import NodeName
 
 MOST_CPU_MILLI = 128_000
 MOST_GPU_MILLI = 8_000
@@ -44,22 +45,20 @@ class RandomPlace(Policy):
         return drawn.sample(fitting, demand.gpus)
 
     def index(self, around: Surroundings) -> Index:
-        """The nodes in a random order."""
-        return _AnyOrder(self.seed, around)
+        """The nodes with a GPU that fits, in a random order."""
+        return _AnyOrder(self.seed, GpuIndex(self.rank, around))
 
 
-@dataclass(frozen=True, slots=True)
 class _AnyOrder:
-    seed: int
-    around: Surroundings
-
-    def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
-        """Nothing is kept."""
+    def __init__(self, seed: int, fitting: GpuIndex) -> None:
+        self._seed = seed
+        self._fitting = fitting
+        self.move = fitting.move
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
-        """All nodes."""
-        left = list(self.around.nodes)
-        drawn = Random(f"{self.seed}/{request.pod}")
+        """The nodes, all as good as any other."""
+        left = list(dict.fromkeys(node for _, node in self._fitting.best_first(request)))
+        drawn = Random(f"{self._seed}/{request.pod}")
         while left:
             place = drawn.randrange(len(left))
             left[place], left[-1] = left[-1], left[place]

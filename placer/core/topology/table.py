@@ -37,6 +37,10 @@ class TopologyTable:
         """Always the same: bounds depend on the nodes and on the pod alone."""
         return None
 
+    def version(self) -> Hashable:
+        """Bounds depend on the pod's kind and on the nodes alone."""
+        return None
+
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The bound of each node."""
         allowed = owner_models(request, self._around.ledger)

@@ -19,7 +19,7 @@ SUMMARIES: Final = {
     "status": "Show the containers on this machine's GPUs, and why each waits.",
     "convert": "Turn a manifest for HAMi, gpushare or KAI into Plimsoll's terms.",
     "alerts": "Keep what goes wrong with GPUs firing in Alertmanager until it ends.",
-    "simulate": "Replay an experiment of a paper, without a GPU.",
+    "simulate": "Replay a trace of a cluster, or an experiment of a paper, without a GPU.",
     "demo": "Run a dozen pods on three emulated nodes, live, in under a minute.",
     "completion": "Print the script by which a shell completes these commands.",
 }
