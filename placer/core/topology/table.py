@@ -34,10 +34,6 @@ class TopologyTable:
         return asked, expected, models, demand.locality, demand.gpu_name is None
 
     def version(self) -> Hashable:
-        """Always the same: bounds depend on the nodes and on the pod alone."""
-        return None
-
-    def version(self) -> Hashable:
         """Bounds depend on the pod's kind and on the nodes alone."""
         return None
 
