@@ -140,6 +140,11 @@ class PodDemand:
     locality: Locality = NO_LABELS
 
 
+def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
+    """The key by which the containers of a pod are placed: the one with the fewest places comes first."""
+    return (not demand.whole, -demand.gpus, -(demand.memory_bytes or 0), -demand.share_pct)
+
+
 def parse_pod(pod: Pod) -> PodDemand:
     """A pod's demand for GPUs.
 

@@ -14,6 +14,7 @@ from plimsoll.quantity import parse_whole
 from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
 from simulator.kubeshare import report as kubeshare_report
+from simulator.trace import command
 
 BAD_INPUT: Final = 2
 TABLE_WIDTH: Final = 110
@@ -54,9 +55,13 @@ def main(words: Sequence[str] | None = None) -> int:
     kubeshare.add_argument("--seed", type=int, default=42, help="the seed of the first run (%(default)s)")
     kubeshare.add_argument("--charts", type=Path, help="a folder for an SVG picture of each figure")
     kubeshare.set_defaults(run=_kubeshare)
-    given = parser.parse_args(words)
+    trace = experiments.add_parser("trace", help="a trace of a cluster, pod by pod: `plimsoll simulate`")
+    command.add_options(trace)
+    trace.set_defaults(run=command.simulate)
     try:
+        given = parser.parse_args(words)
         code: int = given.run(given)
+        return code
     except InputError as error:
         sys.stderr.write(f"simulator: {error}\n")
         return BAD_INPUT

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from placer.core.holders import GpuKey, Holders
 from placer.core.locality import GpuLabels, gpu_labels
+from placer.core.mix import Mix
 from placer.core.owners import owner_of
 from placer.core.spare_cpu import SpareCpu
 from plimsoll.contract import ContainerDemand, PodDemand, gpu_name_of
@@ -123,10 +124,13 @@ class Ledger:
 
     Attributes:
         spare_cpu: the CPU of each node that its pods leave.
+        mix: the typical pods.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mix: Mix | None = None) -> None:
+        """Make it without bookings; the mix of typical pods is learned where none is given."""
         self.spare_cpu = SpareCpu()
+        self.mix = mix or Mix()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
@@ -286,7 +290,7 @@ class Ledger:
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
-        part.spare_cpu = self.spare_cpu
+        part.spare_cpu, part.mix = self.spare_cpu, self.mix
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

@@ -35,10 +35,10 @@ class Table(Protocol):
         """Read a node again: its rooms or its spare CPU changed. A slot may pass to another node."""
 
     def kind(self, request: Request) -> Hashable:
-        """Equal for pods that have equal bounds everywhere, until the nodes change.
+        """Equal for pods that have equal bounds everywhere, until the nodes change."""
 
-        Anything else on which bounds depend, such as a mix of typical pods, has a version in the kind.
-        """
+    def version(self) -> Hashable:
+        """Differs from before if all bounds are void: they depend on something besides the nodes that changed."""
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """For each of these nodes: no plan there has a higher score; `NO_PLACE` if none succeeds."""
@@ -69,6 +69,7 @@ class NodeIndex:
         self._is_used: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._serial = 0
         self._known: OrderedDict[Hashable, _Known] = OrderedDict()
+        self._version: Hashable = None
         self._places: NDArray[np.int64] | None = None  # by slot: the place of its name among all names
 
     def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:  # noqa: ARG002
@@ -96,6 +97,10 @@ class NodeIndex:
             left[slots] = NO_PLACE
 
     def _bounds(self, request: Request) -> Bounds:
+        version = self._table.version()
+        if version != self._version:
+            self._version = version
+            self._known.clear()
         kind = self._table.kind(request)
         known = self._known.pop(kind, None) or _Known(len(self._changed))
         self._known[kind] = known

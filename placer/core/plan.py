@@ -16,9 +16,9 @@ from placer.core.ledger import Booking, Grant, Ledger, grant_of
 from placer.core.policies.policy import Policy
 from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
-from placer.core.site import NO_ROOMS, Choice, Request, Rooms, Site, hardest_first
+from placer.core.site import NO_ROOMS, Choice, Request, Rooms, Site
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import AFFINITY, ContainerDemand, PodDemand
+from plimsoll.contract import AFFINITY, ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import ContainerName, GpuUuid, NodeName
 from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError

@@ -86,8 +86,3 @@ class Candidate:
     def without_report(cls, node: NodeName) -> "Candidate":
         """A node that has not reported, and has no GPU that could be used."""
         return cls(NodeView(node, (0, 0), ()), NO_ROOMS, inf)
-
-
-def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
-    """The key by which the containers of a pod are placed: the one with the fewest places comes first."""
-    return (not demand.whole, -demand.gpus, -(demand.memory_bytes or 0), -demand.share_pct)

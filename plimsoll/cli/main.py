@@ -93,6 +93,16 @@ def run() -> None:
     os.execv(sys.executable, [*program_of("solo"), *words])  # noqa: S606 - no shell wanted
 
 
+@app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def simulate() -> None:
+    """Replay a trace of a cluster and compare policies: `simulate TRACE --policy plimsoll --seeds 42..51`."""
+    # The simulator is a part of its own, which the command line does not import.
+    words = sys.argv[sys.argv.index("simulate") + 1 :]
+    os.execv(sys.executable, [*program_of("simulator"), "trace", *words])  # noqa: S606 - no shell wanted
+
+
 @app.command()
 def status(
     broker_root: Annotated[Path | None, BROKER_ROOT] = None,

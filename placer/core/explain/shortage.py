@@ -13,8 +13,8 @@ from placer.core.ledger import Booking, Ledger
 from placer.core.locality import gpu_labels
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
-from placer.core.site import Request, hardest_first
-from plimsoll.contract import ContainerDemand
+from placer.core.site import Request
+from plimsoll.contract import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.placer_api.explain import HOLDERS_SHOWN, Holder, NodeShortage, Shortage

@@ -3,7 +3,6 @@
 Further ones may be installed: an entry point of the group `plimsoll.policies` names a `Policy`.
 """
 
-from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -22,6 +21,18 @@ POLICIES: Final[dict[str, Policy]] = {
 ENTRY_POINTS: Final = "plimsoll.policies"
 """The group of entry points under which packages offer policies. A policy of ours cannot be replaced."""
 
+_OURS: Final = {
+    "fragmentation": "placer.core.policies.fragmentation:FRAGMENTATION",
+    "plimsoll": "placer.core.policies.plimsoll:PLIMSOLL",
+}
+"""The policies that are loaded when they are named: they import numpy, a tenth of a second."""
+
+_INSTALLED: Final[dict[str, EntryPoint]] = {
+    **{one.name: one for one in entry_points(group=ENTRY_POINTS)},
+    **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in _OURS.items()},
+}
+"""The policies that are not loaded yet. They are read at import, because the event loop must not read disks."""
+
 
 def policy_named(name: str, field: str) -> Policy:
     """The policy of that name: one of ours, or an installed one.
@@ -31,17 +42,10 @@ def policy_named(name: str, field: str) -> Policy:
     """
     if name in POLICIES:
         return POLICIES[name]
-    installed = _installed()
-    if name not in installed:
-        names = ", ".join(sorted({*POLICIES, *installed}))
+    if name not in _INSTALLED:
+        names = ", ".join(sorted({*POLICIES, *_INSTALLED}))
         raise InputError(field, name, "is no placement policy", f"choose one of {names}")
-    return _loaded(installed[name], field)
-
-
-@cache
-def _installed() -> dict[str, EntryPoint]:
-    """The policies of other packages, as installed when the process first asks for one."""
-    return {one.name: one for one in entry_points(group=ENTRY_POINTS)}
+    return _loaded(_INSTALLED[name], field)
 
 
 def _loaded(entry: EntryPoint, field: str) -> Policy:

@@ -1,0 +1,146 @@
+"""The mix of typical pods: the kinds of pods, and how often each occurs. Policies weigh by it the cost of a place.
+
+Source: Weng et al., "Beware of Fragmentation" (USENIX ATC 2023), §4: the target workload is a set of pod types with
+popularity. As in the authors' simulator, the most frequent kinds count until they are 95 % of all pods.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from plimsoll.contract import PodDemand, hardest_first
+from plimsoll.ids import PodUid
+
+COVERAGE: Final = 0.95
+"""The part of all pods whose kinds are typical."""
+
+LEARNED_AGAIN: Final = 1.25
+"""The mix is drawn up again when so many times as many pods were seen, since each time all scores change."""
+
+REMEMBERED_PODS: Final = 20_000
+"""The pods whose kinds count, the last seen. A pod that is decided on again counts once."""
+
+
+class Kind(NamedTuple):
+    """A kind of pods, by the container that is hardest to place.
+
+    Attributes:
+        cpu_milli: the pod's CPU, in thousandths.
+        gpus: the number of GPUs; 0 for a pod without one.
+        share_milli: the share of each, in thousandths; 1000 for whole GPUs.
+        memory_bytes: declared on each; 0 for none.
+        memory_pct: declared on each, in percent; 0 for none.
+        models: the acceptable models; none means any.
+    """
+
+    cpu_milli: int
+    gpus: int = 0
+    share_milli: int = 0
+    memory_bytes: int = 0
+    memory_pct: int = 0
+    models: tuple[str, ...] = ()
+
+    def need_milli(self, usable_bytes: int) -> int:
+        """The part of a GPU with so many usable bytes that it takes, in thousandths, 1 to 1000; 0 without GPU.
+
+        A GPU has one measure here: the larger part of share and memory.
+        """
+        if not self.gpus:
+            return 0
+        of_memory = max(-(-1000 * self.memory_bytes // usable_bytes), 10 * self.memory_pct)
+        return min(max(self.share_milli, of_memory, 1), 1000)
+
+
+def kind_of(demand: PodDemand, cpu_milli: int) -> Kind:
+    """The kind of a pod."""
+    if not demand.containers:
+        return Kind(cpu_milli)
+    hardest = min(demand.containers, key=hardest_first)
+    return Kind(
+        cpu_milli=cpu_milli,
+        gpus=hardest.gpus,
+        share_milli=1000 if hardest.whole else 10 * hardest.share_pct,
+        memory_bytes=hardest.memory_bytes or 0,
+        memory_pct=hardest.memory_pct or 0,
+        models=tuple(sorted(demand.gpu_models)),
+    )
+
+
+class Card(NamedTuple):
+    """A sort of GPUs, which offer the same when idle."""
+
+    model: str
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A typical kind.
+
+    Attributes:
+        popularity: its part of all typical pods, above 0; those of a mix add up to 1.
+    """
+
+    kind: Kind
+    popularity: float
+
+
+def typical_of(counts: Mapping[Kind, int]) -> tuple[Typical, ...]:
+    """The most frequent kinds, until they are `COVERAGE` of all pods; among equal counts the first."""
+    chosen: list[tuple[Kind, int]] = []
+    needed, covered = COVERAGE * sum(counts.values()), 0
+    for kind, count in sorted(counts.items(), key=lambda one: -one[1]):
+        if covered >= needed:
+            break
+        chosen.append((kind, count))
+        covered += count
+    return tuple(Typical(kind, count / covered) for kind, count in chosen)
+
+
+class Mix:
+    """The typical kinds now, learned from the pods that were seen, or given. Not thread-safe.
+
+    Attributes:
+        typical: the typical kinds; none before the first pod.
+        version: rises when `typical` changes.
+        cards: the sorts of GPUs that were seen; each keeps its number for ever.
+        derived: what policies compute from the mix, by their own keys; emptied when it changes.
+    """
+
+    def __init__(self, given: Iterable[Typical] = ()) -> None:
+        """Make it of given kinds, which then stay, or else without any."""
+        self.typical = tuple(given)
+        self.version = 0
+        self.cards: dict[Card, int] = {}
+        self.derived: dict[str, object] = {}
+        self._is_given = bool(self.typical)
+        self._seen: OrderedDict[PodUid, Kind] = OrderedDict()
+        self._counts: Counter[Kind] = Counter()
+        self._drawn_up = 0
+        self._sightings = 0
+
+    def see(self, pod: PodUid, demand: PodDemand, cpu_milli: int) -> None:
+        """Count a pod that is placed, or waits."""
+        if self._is_given or pod in self._seen:
+            return
+        kind = self._seen[pod] = kind_of(demand, cpu_milli)
+        self._counts[kind] += 1
+        self._sightings += 1
+        if len(self._seen) > REMEMBERED_PODS:
+            _, gone = self._seen.popitem(last=False)
+            self._counts[gone] -= 1
+            if not self._counts[gone]:
+                del self._counts[gone]
+        if self._sightings >= LEARNED_AGAIN * self._drawn_up:
+            self._drawn_up = self._sightings
+            self._replace(typical_of(self._counts))
+
+    def number(self, card: Card) -> int:
+        """The number of a sort of GPUs; a new one gets the next."""
+        return self.cards.setdefault(card, len(self.cards))
+
+    def _replace(self, typical: tuple[Typical, ...]) -> None:
+        self.typical = typical
+        self.derived.clear()
+        self.version += 1

@@ -1,0 +1,352 @@
+"""The idle parts of all nodes as arrays, and policies that weigh a place by the loss of what they offer typical pods.
+
+A node is worth what its idle GPUs offer the mix of typical pods (`placer.core.mix`). A place costs the worth that the
+node loses by it. What always holds: the worth of a node depends on its idle GPUs and spare CPU alone, and sums over
+GPUs enter it, so a search looks up a few numbers for each node and typical kind.
+
+GPUs have one measure here: the lesser of free share and free memory, in thousandths of the GPU.
+"""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.core.index import Index, Surroundings
+from placer.core.ledger import Ledger
+from placer.core.mix import Card, Kind, Mix, kind_of
+from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
+from placer.core.policies.policy import Judgement, Policy
+from placer.core.room import SHARERS_PER_GPU, Room
+from placer.core.site import Choice, Request, Rooms, Site
+from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.ids import GpuUuid, NodeName
+
+LEVELS: Final = 1001
+"""The idle parts that a GPU may have, 0 to 1000 thousandths."""
+
+MEASURED_AGAIN: Final = 100
+"""The changes of nodes after which the scarcity of places is measured again: then all bounds are computed anew."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def idle_milli(room: Room) -> int:
+    """The idle part of a GPU, in thousandths; 1000 only for one that can be given whole."""
+    if room.is_empty:
+        return 1000
+    if room.taken_whole or room.sharers >= SHARERS_PER_GPU:
+        return 0
+    of_memory = 1000 * max(room.declarable_bytes, 0) // room.gpu.usable_bytes
+    return max(min(10 * room.free_share_pct, of_memory, 999), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The states of some nodes.
+
+    Attributes:
+        offers: for each node, typical kind and measure, the sum over its GPUs, see `MixPolicy.offers`.
+        cpu_milli: the spare CPU of each; infinite where unknown.
+        card: the number of each node's sort of GPUs.
+    """
+
+    offers: Floats
+    cpu_milli: Floats
+    card: Ints
+
+
+class Typicals:
+    """The typical kinds as arrays; T kinds and C sorts of GPUs.
+
+    Attributes:
+        cpu_milli, gpus: of each kind.
+        need_milli: by sort of GPU and kind, the part of each GPU.
+        weight: by sort of GPU and kind, the popularity; 0 where the model is not acceptable or no GPU is asked for.
+        offers: by sort of GPU and idle part, for each kind and measure, see `MixPolicy.offers`.
+        scarcity: of each kind, the factor by which its places count.
+        serial: rises with each change of `scarcity`.
+    """
+
+    def __init__(self, mix: Mix, policy: "MixPolicy") -> None:
+        cards = list(mix.cards)
+        kinds = [one.kind for one in mix.typical]
+        shape = (len(cards), len(kinds))
+        self.cards = len(cards)
+        self.cpu_milli: Floats = np.array([kind.cpu_milli for kind in kinds], float)
+        self.gpus: Floats = np.array([kind.gpus for kind in kinds], float)
+        needs = [[kind.need_milli(card.usable_bytes) for kind in kinds] for card in cards]
+        self.need_milli: Floats = np.array(needs, float).reshape(shape)
+        admits = [[bool(kind.gpus) and _admits(kind, card.model) for kind in kinds] for card in cards]
+        popularity = np.array([one.popularity for one in mix.typical], float)
+        self.weight: Floats = np.array(admits, float).reshape(shape) * popularity
+        levels = np.arange(LEVELS, dtype=float)[:, None]
+        of_cards = [policy.offers(levels, np.maximum(need, 1.0)) for need in self.need_milli]
+        self.offers: Floats = np.stack(of_cards)
+        self.scarcity: Floats = np.ones(len(kinds))
+        self.serial = 0
+
+    @classmethod
+    def of(cls, mix: Mix, policy: "MixPolicy") -> "Typicals":
+        """Those of the mix as it is, and of all sorts of GPUs that were seen."""
+        known = mix.derived.get(policy.name)
+        if isinstance(known, Typicals) and known.cards == len(mix.cards):
+            return known
+        made = mix.derived[policy.name] = cls(mix, policy)
+        if isinstance(known, Typicals):
+            made.scarcity, made.serial = known.scarcity, known.serial + 1
+        return made
+
+
+def _admits(kind: Kind, model: str) -> bool:
+    return not kind.models or model in kind.models
+
+
+class MixPolicy(Policy):
+    """A policy that takes the place whose node loses least of its worth to the mix."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
+        """The offer of one GPU to typical kinds, in one or more measures. A node offers the sum over its GPUs.
+
+        Args:
+            idle_milli: levels × 1.
+            need_milli: the part of a GPU that each of T kinds takes, 1 to 1000.
+
+        Returns:
+            Levels × T × measures.
+        """
+
+    @abstractmethod
+    def places(self, states: States, typicals: Typicals) -> Floats:
+        """The pods of each kind that nodes have places for, nodes × T, as this policy counts; whatever the model."""
+
+    @abstractmethod
+    def worth(self, lost_milli: Floats, request_milli: Floats) -> Floats:
+        """The scores, 0 to 1, of places by which their nodes lose worth.
+
+        Args:
+            lost_milli: the loss of Σ weight × places × the part of GPUs that the kind takes.
+            request_milli: the part of GPUs that the pod takes.
+        """
+
+    def scarcity(self, supply: Floats, capacity: Floats) -> Floats | None:  # noqa: ARG002 - for overriding
+        """The factor by which the places of each kind count; None: all alike, for ever.
+
+        Args:
+            supply: the places that all nodes have now for each of T kinds.
+            capacity: the places that they would have if all their GPUs were idle, whatever the CPU.
+        """
+        return None
+
+    def value(self, states: States, typicals: Typicals) -> Floats:
+        """The worth of nodes to the mix, in thousandths of a GPU."""
+        per_place = typicals.weight * typicals.need_milli * (typicals.gpus * typicals.scarcity)
+        worth: Floats = (self.places(states, typicals) * per_place[states.card]).sum(axis=1)
+        return worth
+
+    def compare(self, before: States, after: States, typicals: Typicals, request_milli: Floats) -> Floats:
+        """The scores of places that change nodes so."""
+        return self.worth(self.value(before, typicals) - self.value(after, typicals), request_milli)
+
+    def index(self, around: Surroundings) -> Index:
+        """An index by kind of pod."""
+        return NodeIndex(MixTable(self, around.ledger), around)
+
+    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+        """The GPUs by which the node loses least, the first of equal ones first."""
+        if demand.whole or len(fitting) == 1:
+            return fitting
+        node = _Node(self, site, {**site.rooms, **{room.gpu.uuid: room for room in fitting}})
+        scores = {room.gpu.uuid: node.judged([(room, demand)])[0] for room in fitting}
+        return sorted(fitting, key=lambda room: -scores[room.gpu.uuid])
+
+    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+        """Judge by the loss of the node, in GPUs that the mix could have used."""
+        if not site.rooms:
+            return Judgement(0.0, {})
+        node = _Node(self, site, site.rooms)
+        score, lost_milli = node.judged([(choice.room, choice.demand) for choice in choices])
+        parts = {
+            f"{one.demand.container}/{one.grant.gpu}": self.sub_scores(one.room, one.demand)
+            for one in choices
+        }
+        return Judgement(score, {**parts, "node": {"lost_gpus": round(lost_milli / 1000, 6)}})
+
+    def rank(self, room: Room) -> float:  # noqa: ARG002 - a GPU by itself says nothing
+        """1: the score depends on the pod and on the other GPUs of the node."""
+        return 1.0
+
+    def score(self, room: Room, demand: ContainerDemand) -> float:
+        """The part of the GPU, 0 to 1, that is in use with the container."""
+        return min(1 - (idle_milli(room) - _need_milli(demand, room)) / 1000, 1.0)
+
+    def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:
+        """The part of the GPU, 0 to 1, that is in use with the container."""
+        return {"packed": round(self.score(room, demand), 6)}
+
+
+def _need_milli(demand: ContainerDemand, room: Room) -> int:
+    kind = kind_of(PodDemand((demand,)), 0)
+    return kind.need_milli(room.gpu.usable_bytes)
+
+
+class _Node:
+    """One node as a plan sees it, judged by the same arithmetic as in the table."""
+
+    def __init__(self, policy: MixPolicy, site: Site, rooms: Rooms) -> None:
+        mix = site.ledger.mix
+        self._policy = policy
+        self._card = mix.number(_card(next(iter(rooms.values()))))
+        self._typicals = Typicals.of(mix, policy)
+        self._idle = {uuid: idle_milli(room) for uuid, room in rooms.items()}
+        spare = site.ledger.spare_cpu.on(site.node.node)
+        self._cpu_milli = np.inf if spare is None else float(spare)
+        self._request = site.request
+        self._before = self._states(self._idle, self._cpu_milli)
+
+    def judged(self, taken: Sequence[tuple[Room, ContainerDemand]]) -> tuple[float, float]:
+        """The score, and the loss in thousandths of a GPU, of a place on these GPUs."""
+        left, request_milli = dict(self._idle), 0
+        for room, demand in taken:
+            need = _need_milli(demand, room)
+            request_milli += need
+            left[room.gpu.uuid] = max(left[room.gpu.uuid] - need, 0)
+        after = self._states(left, self._cpu_milli - self._request.cpu_milli)
+        score = self._policy.compare(self._before, after, self._typicals, np.array([request_milli], float))
+        lost = self._policy.value(self._before, self._typicals) - self._policy.value(after, self._typicals)
+        return float(score[0]), float(lost[0])
+
+    def _states(self, idle: Mapping[GpuUuid, int], cpu_milli: float) -> States:
+        offers = self._typicals.offers[self._card, list(idle.values())].sum(axis=0)
+        return States(offers[None], np.array([cpu_milli]), np.array([self._card]))
+
+
+def _card(room: Room) -> Card:
+    return Card(room.gpu.model, room.gpu.usable_bytes)
+
+
+class MixTable:
+    """The idle parts of all nodes: a `placer.core.node_index.Table`."""
+
+    def __init__(self, policy: MixPolicy, ledger: Ledger) -> None:
+        self._policy = policy
+        self._ledger = ledger
+        self._idle: Ints = np.zeros(
+            (0, 1), np.int64
+        )  # by slot: the idle parts of its GPUs, falling; 0 for no GPU
+        self._cpu_milli: Floats = np.zeros(0)
+        self._card: Ints = np.zeros(0, np.int64)
+        self._gpus: Ints = np.zeros(0, np.int64)
+        self._is_mixed: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._offers: Floats = np.zeros((0, 0, 0))
+        self._typicals: Typicals | None = None  # by which the offers are
+        self._puts = 0
+
+    def put(self, slot: int, node: NodeName, rooms: Rooms) -> None:
+        """Read a node again."""
+        cards = list(dict.fromkeys(map(_card, rooms.values())))
+        self._reserve(slot, len(rooms))
+        self._idle[slot] = 0
+        self._idle[slot, : len(rooms)] = sorted(map(idle_milli, rooms.values()), reverse=True)
+        spare = self._ledger.spare_cpu.on(node)
+        self._cpu_milli[slot] = np.inf if spare is None else spare
+        self._card[slot] = self._ledger.mix.number(cards[0]) if cards else 0
+        self._gpus[slot] = len(rooms)
+        self._is_mixed[slot] = len(cards) > 1
+        self._puts += 1
+        known = self._typicals
+        if known is not None and known is Typicals.of(self._ledger.mix, self._policy):
+            self._offers[slot] = known.offers[self._card[slot], self._idle[slot]].sum(axis=0)
+
+    def kind(self, request: Request) -> Hashable:
+        """The kind of the pod, and whether it has several containers."""
+        return kind_of(request.demand, request.cpu_milli), len(request.demand.containers) > 1
+
+    def version(self) -> Hashable:
+        """That of the mix and of the scarcity of its places, which is measured again now and then."""
+        mix = self._ledger.mix
+        typicals = Typicals.of(mix, self._policy)
+        if typicals is not self._typicals:
+            self._typicals = typicals
+            self._offers = typicals.offers[self._card[:, None], self._idle].sum(axis=1)
+            self._puts = MEASURED_AGAIN
+        if self._puts >= MEASURED_AGAIN:
+            self._puts = 0
+            self._measure(typicals)
+        return mix.version, len(mix.cards), typicals.serial
+
+    def _measure(self, typicals: Typicals) -> None:
+        states = States(self._offers, self._cpu_milli, self._card)
+        admits = (typicals.weight > 0)[self._card]
+        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[self._card]
+        capacity = (admits * (1000.0 * self._gpus[:, None] / sizes)).sum(axis=0)
+        supply = (admits * self._policy.places(states, typicals)).sum(axis=0)
+        scarcity = self._policy.scarcity(supply, capacity)
+        if scarcity is not None:
+            typicals.scarcity = scarcity
+            typicals.serial += 1
+
+    def bounds(self, request: Request, slots: Slots) -> Bounds:
+        """The score of the best place on each node; 1 where the pod is more than one demand, or the GPUs differ."""
+        kind = kind_of(request.demand, request.cpu_milli)
+        card, cpu_milli, idle = self._card[slots], self._cpu_milli[slots], self._idle[slots]
+        cards = self._ledger.mix.cards
+        admits = np.array([_admits(kind, one.model) for one in cards])[card] | self._is_mixed[slots]
+        need = np.array([kind.need_milli(one.usable_bytes) for one in cards])[card]
+        fits = (idle >= need[:, None]) | (idle + 1 >= need[:, None]) & (need[:, None] < 1000)
+        has_place = (
+            admits & (cpu_milli >= kind.cpu_milli) & (fits.sum(axis=1) >= kind.gpus) | self._is_mixed[slots]
+        )
+        found: Bounds = np.full(len(slots), NO_PLACE)
+        several = len(request.demand.containers) > 1 or (kind.gpus > 1 and kind.share_milli < 1000)
+        found[has_place] = 1.0
+        exact = np.flatnonzero(has_place & ~self._is_mixed[slots])
+        if several or not len(exact):
+            return found
+        if not kind.gpus:
+            at, taken = exact, np.zeros(len(exact), np.int64)
+        elif kind.share_milli >= 1000:
+            at, taken = exact, np.full(len(exact), 1000)
+        else:
+            fits[:, 1:] &= idle[:, 1:] != idle[:, :-1]  # one of equal GPUs
+            fits[~has_place] = False
+            fits[self._is_mixed[slots]] = False
+            at, column = np.nonzero(fits)
+            taken = idle[at, column]
+        scores = self._scores(slots[at], taken, need[at], kind)
+        first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
+        found[at[first]] = np.maximum.reduceat(scores, first)
+        return found
+
+    def _scores(self, slots: Slots, taken: Ints, need: Ints, kind: Kind) -> Floats:
+        """The scores of places, each on a slot: the pod takes `need` of GPUs that are idle in this part."""
+        typicals = self._typicals
+        assert typicals is not None, "the version was asked for first"
+        card, cpu_milli, offers = self._card[slots], self._cpu_milli[slots], self._offers[slots]
+        change = typicals.offers[card, np.maximum(taken - need, 0)] - typicals.offers[card, taken]
+        before = States(offers, cpu_milli, card)
+        after = States(offers + kind.gpus * change, cpu_milli - kind.cpu_milli, card)
+        return self._policy.compare(before, after, typicals, (kind.gpus * need).astype(float))
+
+    def _reserve(self, slot: int, gpus: int) -> None:
+        """Have room for a slot, and for a node of so many GPUs."""
+        slots, width = self._idle.shape
+        if slot < slots and gpus <= width:
+            return
+        size = slots if slot < slots else max(2 * slot, 64)
+        idle = np.zeros((size, max(width, gpus)), np.int64)
+        idle[:slots, :width] = self._idle
+        self._idle = idle
+        if size > slots:
+            self._cpu_milli, self._card, self._gpus, self._is_mixed = (
+                np.concatenate([one, np.zeros(size - slots, one.dtype)])
+                for one in (self._cpu_milli, self._card, self._gpus, self._is_mixed)
+            )
+        self._typicals = None  # all offers are summed up again
