@@ -38,7 +38,7 @@ def figure_12() -> Figure:
     """The slowdown of each of two jobs on one GPU: the time there ÷ the time alone."""
     pairs = {"A+A": (A, A), "B+B": (B, B), "A+B": (A, B), "A′+B": (LARGER_A, B)}
     slower = {name: tuple(1 / speed for speed in speeds(pair)) for name, pair in pairs.items()}
-    rows = tuple((name, *found) for name, found in slower.items())
+    rows: tuple[tuple[float | str, ...], ...] = tuple((name, *found) for name, found in slower.items())
     claims = (
         Claim("B+B take 1.5 times as long", all(1.4 <= one <= 1.6 for one in slower["B+B"])),
         Claim("pairs with A lose less than a tenth", max(*slower["A+A"], *slower["A+B"]) < 1.1),
