@@ -56,6 +56,27 @@ async def test_a_lower_pod_does_not_get_the_room_that_is_held() -> None:
         assert made.nomination("p") is None
 
 
+@pytest.mark.parametrize("name", ["exclusion", "anti-affinity"])
+async def test_a_pod_whose_label_keeps_a_gpu_is_a_victim_as_for_memory(name: str) -> None:
+    """A pod of higher priority ends the pod whose label keeps it out, and its own labels are held meanwhile."""
+    label = {f"plimsoll.dev/{name}": "x"}
+    async with board() as made:
+        made.scene.node("n1")
+        made.scene.report("n1", 24)
+        made.scene.show(waiting("keeper", 0, {MEMORY: "2Gi"}, annotations=label))
+        await made.settle()
+        assert made.scene.is_placed("keeper")
+        wants = label if name == "anti-affinity" else {}
+        made.scene.show(waiting("p", 10, {MEMORY: "2Gi"}, annotations=wants))
+        await made.settle()
+        assert (made.deleted, made.nominated) == (["keeper"], [("p", "n1")])
+        made.scene.delete("keeper")
+        made.scene.show(waiting("late", 5, {MEMORY: "2Gi"}, annotations=label))
+        await later(made)
+        assert made.scene.is_placed("p")
+        assert not made.scene.is_placed("late")
+
+
 async def test_a_lower_pod_does_not_get_the_gpu_that_is_held() -> None:
     """The GPU of the victims is held. Other GPUs of the node are not."""
     async with board() as made:
