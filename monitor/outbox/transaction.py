@@ -24,8 +24,7 @@ def check_room(database: sqlite3.Connection, directory: Path) -> None:
     )
     free_bytes = disk.f_bavail * disk.f_frsize + pages * page_bytes
     if free_bytes < RESERVE_BYTES:
-        problem = f"database or disk is full: {free_bytes} bytes are free, and {RESERVE_BYTES} stay free"
-        raise sqlite3.OperationalError(problem)
+        raise sqlite3.OperationalError(f"database or disk is full: less than {RESERVE_BYTES} bytes are free")
 
 
 class transaction:  # noqa: N801 - used as a verb
