@@ -58,6 +58,7 @@ struct plimsoll_contexts {
     uint64_t printf_base; /* likewise */
     uint64_t charged_bytes; /* context_lock; for the primary context */
     unsigned alive;      /* context_lock; retains under way, and 1 for the primary context while it lives */
+    unsigned retained;   /* context_lock; the program's retains of the primary context less its releases */
     bool is_announced;   /* context_lock; the broker got a message about a context here */
     unsigned present;    /* context_lock; contexts that the driver made here, primary and created */
     uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */

@@ -135,6 +135,8 @@ static CUresult retain(CUcontext *pctx, CUdevice dev, const char *function) {
     plimsoll_depth++;
     CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
     plimsoll_primary_entered(gpu, result == CUDA_SUCCESS ? *pctx : NULL);
+    if (result == CUDA_SUCCESS)
+        plimsoll_primary_retained(gpu);
     return result;
 }
 
@@ -145,8 +147,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return retain(pctx, dev, "cuDevicePrimaryCtxRetain");
 }
 
-/* A release ends the context only when it was the last one, by the driver's count. A reset always ends it. */
-static CUresult after_release(CUresult result, CUdevice device) {
+/* A release ends the context only when it was the last one, by the driver's count. A reset always ends it.
+ * If its bursts were forgotten, and it lives on, metering resumes. */
+static CUresult after_release(CUresult result, CUdevice device, bool is_forgotten) {
     unsigned flags;
     int is_active = 1;
     if (!plimsoll_is_attached())
@@ -155,42 +158,44 @@ static CUresult after_release(CUresult result, CUdevice device) {
     if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         plimsoll_primary_end(gpu);
-    else
+    else if (is_forgotten)
         plimsoll_bursts_resume(plimsoll_primary_of_gpu(gpu), gpu);
     return result;
 }
 
-/* Only after a release is it known whether it was the last. If the context lives on, metering resumes
- * then. */
+static bool outlives_release(CUdevice device) {
+    return plimsoll_is_attached() && plimsoll_primary_outlives_release(plimsoll_gpu_of_device(device));
+}
+
 static int forget_primary(CUdevice device) {
     if (!plimsoll_is_attached())
         return -1;
     return plimsoll_bursts_forget(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));
 }
 
-#define RELEASE_PRIMARY(symbol, device)                                                                      \
+#define END_PRIMARY(symbol, device, outlives)                                                                \
     do {                                                                                                     \
-        bool is_outer = plimsoll_depth++ == 0;                                                               \
-        int gpu = is_outer ? forget_primary(device) : -1;                                                    \
+        bool is_outer = plimsoll_depth++ == 0, lives_on = is_outer && (outlives);                            \
+        int gpu = is_outer && !lives_on ? forget_primary(device) : -1;                                       \
         CUresult result = leave_hook(REAL(symbol)(device));                                                  \
         plimsoll_bursts_forgotten(gpu);                                                                      \
-        return is_outer ? after_release(result, device) : result;                                            \
+        return is_outer ? after_release(result, device, !lives_on) : result;                                 \
     } while (0)
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
-    RELEASE_PRIMARY(cuDevicePrimaryCtxRelease, dev);
+    END_PRIMARY(cuDevicePrimaryCtxRelease, dev, outlives_release(dev));
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-    RELEASE_PRIMARY(cuDevicePrimaryCtxRelease_v2, dev);
+    END_PRIMARY(cuDevicePrimaryCtxRelease_v2, dev, outlives_release(dev));
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
-    RELEASE_PRIMARY(cuDevicePrimaryCtxReset, dev);
+    END_PRIMARY(cuDevicePrimaryCtxReset, dev, false);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-    RELEASE_PRIMARY(cuDevicePrimaryCtxReset_v2, dev);
+    END_PRIMARY(cuDevicePrimaryCtxReset_v2, dev, false);
 }
 
 /* --- green contexts: a part of the primary one, which they keep alive and which owns their memory ---------
@@ -229,10 +234,11 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     if (result == CUDA_SUCCESS)
         remember_green(*phCtx, primary, plimsoll_gpu_of_device(dev));
     plimsoll_depth++;
-    int gpu = result == CUDA_SUCCESS ? -1 : forget_primary(dev); /* this release may be the last one */
+    bool lives_on = outlives_release(dev) || result == CUDA_SUCCESS; /* else this release may be the last */
+    int gpu = lives_on ? -1 : forget_primary(dev);
     CUresult released = leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev));
     plimsoll_bursts_forgotten(gpu);
-    after_release(released, dev);
+    after_release(released, dev, !lives_on);
     return result;
 }
 
@@ -248,5 +254,5 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     plimsoll_bursts_forgotten(gpu);
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);
-    return is_known ? after_release(result, plimsoll_device_of_gpu(known.gpu)) : result;
+    return is_known ? after_release(result, plimsoll_device_of_gpu(known.gpu), true) : result;
 }

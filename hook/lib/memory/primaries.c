@@ -109,10 +109,29 @@ bool plimsoll_primary_change(int gpu, struct plimsoll_primary from, struct plims
     if (is_changed) {
         here->former = from.context ? from.context : here->former;
         here->primary_id = to.id;
+        here->retained = 0;
         __atomic_store_n(&here->primary, to.context, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&plimsoll.context_lock);
     return is_changed;
+}
+
+void plimsoll_primary_retained(int gpu) {
+    if (gpu < 0)
+        return;
+    pthread_mutex_lock(&plimsoll.context_lock);
+    plimsoll.contexts[gpu].retained++;
+    pthread_mutex_unlock(&plimsoll.context_lock);
+}
+
+bool plimsoll_primary_outlives_release(int gpu) {
+    if (gpu < 0)
+        return false;
+    pthread_mutex_lock(&plimsoll.context_lock);
+    unsigned before = plimsoll.contexts[gpu].retained;
+    plimsoll.contexts[gpu].retained -= before > 0;
+    pthread_mutex_unlock(&plimsoll.context_lock);
+    return before > 1;
 }
 
 bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,

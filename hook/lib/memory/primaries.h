@@ -51,6 +51,13 @@ bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
  * faster. */
 bool plimsoll_primary_change(int gpu, struct plimsoll_primary from, struct plimsoll_primary to);
 
+/* After the program's retain succeeded. */
+void plimsoll_primary_retained(int gpu);
+
+/* Before a release by the program. True: the program retained the context once more, so it outlives the
+ * release. False: nobody knows, because NVIDIA's runtime can retain a context through a private table. */
+bool plimsoll_primary_outlives_release(int gpu);
+
 /* Undoes one entry. When the last entry is undone, the charge goes back. */
 void plimsoll_primary_leave(int gpu);
 

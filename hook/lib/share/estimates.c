@@ -12,7 +12,9 @@
  * will take. */
 #define FEW 16
 
-/* An average of fewer marks may be far off, because the first marks are dated with the least certainty. */
+/* An average of fewer marks may be far off, because the first marks are dated with the least certainty. Until
+ * then no more launches are queued than marks were learned from, and one: a server whose requests have two
+ * launches is slow at its first request alone. */
 #define SURE 4
 
 /* The oldest mark behind launches that execute now, or seem to: a poll may not have seen the beginning of
@@ -91,7 +93,7 @@ uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
 bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
     if (meter->learned < SURE)
-        return plimsoll_outstanding(meter) == 0;
+        return plimsoll_outstanding(meter) <= meter->learned;
     return !mark || in_stream_of(meter, mark) < FEW || !is_overdue(meter, mark, now_ns);
 }
 

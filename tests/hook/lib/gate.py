@@ -68,6 +68,10 @@ class GateWriter:
         """Show that the broker lives, now or until later."""
         self._gate.beat_ns = monotonic_ns() + ahead_ns
 
+    def allow_ahead(self, ahead_us: int) -> None:
+        """Let a process have so much work queued behind a metered gate."""
+        self._gate.ahead_us = ahead_us
+
     def share_with(self, sharers: int) -> None:
         """Say how many processes have work on the GPU."""
         self._gate.sharers = sharers

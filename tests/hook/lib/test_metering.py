@@ -15,6 +15,7 @@ from tests.hook.lib.program import MIB, SUCCESS, Node
 US, MS = 1_000, 1_000_000
 SECOND = 1_000_000_000
 ONE_POINT = 0.01
+ROUNDS = 6
 
 
 @pytest.fixture(name="lines")
@@ -152,6 +153,26 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
         launcher.do("over.set()")
         assert min(launcher.get("joined()")) > 10
 
+    _until_agreed(launcher, work, points=2)
+
+
+def test_a_context_that_is_retained_and_released_beside_its_launches_is_metered(
+    launcher: Launcher, gate: GateWriter
+) -> None:
+    """A library that retains the primary context for a moment, again and again, changes no charge."""
+
+    def work() -> None:
+        rounds.append(launcher.launches())
+        assert len(rounds) <= ROUNDS, "one stall of the machine spoils one round, and all were spoilt"
+        launcher.do(f"over.clear(); aside(greedy, {MS}, 120); aside(hold_and_release)")
+        for _ in range(20):
+            gate.set(GATE_SHUT)
+            sleep(0.01)
+            gate.set(GATE_METERED)
+            sleep(0.01)
+        launcher.do("over.set(); joined()")
+
+    rounds: list[int] = []
     _until_agreed(launcher, work, points=2)
 
 

@@ -1,17 +1,22 @@
 """Run-ahead is about 10 ms of work behind a metered gate and about 100 ms behind an open one."""
 
+from pathlib import Path
 from time import monotonic_ns, sleep
 
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.container import Container
-from tests.hook.lib.gate import AHEAD_US, ALONE_US, GateWriter, until
-from tests.hook.lib.launcher import Launcher
+from tests.hook.lib.gate import AHEAD_US, ALONE_US, GateWriter, beating, until
+from tests.hook.lib.launcher import Launcher, launching
+from tests.hook.lib.program import Node
 
 US, MS = 1_000, 1_000_000
 LENGTHS = [20 * US, MS, 20 * MS, 200 * MS]
 TRIES = 10
+LONG_NS = 100 * MS
+SOON_S = 0.008
+"""Less than the pause between two checks of a long queue."""
 FEW = 32
 """Launches that go before their length can be known."""
 WARM_NS = 500 * MS
@@ -71,6 +76,37 @@ def test_enough_is_queued_that_the_gpu_never_idles(
         until_ns, until_executed_ns = monotonic_ns(), launcher.executed_ns()
         busy_ratio.append((until_executed_ns - executed_ns + kernel_ns) / (until_ns - from_ns))
     launcher.do("over.set(); joined()")
+
+
+def _second_request_left_ns(launcher: Launcher) -> int:
+    """What the GPU has not executed yet when the second request's launches have returned."""
+    launcher.do(f"launch({LONG_NS}); launch({LONG_NS}); sync()")
+    launcher.do(f"launch({LONG_NS}); launch({LONG_NS})")
+    return 4 * LONG_NS - launcher.executed_ns()
+
+
+def test_the_second_request_does_not_wait_between_its_launches(
+    node: Node, container: Container, gate: GateWriter, tmp_path: Path
+) -> None:
+    """From its second request on, a server has both launches of a request queued at once."""
+    gate.allow_ahead(10 * LONG_NS // US)
+    left_ns: list[int] = []
+    while not left_ns or left_ns[-1] <= LONG_NS:
+        assert len(left_ns) < TRIES, f"left of two launches of {LONG_NS}, each time: {left_ns}"
+        with beating(gate), launching(node, container, tmp_path) as launcher:
+            left_ns.append(_second_request_left_ns(launcher))
+
+
+def test_the_first_launches_in_a_new_context_keep_the_gpu_at_work(
+    node: Node, container: Container, gate: GateWriter, tmp_path: Path
+) -> None:
+    """A program whose contexts come and go waits no longer than its first short launches take."""
+    gate.set(GATE_OPEN)
+    took_s: list[float] = []
+    while not took_s or took_s[-1] > SOON_S:
+        assert len(took_s) < TRIES, f"seconds for 8 launches of 2 ms, each time: {took_s}"
+        with beating(gate), launching(node, container, tmp_path) as launcher:
+            took_s.append(launcher.get(f"seconds_in_new_context({2 * MS}, 8)"))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hook.broker.core.shares.settings import (
     DEBT_NS,
     FLOOR,
     IDLE_CLAIM_NS,
+    LARGE,
     OWED_NS,
     PAUSED,
     REPAY,
@@ -126,7 +127,7 @@ class Account:
             saved_ns: the credit at which a gate opens again, for a limit of 0. No bound of the credit is below it.
         """
         self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
-        self.claim_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR)
+        self.claim_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR) * (2 if request >= LARGE else 1)
         self.enough_ns = saved_ns * (1 - limit)
         self.most_credit_ns = max(min(CREDIT_NS * (1 - limit), BURST_NS), self.enough_ns)
         self.most_spare_ns = SPARE_NS * (1 - self.floor)

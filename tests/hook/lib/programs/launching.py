@@ -115,6 +115,27 @@ def greedy(
     return count
 
 
+def hold_and_release() -> None:
+    """Retains the primary context once more, and releases it, until it is over."""
+    while not over.is_set():
+        make("cuDevicePrimaryCtxRetain", 0)
+        must("cuDevicePrimaryCtxRelease_v2", 0)
+        time.sleep(0.001)
+
+
+def seconds_in_new_context(ns: int, count: int) -> float:
+    """The time that so many launches take in a context of their own."""
+    own = make("cuCtxCreate_v2", 0, 0)
+    one = load()
+    begun = time.monotonic()
+    for _ in range(count):
+        assert call("cuLaunchKernel", one, 1, 1, 1, 1, 1, 1, 0, None, parameters(ns), None) == 0
+    took = time.monotonic() - begun
+    must("cuCtxDestroy_v2", own)
+    must("cuCtxSetCurrent", primary)
+    return took
+
+
 def aside(function: Callable[..., object], *args: object, context: c_void_p | None = None) -> int:
     """Runs a function in a thread of its own; returns the thread's number."""
 

@@ -1,12 +1,13 @@
 """The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
-The text is written for reading, not for speed. Times are nanoseconds. Nine rules are younger than the model. A GPU's
+The text is written for reading, not for speed. Times are nanoseconds. Ten rules are younger than the model. A GPU's
 charges are scaled down where they sum to more than the time in which any process can have had work. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
 A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
 less credit for a container with one GPU. Such a container has less credit at most. A container that its limit holds
 holds up no other. A container that is behind is held only for one that is further behind by an urgent claim.
+A container with a large request claims twice as much after a pause.
 """
 
 import math
@@ -23,6 +24,7 @@ SPARE: Final = 30 * MS
 OWED: Final = 10 * MS
 REPAY: Final = 0.9
 IDLE_CLAIM: Final = 100 * MS
+LARGE: Final = 0.5
 DEBT: Final = 500 * MS
 URGENT: Final = 30 * MS
 WINDOW: Final = 100 * MS
@@ -181,7 +183,8 @@ class Reference:
             a.lag += growth
             if a.lag < 0:  # Idle time pays off debts and makes no claims.
                 a.lag = min(a.lag + idle * rate.get(c, 0.0) / total, 0.0)
-            most = DEBT if pauses.get(c, 1.0) < 0.05 else IDLE_CLAIM * max(c.request, 0.02)
+            claim = IDLE_CLAIM * max(c.request, 0.02) * (2 if c.request >= LARGE else 1)
+            most = DEBT if pauses.get(c, 1.0) < 0.05 else claim
             excess = min(a.lag - most, growth)
             if excess > 0:  # A container that pauses stops saving, and the excess is forgiven to those ahead.
                 a.lag -= excess

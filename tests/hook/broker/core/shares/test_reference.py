@@ -171,7 +171,7 @@ def _is_on_edge(sums: Sums) -> bool:
 
 
 def _terms(draw: st.DrawFn) -> tuple[int, int]:
-    request = draw(st.sampled_from([0, 1, 10, 25, 30]))
+    request = draw(st.sampled_from([0, 1, 10, 25, 30, 60]))
     return request, draw(st.sampled_from([max(request, 1), 60, 100, 100]))
 
 
