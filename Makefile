@@ -160,6 +160,13 @@ bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; 
 bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes
 	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick)
 
+# The traces are not part of the project: Alibaba's cluster-trace-gpu-v2023, with the published figures beside the lists.
+TRACES := ../shared/traces
+
+.PHONY: bench-policies
+bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; QUICK=1 for three seeds
+	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick)
+
 .PHONY: bench-webhook
 bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second over TLS; QUICK=1 under half a minute
 	@$(PYTHON) -m bench.webhook $(if $(QUICK),--quick)

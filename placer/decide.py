@@ -171,6 +171,7 @@ class Decider:
 
         Among places whose scores differ by less than `WISHES_SHARE`, the pod's wishes decide.
         """
+        self.ledger.mix.see(request.pod, request.demand, request.cpu_milli)
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
         if side.wishes.promising is not None:
             candidates = self._led(candidates, request, side.wishes.promising)

@@ -120,8 +120,8 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     refuse_unhandled(pod)
     named = demand.policy
     policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
-    request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
     needs, rules = needs_of(pod), rules_of(pod)
+    request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod), needs.amounts.get("cpu", 0))
     domains = domain_rules_of(pod, rules)
     domain_wishes = domain_wishes_of(pod, rules)
     kind = _kind(pod, request, needs, rules, domains, policy)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 import numpy as np
 
@@ -15,8 +16,11 @@ from placer.core.site import Choice, Request, Site
 from plimsoll.contract import ContainerDemand
 from plimsoll.ids import NodeName
 
-MOST_CPU_MILLI = 128_000
-MOST_GPU_MILLI = 8_000
+BLIND_DRAWS: Final = 24
+"""The nodes that are drawn among all, before the nodes with a fitting GPU are listed: both draws are uniform."""
+
+MOST_CPU_MILLI: Final = 128_000
+MOST_GPU_MILLI: Final = 8_000
 """The largest node of the trace, by which BestFit weighs CPU against GPU."""
 
 
@@ -45,24 +49,28 @@ class RandomPlace(Policy):
         return drawn.sample(fitting, demand.gpus)
 
     def index(self, around: Surroundings) -> Index:
-        """The nodes with a GPU that fits, in a random order."""
-        return _AnyOrder(self.seed, GpuIndex(self.rank, around))
+        """The nodes in a random order."""
+        return _AnyOrder(self.seed, around, GpuIndex(self.rank, around))
 
 
 class _AnyOrder:
-    def __init__(self, seed: int, fitting: GpuIndex) -> None:
+    """All nodes in a random order. A GPU that fits is looked for by its index only after some nodes had none."""
+
+    def __init__(self, seed: int, around: Surroundings, fitting: GpuIndex) -> None:
         self._seed = seed
+        self._nodes = around.nodes
         self._fitting = fitting
         self.move = fitting.move
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
         """The nodes, all as good as any other."""
-        left = list(dict.fromkeys(node for _, node in self._fitting.best_first(request)))
         drawn = Random(f"{self._seed}/{request.pod}")
-        while left:
-            place = drawn.randrange(len(left))
-            left[place], left[-1] = left[-1], left[place]
-            yield 0.0, left.pop()
+        tried = set()
+        for node in drawn.sample(list(self._nodes), min(BLIND_DRAWS, len(self._nodes))):
+            tried.add(node)
+            yield 0.0, node
+        left = dict.fromkeys(node for _, node in self._fitting.best_first(request) if node not in tried)
+        yield from ((0.0, node) for node in drawn.sample(list(left), len(left)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class MixPolicy(Policy):
 
         Args:
             supply: the places that all nodes have now for each of T kinds.
-            capacity: the places that they would have if all their GPUs were idle, whatever the CPU.
+            capacity: the places that they would have if all their GPUs were idle, whatever their models and CPU.
         """
         return None
 
@@ -286,7 +286,7 @@ class MixTable:
         states = States(self._offers, self._cpu_milli, self._card)
         admits = (typicals.weight > 0)[self._card]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[self._card]
-        capacity = (admits * (1000.0 * self._gpus[:, None] / sizes)).sum(axis=0)
+        capacity = (1000.0 * self._gpus[:, None] / sizes).sum(axis=0)
         supply = (admits * self._policy.places(states, typicals)).sum(axis=0)
         scarcity = self._policy.scarcity(supply, capacity)
         if scarcity is not None:

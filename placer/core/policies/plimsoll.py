@@ -8,7 +8,7 @@ It goes beyond FGD (`placer.core.policies.fragmentation`) in two points.
   by number, the rest by the idle part as in FGD. The number alone forgets remainders that small pods could still use.
 - **Scarcity.** A place that is one of a thousand for its kind costs little, and the last one costs much. So the
   places of each kind count in inverse proportion to how many the whole cluster still has. That keeps models for the
-  pods that name them, and empty nodes for pods that want many GPUs.
+  pods that name them: a kind that only few GPUs suit has few places from the start.
 
 Equal losses, to `BUCKET_MILLI`, are broken by the order of names: pods then gather on few nodes, and others stay
 empty.
@@ -21,13 +21,13 @@ import numpy as np
 
 from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals
 
-COUNTED: Final = 0.3
-"""The part of a node's worth that is by number of pods; found on the openb traces, where 0.2 to 0.7 differ little."""
+COUNTED: Final = 0.6
+"""The part of a node's worth that is by number of pods; found on the openb traces, where 0.3 to 0.7 differ little."""
 
 BUCKET_MILLI: Final = 40.0
 """Losses within such a step are equal, in thousandths of a GPU; FGD's rounding has steps of the same size."""
 
-SCARCEST: Final = 20.0
+SCARCEST: Final = 100.0
 """The most by which scarcity raises the worth of a place, so that a kind without places does not rule all."""
 
 
@@ -56,7 +56,7 @@ class Plimsoll(MixPolicy):
         return 1 / (1 + np.ceil(lost_milli / BUCKET_MILLI - ROUNDING) * BUCKET_MILLI / 1000)
 
     def scarcity(self, supply: Floats, capacity: Floats) -> Floats | None:
-        """The places that the kind had in an empty cluster for each that is left, up to `SCARCEST`."""
+        """The places that the kind had in an empty cluster of GPUs that suit it, for each that is left."""
         return np.minimum(capacity / (supply + 1), SCARCEST)
 
 

@@ -1,0 +1,176 @@
+"""Replays of traces: what always holds, and the command on a slice of the real trace."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.core.site import Request
+from plimsoll.ids import NodeName, PodUid
+from simulator.__main__ import main
+from simulator.trace.arrivals import draw
+from simulator.trace.experiment import policy_for
+from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
+from simulator.trace.replay import Cluster, demand_of, mix_of, replay
+
+POLICIES = ("random", "bestfit", "fragmentation", "plimsoll", "headroom", "binpack")
+REAL = next(
+    (
+        found
+        for above in Path(__file__).parents
+        if (found := above / "shared/traces/openb_pod_list_default.csv").exists()
+    ),
+    None,
+)
+
+nodes = st.lists(
+    st.builds(
+        ListedNode,
+        st.just("n"),
+        st.sampled_from([4000, 16_000]),
+        st.sampled_from([8, 64]),
+        st.integers(1, 3),
+        st.sampled_from(["T4", "G2"]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+pods = st.lists(
+    st.builds(
+        lambda cpu_milli, memory_mib, gpus, models: ListedPod(
+            cpu_milli, memory_mib, *gpus, models if gpus[0] else ()
+        ),
+        st.sampled_from([1000, 3000, 6000]),
+        st.sampled_from([1, 5]),
+        st.sampled_from([(0, 0), (1, 300), (1, 450), (1, 800), (1, 1000), (2, 1000)]),
+        st.sampled_from([(), ("T4",), ("G2", "T4")]),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+def cluster_of(listed: list[ListedNode], arriving: list[ListedPod]) -> tuple[Cluster, tuple[ListedNode, ...]]:
+    """An empty cluster for these pods."""
+    named = tuple(replace(node, name=f"n{number}") for number, node in enumerate(listed))
+    return Cluster.of(named, mix_of(Trace("t", named, tuple(arriving)))), named
+
+
+@settings(max_examples=30, deadline=None)
+@given(policy=st.sampled_from(POLICIES), listed=nodes, arriving=pods)
+def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arriving: list[ListedPod]) -> None:
+    """No GPU is shared past 1000, no node's CPU or memory is overdrawn, and each pod gets GPUs of its models."""
+    cluster, named = cluster_of(listed, arriving)
+    chosen = policy_for(policy, 1)
+    of_node = {NodeName(node.name): node for node in named}
+    taken: dict[str, int] = {}
+    for number, pod in enumerate(arriving):
+        request = Request(PodUid(f"p{number}"), demand_of(pod), cpu_milli=pod.cpu_milli)
+        plan = cluster.place(request, pod.memory_mib, chosen)
+        if plan is None:
+            continue
+        node = plan.booking.node
+        assert not pod.models or of_node[node].model in pod.models
+        assert (cluster.ledger.spare_cpu.on(node) or 0) >= 0
+        assert cluster.free_mib[node] >= 0
+        assert len({grant.gpu for grant in plan.booking.grants}) == pod.gpus
+        for grant in plan.booking.grants:
+            assert grant.gpu.startswith(f"{node}/")
+            taken[grant.gpu] = taken.get(grant.gpu, 0) + pod.gpu_milli
+    assert all(milli <= 1000 for milli in taken.values())
+
+
+@settings(max_examples=20, deadline=None)
+@given(policy=st.sampled_from(POLICIES), listed=nodes, arriving=pods)
+def test_added_gpu_makes_no_pod_unplaceable(
+    policy: str, listed: list[ListedNode], arriving: list[ListedPod]
+) -> None:
+    """A pod that has a place still has one when another node with a GPU is there."""
+    chosen = policy_for(policy, 1)
+    cluster, _ = cluster_of(listed, arriving)
+    for number, pod in enumerate(arriving):
+        request = Request(PodUid(f"p{number}"), demand_of(pod), cpu_milli=pod.cpu_milli)
+        larger, _ = cluster_of([*listed, ListedNode("more", 4000, 8, 1, "T4")], arriving)
+        for booking in cluster.ledger.bookings():
+            larger.ledger.book(booking)
+        for node, free_mib in cluster.free_mib.items():
+            larger.free_mib[node] = free_mib
+            larger.ledger.spare_cpu.note(node, cluster.ledger.spare_cpu.on(node))
+        if cluster.place(request, pod.memory_mib, chosen) is not None:
+            assert larger.place(request, pod.memory_mib, chosen) is not None
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_seed_decides_everything(policy: str) -> None:
+    """The same trace, policy and seed give the same places; another seed gives another draw."""
+    listed = tuple(ListedNode(f"n{n}", 16_000, 64, 2, "T4") for n in range(6))
+    trace = Trace("t", listed, tuple(ListedPod(1000, 1, 1, milli) for milli in (300, 450, 650, 1000) * 5))
+    first, again = (replay(trace, policy_for(policy, 7), 7) for _ in range(2))
+    assert (first.points, first.failed) == (again.points, again.failed)
+    assert draw(trace, 7) == draw(trace, 7) != draw(trace, 8)
+
+
+def write(path: Path, header: str, rows: list[str]) -> Path:
+    """Write a list."""
+    path.write_text("\n".join([header, *rows, ""]))
+    return path
+
+
+POD_HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec"
+
+
+def test_command_writes_table_csv_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command reads the nodes beside the pods, shows a row for each policy, and writes both files."""
+    write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4", "b,8000,64,2,G2"])
+    trace = write(
+        tmp_path / "tiny.csv", POD_HEADER, ["p1,1000,1,1,500,", "p2,1000,1,1,1000,T4|G2", "p3,500,1,0,0,"]
+    )
+    points, picture = tmp_path / "points.csv", tmp_path / "picture.svg"
+    words = ["trace", str(trace), "--policy", "plimsoll", "--policy", "random", "--seeds", "1..2"]
+    assert main([*words, "--csv", str(points), "--svg", str(picture)]) == 0
+    shown = capsys.readouterr().out
+    assert "plimsoll" in shown
+    assert "random" in shown
+    rows = list(csv.DictReader(points.read_text().splitlines()))
+    assert {(row["policy"], row["seed"]) for row in rows} == {
+        (p, s) for p in ("plimsoll", "random") for s in "12"
+    }
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "message"),
+    [
+        ("p,1000,1,2,500,", [], "is no share of 2 GPUs"),
+        ("p,1000,1,1,505,", [], "is no whole percentage"),
+        ("p,much,1,1,500,", [], "is not a number"),
+        ("p,1000,1,1,500,", ["--seeds", "5..2"], "is no range of seeds"),
+        ("p,1000,1,1,500,", ["--policy", "fastest"], "is no placement policy"),
+        ("p,1000,1,1,500,", ["--nodes", "/nowhere"], "cannot be read"),
+    ],
+)
+def test_bad_input_is_refused(
+    row: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list or an option that cannot work is refused with field, value and remedy."""
+    write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.csv", POD_HEADER, [row])
+    assert main(["trace", str(trace), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(REAL is None, reason="the openb traces are not beside this project")
+def test_real_trace_loses_less_by_fragmentation_than_by_chance() -> None:
+    """On a tenth of the real cluster and its pods, FGD leaves fewer GPUs unallocated than places at random."""
+    assert REAL is not None
+    whole = read_trace(REAL)
+    tenth = Trace("slice", whole.nodes[::10], whole.pods[::10])
+    left = {
+        name: replay(tenth, policy_for(name, 42), 42, arrived=1.05).points[100].unallocated_pct
+        for name in ("random", "fragmentation", "plimsoll")
+    }
+    assert left["fragmentation"] < left["random"] - 2
+    assert left["plimsoll"] < left["random"] - 2
