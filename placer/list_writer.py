@@ -1,9 +1,9 @@
 """Keeps the sorted list in Redis equal to the reports and promises in memory, while this placer leads.
 
 What always holds: nothing waits for Redis but the list itself. New reports are written at once. Scores that changed
-with promises are written once a second, many nodes at a time. The list is compared with the reports at intervals.
-Both are done more rarely while they take long, so that a burst of pods is bound first. So a list that was lost, went
-back in time, or was changed by somebody else becomes what a rebuild gives, without any new report.
+with promises are written once a second, many nodes at a time. The list is compared with the reports at
+intervals. So a list that was lost, went back in time, or was changed by somebody else becomes what a rebuild gives,
+without any new report.
 """
 
 import asyncio
@@ -24,10 +24,6 @@ from plimsoll.part.ending import heed_cancellation
 
 RESCORE_S: Final = 1.0
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
-
-REST: Final = 20.0
-LONGEST_REST_S: Final = 5.0
-"""The pause after scores were written or entries compared: a multiple of the time that this took, and its limit."""
 
 COMPARED: Final = 200
 """The most nodes whose whole entries one check compares, if none is known to differ: some 10 ms in small slices. The
@@ -138,11 +134,10 @@ class ListWriter:
                     self._unscored.add(state.node)
 
     async def _write_scores(self) -> None:
-        loop, pauses, spent_s = asyncio.get_running_loop(), Pauses(), 0.0
+        pauses = Pauses()
         while True:
             heed_cancellation()
-            await asyncio.sleep(_pause_s(RESCORE_S, spent_s))  # many bookings, one write
-            began_s, spent_s = loop.time(), 0.0
+            await asyncio.sleep(RESCORE_S)
             self._unscored |= self._candidates.take_rebooked()
             try:
                 await self._rescore()
@@ -153,7 +148,6 @@ class ListWriter:
                 await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
                 pauses.reset()
-                spent_s = loop.time() - began_s
 
     async def _rescore(self) -> None:
         outdated = tuple(self._unscored)
@@ -172,15 +166,12 @@ class ListWriter:
 
     async def _keep_complete(self) -> None:
         """Restore a list that was lost or went back in time, also while no report arrives."""
-        loop, spent_s = asyncio.get_running_loop(), 0.0
         while True:
             heed_cancellation()
-            await asyncio.sleep(_pause_s(self._check_s, spent_s))
-            began_s, spent_s = loop.time(), 0.0
+            await asyncio.sleep(self._check_s)
             try:
                 await self._check(COMPARED)
                 self._outage.ended()
-                spent_s = loop.time() - began_s
             except ScoresLostError:
                 await self._restore()
             except ScoresAwayError as error:
@@ -266,8 +257,3 @@ class ListWriter:
             if node not in self._reports:
                 self._unwritten.pop(node, None)
         return [self._reports[node] for node in nodes if node in self._reports]
-
-
-def _pause_s(least_s: float, spent_s: float) -> float:
-    """The pause after work that took so long, in seconds: the decisions have nearly all of the time."""
-    return max(least_s, min(REST * spent_s, LONGEST_REST_S))
