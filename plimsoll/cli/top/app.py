@@ -42,7 +42,7 @@ def top(where: str, sort: str, *, once: bool) -> int:
     Args:
         where: the URL of a placer, or the path of its control socket.
         sort: the first order of the GPUs.
-        once: print the cluster once; so is done where standard output is no terminal.
+        once: print the cluster once; so is done where standard output is no terminal, or a dumb one.
 
     Raises:
         NoPlacerError, PlacerRefusedError: no placer answers at the start.
@@ -52,7 +52,7 @@ def top(where: str, sort: str, *, once: bool) -> int:
     # A shell may have exported the size that its terminal had once.
     environment = {name: value for name, value in os.environ.items() if name not in {"LINES", "COLUMNS"}}
     console = Console(highlight=False, markup=False, _environ=environment)
-    if once or not console.is_terminal:
+    if once or not console.is_terminal or console.is_dumb_terminal:
         _print(asyncio.run(snapshot(where)), view, console)
         return 0
     with contextlib.suppress(KeyboardInterrupt):
