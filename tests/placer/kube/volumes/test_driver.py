@@ -29,7 +29,7 @@ async def world(apiserver: ApiServer, valkey: EmbeddedServer, namespace: str) ->
 async def create_user(world: World, name: str) -> None:
     """Create a pod with the inline volume."""
     manifest = pod_manifest(name, {MEMORY: "1Gi"})
-    manifest["spec"]["volumes"] = [csi_volume("plimsoll")]
+    manifest["spec"]["volumes"] = [csi_volume("plimsoll", "main")]
     await create_pod(world.api, world.namespace, manifest)
 
 
