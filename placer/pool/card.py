@@ -3,8 +3,8 @@
 NVML says what the container has, however the device plugin brings GPUs into containers: by the variable
 `NVIDIA_VISIBLE_DEVICES`, by mounts, or by CDI, which sets no variable.
 
-A pod waits for this program, so it imports nothing but `ctypes`: the monitor's way to NVML takes half a second to
-import. The names of functions and the sizes are those of `nvml.h`.
+A pod waits for this program, so it imports nothing but `ctypes`: the monitor's way to NVML costs a quarter of a
+second of CPU more. The names of functions and the sizes are those of `nvml.h`.
 """
 
 import ctypes
