@@ -200,7 +200,11 @@ async def test_node_without_report_is_named(tmp_path: Path) -> None:
     ("command", "annotations", "message"),
     [
         ([], {}, r"spec.containers\[main\].command: \[\] is missing"),
-        (SLEEP, {"policy": "fastest"}, "'fastest' is no placement policy; choose one of binpack, headroom"),
+        (
+            SLEEP,
+            {"policy": "fastest"},
+            "'fastest' is no placement policy; choose one of binpack, fragmentation, headroom",
+        ),
         (SLEEP, {"affinity": "a"}, "is not handled for pods without Kubernetes"),
         (SLEEP, {"policies": "headroom"}, "did you mean plimsoll.dev/policy"),
     ],
