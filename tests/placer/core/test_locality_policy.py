@@ -12,6 +12,7 @@ from placer.core.site import Request
 from placer.core.view import node_view
 from plimsoll.contract import parse_pod
 from plimsoll.ids import PodUid
+from plimsoll.quantity import GIB
 from tests.placer.core.test_locality import AFFINITY, ANTI, EXCLUSION, MEMORY_FULL, Cluster, pod_of, read
 from tests.placer.core.worlds import gpu, state
 
@@ -131,3 +132,19 @@ def test_a_new_gpu_is_acquired_only_where_none_of_the_pool_fits() -> None:
     second = plan("two")
     assert isinstance(second, Refusal)
     assert second.reasons["a"] == (Reason.ACQUIRING.value,)  # type: ignore[index]
+
+
+def test_a_gpu_without_pods_is_idle_whatever_unknown_processes_hold() -> None:
+    """Line 9: a new label goes to the GPU without pods, though unknown processes leave less free there."""
+    view = node_view(state("a", gpu("GPU-a0", other_bytes=6 * GIB), gpu("GPU-a1")))
+    ledger = Ledger()
+
+    def place(name: str, labels: dict[str, str]) -> str:
+        demand = parse_pod(read(pod_of(name, 1, labels)))
+        planned = plan_on(Request(PodUid(name), demand), view, ledger, POLICIES["locality"])
+        assert isinstance(planned, Plan)
+        ledger.book(planned.booking)
+        return str(planned.booking.grants[0].gpu)
+
+    assert place("one", {"plimsoll.dev/gpu-id": "GPU-a1"}) == "GPU-a1"
+    assert place("labelled", {AFFINITY: "x"}) == "GPU-a0"
