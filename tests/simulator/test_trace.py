@@ -41,7 +41,7 @@ nodes = st.lists(
 pods = st.lists(
     st.builds(
         lambda cpu_milli, memory_mib, gpus, models: ListedPod(
-            cpu_milli, memory_mib, *gpus, models if gpus[0] else ()
+            cpu_milli, memory_mib, gpus[0], gpus[1], models if gpus[0] else ()
         ),
         st.sampled_from([1000, 3000, 6000]),
         st.sampled_from([1, 5]),
