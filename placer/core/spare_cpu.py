@@ -21,7 +21,7 @@ class SpareCpu:
         if self._milli.get(node) == milli:
             return
         if milli is None:
-            del self._milli[node]
+            self._milli.pop(node, None)
         else:
             self._milli[node] = milli
         for listener in self._listeners:

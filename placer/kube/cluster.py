@@ -278,6 +278,7 @@ class Cluster:
         self._relabel(name, {} if old is None else _labels(old.node), _labels(node))
         self._announce(name, EVERYTHING if old is None else causes_lifted(node, old.node))
         self._note_filled(name)
+        self._note_cpu(name)
 
     def remove_node(self, name: NodeName) -> None:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
@@ -289,6 +290,7 @@ class Cluster:
         self._domains.put_node(name)
         self._relabel(name, _labels(offer.node), {})
         self._note_filled(name)
+        self._note_cpu(name)
 
     def put_namespace(self, namespace: Namespace) -> None:
         """Take a namespace that was added or changed."""
@@ -516,6 +518,11 @@ class Cluster:
             self._by_pods.add((load.pods, name))
         if not load.pods:
             del self._loads[name]
+        self._note_cpu(name)
+
+    def _note_cpu(self, name: NodeName) -> None:
+        """Tell the policies the spare CPU of a node."""
+        self._ledger.spare_cpu.note(name, self.free(name, "cpu") if name in self._offers else None)
 
     def _load(self, name: NodeName) -> Load:
         return self._loads.get(name) or Load()

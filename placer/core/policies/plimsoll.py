@@ -21,11 +21,11 @@ import numpy as np
 
 from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals
 
-COUNTED: Final = 0.6
+COUNTED: Final = 0.3
 """The part of a node's worth that is by number of pods; found on the openb traces, where 0.3 to 0.7 differ little."""
 
-BUCKET_MILLI: Final = 40.0
-"""Losses within such a step are equal, in thousandths of a GPU; FGD's rounding has steps of the same size."""
+BUCKET_MILLI: Final = 80.0
+"""Losses within such a step are equal, in thousandths of a GPU; FGD's rounding has steps of some 40."""
 
 SCARCEST: Final = 100.0
 """The most by which scarcity raises the worth of a place, so that a kind without places does not rule all."""
