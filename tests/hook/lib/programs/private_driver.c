@@ -26,7 +26,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *is_ac
     return result;
 }
 
-/* The functions defined here are the driver's own, and hooked; those of the emulator under the same name are not. */
+/* The functions defined here are the driver's own, and hooked; the emulator's of the same name are not. */
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     return EMULATED(cuCtxCreate_v2, context, flags, device);
 }
