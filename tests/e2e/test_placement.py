@@ -93,13 +93,6 @@ async def test_a_burst_is_never_overpacked(tmp_path: Path, apiserver: ApiServer,
             "'NVIDIA L4'",
             "did you mean plimsoll.dev/gpu-model?",
         ),
-        (
-            {"plimsoll.dev/affinity": "team-a"},
-            0,
-            "metadata.annotations[plimsoll.dev/affinity]",
-            "'team-a'",
-            "remove the annotation",
-        ),
     ],
 )
 async def test_bad_manifests_are_answered_and_others_go_on(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from plimsoll.broker.volume import csi_volume
 from tests.placer.webhook.core.pods import GPU, MEMORY, container, gpu_pod, pod
 from tests.placer.webhook.scene import RESTRICTED, Scene, scene
 from tests.servers.apiserver import ApiServer
@@ -48,10 +49,8 @@ async def test_a_pod_is_stored_with_all_it_needs(webhook: Scene) -> None:
     assert main["resources"]["limits"] == main["resources"]["requests"]
     assert main["resources"]["limits"][GPU] == "1"
     assert [one["name"] for one in main["env"]] == ["NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD"]
-    assert [one["mountPath"] for one in main["volumeMounts"]][-3:] == [
-        *("/run/plimsoll/limits", "/run/plimsoll/counts", "/run/plimsoll/lib"),
-    ]
-    assert {"name": "plimsoll", "csi": {"driver": "plimsoll.dev"}} in spec["volumes"]
+    assert main["volumeMounts"][-1]["mountPath"] == "/run/plimsoll"
+    assert csi_volume("plimsoll", "main") in spec["volumes"]
     assert spec["runtimeClassName"] == "nvidia"
     again = await webhook.create({"metadata": {"name": "again"}, "spec": spec})
     assert again["spec"] == spec

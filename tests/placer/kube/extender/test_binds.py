@@ -7,7 +7,7 @@ import pytest
 
 from placer.kube.extender import binds as binds_module
 from placer.kube.extender.pods import OutsidePods
-from placer.kube.frontend import KubeFrontEnd
+from placer.kube.pod_changes import PodChanges
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.ids import PodUid
@@ -164,7 +164,7 @@ async def test_a_bind_is_answered_right_before_the_watch_shows_it(
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "10Gi"})
         # A watch that is behind. A real one cannot be made to wait for the moment between both orders.
-        monkeypatch.setattr(KubeFrontEnd, "_confirm", lambda *_: None)
+        monkeypatch.setattr(PodChanges, "_confirm", lambda *_: None)
         monkeypatch.setattr(OutsidePods, "note", lambda *_: None)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
