@@ -39,6 +39,8 @@ UNUSED_S: Final = 60.0
 """Seconds after which the server deletes the consumer of a command that has ended."""
 
 _WHATS: Final = tuple(kind.what for kind in KINDS)
+_ODD_DATA: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""Errors of a look into data that is no event's: anybody who may publish can put anything there."""
 _VARIABLE: Final = "--nats-url or PLIMSOLL_NATS_URL"
 
 
@@ -103,7 +105,7 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
         except (nats.errors.Error, TimeoutError) as error:
             raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM} ({error})") from error
         async for message in _messages(jetstream, subjects, newest, follow=follow):
-            with suppress(InputError):  # a stranger's message
+            with suppress(InputError, *_ODD_DATA):  # a stranger's message
                 if wanted.matches(json.loads(bytes(decode_event(message.data).data))):
                     yield message.data
     finally:
@@ -112,17 +114,27 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
 
 
 def line(message: bytes) -> str:
-    """An event as one line for people: time, type, node or pod, and the rest in a few words."""
+    """An event as one line for people: time, type, node or pod, and the rest in a few words.
+
+    Data that is no event's is named so, and hides no other event.
+    """
     event = decode_event(message)
-    data = json.loads(bytes(event.data))
     what = event.type.removeprefix("dev.plimsoll.").removesuffix(".v1")
+    try:
+        about, words = _place(json.loads(bytes(event.data)))
+    except _ODD_DATA:
+        about, words = "?", ["its data is not that of such an event; `-o json` shows it"]
+    return f"{event.time:<27}  {what:<17}  {about:<24}  {', '.join(word for word in words if word)}".rstrip()
+
+
+def _place(data: dict[str, Any]) -> tuple[str, list[str]]:
+    """The node or pod of an event, and more about it in a few words."""
     if "namespace" in data:
         about, text = f"{data['namespace']}/{data['name']}", data.get("node") or ""
     else:
         about = data.get("node") or data["state"]["node"]
         text = _task(data["task"]) if data.get("task") else _owner(data)
-    words = [text, data.get("reason") or data.get("call") or ""]
-    return f"{event.time:<27}  {what:<17}  {about:<24}  {', '.join(word for word in words if word)}".rstrip()
+    return f"{about}", [f"{text}", f"{data.get('reason') or data.get('call') or ''}"]
 
 
 def _task(task: dict[str, Any]) -> str:

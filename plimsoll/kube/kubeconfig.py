@@ -4,11 +4,12 @@ import os
 import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import check_url
+from plimsoll.part.settings import check_url, shown_url
 
 IN_CLUSTER: Final = "in-cluster"
 """The value, in a setting that names a kubeconfig, for the pod's own service account."""
@@ -40,9 +41,13 @@ def check_server(kubeconfig: str, server: str) -> None:
         server: its `clusters[].cluster.server`.
 
     Raises:
-        InputError: the address is no URL; the message names file and field.
+        InputError: the address is no URL, or has a user in it; the message names file and field.
     """
-    check_url(f"{kubeconfig}: clusters[].cluster.server", server, ("https", "http"))
+    field = f"{kubeconfig}: clusters[].cluster.server"
+    check_url(field, server, ("https", "http"))
+    if urlsplit(server).username is not None:
+        remedy = "write them into users[].user of the same file"
+        raise InputError(field, shown_url(server), "has a user or password in it", remedy)
 
 
 class _Context(msgspec.Struct):

@@ -209,9 +209,20 @@ async def test_a_kubeconfig_names_the_cause(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("server", ["http://[::1", "127.0.0.1:6443", "https://127.0.0.1:99999", "5"])
-async def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server: str) -> None:
-    """The error names the file, among several, that has the address; and field and remedy."""
+NO_URL = "is no URL of such a server; begin it with https://"
+
+
+@pytest.mark.parametrize(
+    ("server", "shown", "problem"),
+    [
+        *((one, one, NO_URL) for one in ("http://[::1", "127.0.0.1:6443", "https://127.0.0.1:99999", "5")),
+        (f"https://u:{SECRET}@h", "https://…@h", "has a user or password in it; write them into users[]"),
+    ],
+)
+async def test_an_address_that_cannot_work_is_refused_at_once(
+    tmp_path: Path, server: str, shown: str, problem: str
+) -> None:
+    """The error names the file, among several, that has the address; and field and remedy, and no secret."""
     first, path = tmp_path / "first", tmp_path / "second"
     cluster = {"name": "c", "cluster": {"server": server}}
     users = [{"name": "u", "user": {"token": "t"}}]
@@ -221,8 +232,8 @@ async def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server
     with pytest.raises(InputError) as refused:
         async with kube.connect(Path(f"{first}:{path}")):
             pass
-    said = f"{path}: clusters[].cluster.server: {server!r} is no URL of such a server; begin it with https://"
-    assert said in str(refused.value)
+    assert f"{path}: clusters[].cluster.server: {shown!r} {problem}" in str(refused.value)
+    assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize(

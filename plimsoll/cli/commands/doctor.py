@@ -60,8 +60,10 @@ def _run(given: argparse.Namespace) -> int:
     groups = asyncio.run(examine(places))
     if given.output == "table":
         console = output.console()
-        for line in shown(groups, console.width):
-            console.print(line, soft_wrap=True)
+        with console.capture() as captured:
+            for line in shown(groups, console.width):
+                console.print(line, soft_wrap=True)
+        output.write(captured.get())
     else:
         output.write(output.document({"groups": groups}, given.output))
     if given.bundle is not None:

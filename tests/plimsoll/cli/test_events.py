@@ -125,3 +125,17 @@ def test_a_line_names_time_type_and_place(kind: EventKind) -> None:
     place = "team-a/trainer" if text.split()[1].startswith("pod.") else "node-1.test"
     assert text.split()[:3] == ["2026-01-01T00:00:00.5Z", kind.what, place]
     assert "None" not in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [[], {}, {"task": {"pid": 1}, "node": "n"}, {"task": 7, "node": "n"}, {"state": 3}, {"namespace": "a"}],
+    ids=str,
+)
+def test_a_forged_event_is_a_line_too(data: object) -> None:
+    """Data that is no event's is named so in the event's line, and ends nothing."""
+    kind = next(kind for kind in KINDS if kind.what == "task.started")
+    forged = json.dumps(json.loads(message(kind)) | {"data": data}).encode()
+    text = line(forged)
+    assert text.split()[1] == "task.started"
+    assert "its data is not that of such an event" in text
