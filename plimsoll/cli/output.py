@@ -7,7 +7,7 @@ with its control characters: names and reasons come from tenants.
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +107,27 @@ def document(value: object, form: str) -> str:
 
 
 def console() -> "Console":
-    """A console of rich on standard output."""
+    """A console of rich on standard output; it raises as `write` does."""
     from rich.console import Console  # noqa: PLC0415 - plain tables do without
 
-    return Console(highlight=False, markup=False)
+    return Console(file=cast("TextIO", _StandardOutput()), highlight=False, markup=False)
+
+
+class _StandardOutput:
+    """The part of a text file that rich uses, over `write`."""
+
+    encoding: Final = "utf-8"
+
+    def write(self, text: str) -> int:
+        if text:
+            write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits: `write` flushes."""
+
+    def isatty(self) -> bool:
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def fileno(self) -> int:
+        return sys.stdout.fileno()

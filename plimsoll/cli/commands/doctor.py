@@ -60,10 +60,8 @@ def _run(given: argparse.Namespace) -> int:
     groups = asyncio.run(examine(places))
     if given.output == "table":
         console = output.console()
-        with console.capture() as captured:
-            for line in shown(groups, console.width):
-                console.print(line, soft_wrap=True)
-        output.write(captured.get())
+        for line in shown(groups, console.width):
+            console.print(line, soft_wrap=True)
     else:
         output.write(output.document({"groups": groups}, given.output))
     if given.bundle is not None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -93,3 +94,12 @@ async def test_a_check_that_breaks_or_hangs_keeps_the_others(monkeypatch: pytest
         group: Group = await examining._group("x", checks())
         first, second = group.findings
         assert (first.check, second.check) == ("first", name)
+
+
+def test_findings_for_a_full_disk_end_in_one_line() -> None:
+    """Findings that cannot be written are code 1 and a line with cause and remedy, not a traceback."""
+    command = f"exec {sys.executable} -m plimsoll doctor > /dev/full"
+    ended = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("plimsoll: standard output cannot be written (No space left on device)")
+    assert len(ended.stderr.splitlines()) == 1
