@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.ledger import Ledger
+from placer.core.owners import owner_of
 from placer.core.plan import Plan, Refusal, plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.reasons import Reason
@@ -23,6 +24,7 @@ from placer.reports import ReportView
 from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.kube.models import Pod
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
 from tests.placer.core.worlds import declared, gpu, request, state, whole
 
@@ -182,6 +184,26 @@ def test_replicas_stay_on_one_model() -> None:
     assert isinstance(refused, Refusal)
     assert isinstance(decider.decide(with_owner("p5", "NVIDIA L4", "NVIDIA A10"), TOPOLOGY), Plan)
     assert isinstance(decider.decide(with_owner("q", owner="Deployment team/other"), TOPOLOGY), Plan)
+
+
+def test_only_pods_of_one_controller_stay_on_one_model() -> None:
+    """Pods without a controller that have one image use every model; so does a replica that names a model itself."""
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    pair = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X"
+    for name, model in (("a", "NVIDIA L4"), ("b", "NVIDIA A10")):
+        decider.reports.apply(report(pair, name, model))
+    document = {
+        "metadata": {"name": "p", "namespace": "team"},
+        "spec": {"containers": [{"name": "main", "image": "cuda"}]},
+    }
+    bare = owner_of(msgspec.convert(document, Pod))
+    assert bare is not None
+    nodes = [decider.decide(with_owner(f"p{number}", owner=bare), TOPOLOGY) for number in range(8)]
+    assert [type(one) for one in nodes] == [Plan] * 8
+    for number in range(8):
+        decider.ledger.forget(PodUid(f"p{number}"))
+    for number, model in enumerate(("NVIDIA L4", "NVIDIA A10", "NVIDIA L4")):
+        assert isinstance(decider.decide(with_owner(f"q{number}", model), TOPOLOGY), Plan)
 
 
 def test_the_refusal_names_the_model_and_ends_with_the_owners_pods() -> None:
