@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
-from placer.core.policies.policy import Policy
+from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
 from placer.core.site import NO_ROOMS, Choice, Request, Rooms, Site
@@ -151,8 +151,18 @@ def plan_on(
 ) -> Plan | Refusal:
     """Plan on one node, see `_plan_in_pool`.
 
-    A refusal says whether one more GPU in the pool would do, and which GPUs of the node are unhealthy.
+    A refusal says whether one more GPU in the pool would do, and which GPUs of the node are unhealthy; or that the
+    policy failed.
     """
+    try:
+        return _plan_on(request, node, ledger, policy, rooms)
+    except PolicyError as error:
+        return Refusal({node.node: (str(error),)})
+
+
+def _plan_on(
+    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Rooms
+) -> Plan | Refusal:
     planned = _plan_in_pool(request, node, ledger, policy, rooms)
     if isinstance(planned, Plan) or node.is_silent:
         return planned

@@ -11,7 +11,7 @@ from typing import Final
 
 from placer.core.ledger import Booking, Ledger
 from placer.core.locality import gpu_labels
-from placer.core.policies.policy import Policy
+from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
 from placer.core.site import Request, Rooms, Site
@@ -107,7 +107,7 @@ class Freeing:
             and all((node, room.gpu.uuid) == tied for tied in self.ledger.fixed(demand))
         ]
         for container in sorted(demand.containers, key=hardest_first):
-            allowed = [room for room in usable if self.policy.objection(site, room, container) is None]
+            allowed = [room for room in usable if self._is_allowed(site, room, container)]
             if container.gpus > len(allowed):
                 return None
             expected_bytes = self._expected_bytes(container)
@@ -123,6 +123,12 @@ class Freeing:
             return None
         text = f"{node}: each container fits alone, and all together do not"
         return 0.5, NodeShortage(node=node, text=text)
+
+    def _is_allowed(self, site: Site, room: Room, container: ContainerDemand) -> bool:
+        try:
+            return self.policy.objection(site, room, container) is None
+        except PolicyError:
+            return False  # the next decision says so
 
     def _expected_bytes(self, container: ContainerDemand) -> int:
         return container.memory_bytes or self.ledger.best_effort_bytes(self.request.owner)
