@@ -377,12 +377,31 @@ class _Attempt:
             else:
                 whys.add(why)
         if len(fitting) >= demand.gpus:
-            found = _own_first(arrange(site, demand, fitting), _own_gpus(demand, chosen))
+            arranged = arrange(site, demand, fitting)
+            self._check_arranged(arranged, demand, fitting)
+            found = _own_first(arranged, _own_gpus(demand, chosen))
             return [_choice(demand, room) for room in found[: demand.gpus]]
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
         free_bytes = max((room.open_to(demand) for room in rooms), default=0)
         return Refusal({self.site.node.node: tuple(sorted(whys))}, free_bytes)
+
+    def _check_arranged(
+        self, arranged: Sequence[Room], demand: ContainerDemand, fitting: Iterable[Room]
+    ) -> None:
+        """Refuse an answer that is not some of the GPUs that fit, each once, and as many as asked for.
+
+        Raises:
+            PolicyError: the answer is another one.
+        """
+        known = {id(room) for room in arranged}
+        if len(known) < demand.gpus or len(known) < len(arranged):
+            problem = (
+                f"arrange gave {len(arranged)} GPUs, {len(known)} different, where {demand.gpus} are wanted"
+            )
+            raise PolicyError(self.policy.name, problem)
+        if not known.issubset(map(id, fitting)):
+            raise PolicyError(self.policy.name, "arrange gave a GPU that does not fit")
 
     def _room_after(self, before: Room, choice: Choice, chosen: Iterable[Choice], time: int) -> Room:
         """The room at a time after a choice; `chosen` are all choices so far, this one among them."""

@@ -1,6 +1,7 @@
 """Policies of other packages that are faulty: their pods are refused by name, and nothing else is hurt."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from math import nan
 
@@ -18,8 +19,7 @@ from placer.reports import ReportView
 from plimsoll.contract import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.errors import InputError
-from tests.placer.core.worlds import declared, gpu, request, state
-
+from tests.placer.core.worlds import declared, gpu, init, request, state
 
 NODE = NodeName("n")
 
@@ -109,6 +109,33 @@ def test_an_index_that_misses_a_change_fails_for_good() -> None:
     broken.clear()
     assert isinstance(decider.decide(asked, odd), Refusal)
     assert odd.state(asked, decider.ledger) != before
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (lambda _: [], "arrange gave 0 GPUs, 0 different, where"),
+        (lambda fitting: fitting[:1] * 2, "arrange gave 2 GPUs, 1 different, where"),
+        (lambda _: ["A", "B"], "arrange gave a GPU that does not fit"),
+        (
+            lambda fitting: [replace(one, free_bytes=0) for one in fitting],
+            "arrange gave a GPU that does not fit",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "asked", [declared("main", 1), declared("main", 1, gpus=2), init(declared("main", 1), 0)]
+)
+def test_a_wrong_choice_of_gpus_books_nothing(
+    answer: Callable[[Sequence[Room]], Sequence[object]], problem: str, asked: ContainerDemand
+) -> None:
+    """GPUs that are too few, the same twice, or not among those that fit are a fault; no container goes without."""
+    odd = Installed(with_method("arrange", lambda _, __, ___, fitting: answer(fitting)))
+    decider = deciding()
+    refused = decider.decide(request("p", asked), odd)
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[NODE][0].startswith(f"policy odd failed: {problem}")
+    assert not list(decider.ledger.bookings())
 
 
 def test_a_package_that_ends_the_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
