@@ -80,23 +80,28 @@ class Refusal:
 
     Attributes:
         reasons: by node.
-        best_free_bytes: the most memory that was free on one GPU of these nodes.
+        best_free_bytes: the most memory that was free on one GPU of these nodes that lacks memory and is refused for
+            nothing else; None without such a GPU.
         is_final: no other node has a place either. False: the decision left out nodes that may have one.
     """
 
     reasons: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
-    best_free_bytes: int = 0
+    best_free_bytes: int | None = None
     is_final: bool = True
 
 
 def together(refusals: Iterable[Refusal]) -> Refusal:
     """The refusals of several nodes, or pages of nodes, as one."""
     reasons: dict[NodeName, tuple[str, ...]] = {}
-    best_free_bytes = 0
+    best_free_bytes: int | None = None
     for refusal in refusals:
         reasons |= refusal.reasons
-        best_free_bytes = max(best_free_bytes, refusal.best_free_bytes)
+        best_free_bytes = _greater(best_free_bytes, refusal.best_free_bytes)
     return Refusal(reasons, best_free_bytes)
+
+
+def _greater(one: int | None, other: int | None) -> int | None:
+    return max((size for size in (one, other) if size is not None), default=None)
 
 
 def plan(
@@ -236,9 +241,9 @@ def _tied(node: NodeView, ledger: Ledger, demand: PodDemand) -> tuple[GpuView, .
 def _on_no_gpu(refusals: Iterable[Refusal]) -> Refusal:
     """The refusals of a node's GPUs, each tried alone, as one of the node."""
     reasons: dict[NodeName, set[str]] = {}
-    best_free_bytes = 0
+    best_free_bytes: int | None = None
     for refusal in refusals:
-        best_free_bytes = max(best_free_bytes, refusal.best_free_bytes)
+        best_free_bytes = _greater(best_free_bytes, refusal.best_free_bytes)
         for node, why in refusal.reasons.items():
             reasons.setdefault(node, set()).update(why)
     return Refusal({node: tuple(sorted(why)) for node, why in reasons.items()}, best_free_bytes)
@@ -368,6 +373,7 @@ class _Attempt:
         best_effort_bytes = self.site.ledger.best_effort_bytes(self.site.request.owner)
         site = replace(self.site, chosen=tuple(chosen)) if chosen else self.site
         fitting: list[Room] = []
+        short: list[Room] = []
         whys: set[str] = set()
         for room in rooms:
             reason = misfit(room, demand, best_effort_bytes, site.request.demand.locality)
@@ -376,6 +382,8 @@ class _Attempt:
                 fitting.append(room)
             else:
                 whys.add(why)
+                if reason is Reason.GPU_MEMORY:
+                    short.append(room)
         if len(fitting) >= demand.gpus:
             arranged = arrange(site, demand, fitting)
             self._check_arranged(arranged, demand, fitting)
@@ -383,7 +391,10 @@ class _Attempt:
             return [_choice(demand, room) for room in found[: demand.gpus]]
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
-        free_bytes = max((room.open_to(demand) for room in rooms), default=0)
+        open_bytes = (
+            room.open_to(demand) for room in short if self.policy.objection(site, room, demand) is None
+        )
+        free_bytes = max(open_bytes, default=None)
         return Refusal({self.site.node.node: tuple(sorted(whys))}, free_bytes)
 
     def _check_arranged(
