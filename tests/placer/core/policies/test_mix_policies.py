@@ -158,5 +158,7 @@ def test_search_misses_no_place(
 
 def test_unknown_policy_names_those_that_exist() -> None:
     """The message for a misspelt policy lists the loaded and the installed ones."""
-    with pytest.raises(Exception, match="binpack, fragmentation, headroom, kang-literal, plimsoll"):
+    with pytest.raises(
+        Exception, match="binpack, fragmentation, headroom, kang-literal, locality, plimsoll, topology"
+    ):
         policy_named("fastest", "test")
