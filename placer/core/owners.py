@@ -36,6 +36,9 @@ EARLIEST_RUN_S: Final = 3600.0
 LONGEST_IMAGE: Final = 64
 """The most characters of an image in an owner's name; the digits behind it tell two images apart."""
 
+_IMAGE: Final = "image "
+"""Begins the owner's name of pods without a controller."""
+
 _RUN: Final = re.compile(r"(?P<name>.+)-(?P<minutes>[0-9]{8,9})")
 
 
@@ -52,7 +55,12 @@ def owner_of(pod: Pod) -> str | None:
         return None
     digits = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
     image = (pod.spec.containers[0].image or "no image")[:LONGEST_IMAGE]
-    return f"image {namespace}/{image}#{digits}"
+    return f"{_IMAGE}{namespace}/{image}#{digits}"
+
+
+def has_controller(owner: str) -> bool:
+    """Whether an owner's name, as `owner_of` gives it, is that of a controller, and not of an image."""
+    return not owner.startswith(_IMAGE)
 
 
 def _workload(pod: Pod, controller: OwnerReference) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
-from placer.core.policies.policy import Policy
+from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
 from placer.core.site import NO_ROOMS, Choice, Request, Rooms, Site
@@ -80,23 +80,28 @@ class Refusal:
 
     Attributes:
         reasons: by node.
-        best_free_bytes: the most memory that was free on one GPU of these nodes.
+        best_free_bytes: the most memory that was free on one GPU of these nodes that lacks memory and is refused for
+            nothing else; None without such a GPU.
         is_final: no other node has a place either. False: the decision left out nodes that may have one.
     """
 
     reasons: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
-    best_free_bytes: int = 0
+    best_free_bytes: int | None = None
     is_final: bool = True
 
 
 def together(refusals: Iterable[Refusal]) -> Refusal:
     """The refusals of several nodes, or pages of nodes, as one."""
     reasons: dict[NodeName, tuple[str, ...]] = {}
-    best_free_bytes = 0
+    best_free_bytes: int | None = None
     for refusal in refusals:
         reasons |= refusal.reasons
-        best_free_bytes = max(best_free_bytes, refusal.best_free_bytes)
+        best_free_bytes = _greater(best_free_bytes, refusal.best_free_bytes)
     return Refusal(reasons, best_free_bytes)
+
+
+def _greater(one: int | None, other: int | None) -> int | None:
+    return max((size for size in (one, other) if size is not None), default=None)
 
 
 def plan(
@@ -151,8 +156,18 @@ def plan_on(
 ) -> Plan | Refusal:
     """Plan on one node, see `_plan_in_pool`.
 
-    A refusal says whether one more GPU in the pool would do, and which GPUs of the node are unhealthy.
+    A refusal says whether one more GPU in the pool would do, and which GPUs of the node are unhealthy; or that the
+    policy failed.
     """
+    try:
+        return _plan_on(request, node, ledger, policy, rooms)
+    except PolicyError as error:
+        return Refusal({node.node: (str(error),)})
+
+
+def _plan_on(
+    request: Request, node: NodeView, ledger: Ledger, policy: Policy, rooms: Rooms
+) -> Plan | Refusal:
     planned = _plan_in_pool(request, node, ledger, policy, rooms)
     if isinstance(planned, Plan) or node.is_silent:
         return planned
@@ -226,9 +241,9 @@ def _tied(node: NodeView, ledger: Ledger, demand: PodDemand) -> tuple[GpuView, .
 def _on_no_gpu(refusals: Iterable[Refusal]) -> Refusal:
     """The refusals of a node's GPUs, each tried alone, as one of the node."""
     reasons: dict[NodeName, set[str]] = {}
-    best_free_bytes = 0
+    best_free_bytes: int | None = None
     for refusal in refusals:
-        best_free_bytes = max(best_free_bytes, refusal.best_free_bytes)
+        best_free_bytes = _greater(best_free_bytes, refusal.best_free_bytes)
         for node, why in refusal.reasons.items():
             reasons.setdefault(node, set()).update(why)
     return Refusal({node: tuple(sorted(why)) for node, why in reasons.items()}, best_free_bytes)
@@ -358,6 +373,7 @@ class _Attempt:
         best_effort_bytes = self.site.ledger.best_effort_bytes(self.site.request.owner)
         site = replace(self.site, chosen=tuple(chosen)) if chosen else self.site
         fitting: list[Room] = []
+        short: list[Room] = []
         whys: set[str] = set()
         for room in rooms:
             reason = misfit(room, demand, best_effort_bytes, site.request.demand.locality)
@@ -366,13 +382,37 @@ class _Attempt:
                 fitting.append(room)
             else:
                 whys.add(why)
+                if reason is Reason.GPU_MEMORY:
+                    short.append(room)
         if len(fitting) >= demand.gpus:
-            found = _own_first(arrange(site, demand, fitting), _own_gpus(demand, chosen))
+            arranged = arrange(site, demand, fitting)
+            self._check_arranged(arranged, demand, fitting)
+            found = _own_first(arranged, _own_gpus(demand, chosen))
             return [_choice(demand, room) for room in found[: demand.gpus]]
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
-        free_bytes = max((room.open_to(demand) for room in rooms), default=0)
+        open_bytes = (
+            room.open_to(demand) for room in short if self.policy.objection(site, room, demand) is None
+        )
+        free_bytes = max(open_bytes, default=None)
         return Refusal({self.site.node.node: tuple(sorted(whys))}, free_bytes)
+
+    def _check_arranged(
+        self, arranged: Sequence[Room], demand: ContainerDemand, fitting: Iterable[Room]
+    ) -> None:
+        """Refuse an answer that is not some of the GPUs that fit, each once, and as many as asked for.
+
+        Raises:
+            PolicyError: the answer is another one.
+        """
+        known = {id(room) for room in arranged}
+        if len(known) < demand.gpus or len(known) < len(arranged):
+            problem = (
+                f"arrange gave {len(arranged)} GPUs, {len(known)} different, where {demand.gpus} are wanted"
+            )
+            raise PolicyError(self.policy.name, problem)
+        if not known.issubset(map(id, fitting)):
+            raise PolicyError(self.policy.name, "arrange gave a GPU that does not fit")
 
     def _room_after(self, before: Room, choice: Choice, chosen: Iterable[Choice], time: int) -> Room:
         """The room at a time after a choice; `chosen` are all choices so far, this one among them."""

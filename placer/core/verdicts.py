@@ -56,7 +56,9 @@ class Verdicts:
     covers_all: bool = False
     alike: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _counts: Counter[str] = field(default_factory=Counter)
-    _free_bytes: dict[NodeName, int] = field(default_factory=dict)  # of the nodes refused for their GPUs
+    _free_bytes: dict[NodeName, int | None] = field(
+        default_factory=dict
+    )  # of the nodes refused for their GPUs
     _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(Work()))
     _acquiring: dict[NodeName, None] = field(default_factory=dict)
     _same: dict[tuple[str, ...], tuple[str, ...]] = field(
@@ -100,7 +102,7 @@ class Verdicts:
         reasons = refusal.reasons[node]
         self.refuse_fit(node, reasons)
         self._free_bytes[node] = refusal.best_free_bytes
-        if Reason.GPU_MEMORY.value in reasons:
+        if refusal.best_free_bytes is not None and Reason.GPU_MEMORY.value in reasons:
             self._most_free.add((refusal.best_free_bytes, node))
         if Reason.ACQUIRING.value in reasons:
             self._acquiring[node] = None

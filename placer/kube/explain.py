@@ -141,7 +141,9 @@ class KubeExplainer:
         """Judge every node."""
         loop, scan = asyncio.get_running_loop(), Scan(page)
         decider = self.choice.decider
-        freeing = Freeing(wanted.request, wanted.pod.spec.priority or 0, decider.ledger, self._identity)
+        freeing = Freeing(
+            wanted.request, wanted.policy, wanted.pod.spec.priority or 0, decider.ledger, self._identity
+        )
         nodes = tuple(self.cluster.nodes)
         size = max(1, SLICE // wanted.weight)
         for start in range(0, len(nodes), size):
@@ -166,7 +168,7 @@ class KubeExplainer:
             reasons = planned.reasons[node]
         scan.refuses(node, reasons)
         found = decider.candidates.find(node) if FREEABLE.issuperset(without_unhealthy(reasons)) else None
-        lacking = freeing.on(node, found.rooms.values()) if found is not None else None
+        lacking = freeing.on(found.node, found.rooms) if found is not None else None
         if lacking is not None:
             scan.lacks(*lacking)
 

@@ -70,7 +70,7 @@ class LocalExplainer:
                 row, PodState.BINDING, "The pod has a place, and its processes are being started."
             )
         loop, scan = asyncio.get_running_loop(), Scan(page)
-        freeing = Freeing(asked.request, 0, self.decider.ledger, self._identity)
+        freeing = Freeing(asked.request, asked.policy, 0, self.decider.ledger, self._identity)
         queue = wire.Standing(place="waiting", waits_s=loop.time() - asked.since_s, ahead=asked.ahead)
         nodes = self.front_end.nodes
         for start in range(0, len(nodes), SLICE):
@@ -94,7 +94,7 @@ class LocalExplainer:
         found = (
             self.decider.candidates.find(node) if FREEABLE.issuperset(without_unhealthy(reasons)) else None
         )
-        lacking = freeing.on(node, found.rooms.values()) if found is not None else None
+        lacking = freeing.on(found.node, found.rooms) if found is not None else None
         if lacking is not None:
             scan.lacks(*lacking)
 

@@ -35,9 +35,10 @@ FREEABLE: Final = frozenset(
         Reason.ANTI_AFFINITY,
         Reason.EXCLUSION,
         Reason.EXCLUDED,
+        Reason.OWNER_MODEL,
     )
 )
-"""The reasons that go away when pods on the node's GPUs end."""
+"""The reasons that go away when pods on the node's GPUs end, or that other GPUs of the node may not have."""
 
 
 @dataclass(frozen=True, slots=True)

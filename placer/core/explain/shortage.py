@@ -11,9 +11,11 @@ from typing import Final
 
 from placer.core.ledger import Booking, Ledger
 from placer.core.locality import gpu_labels
+from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
-from placer.core.site import Request
+from placer.core.site import Request, Rooms, Site
+from placer.core.view import NodeView
 from plimsoll.contract import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.locality import Locality
@@ -72,41 +74,45 @@ class Freeing:
 
     Attributes:
         request: the pod.
+        policy: its policy; a GPU to which it objects is none to free.
         priority: its priority.
         ledger: the bookings of all pods.
         identify: names the pods of bookings.
     """
 
     request: Request
+    policy: Policy
     priority: int
     ledger: Ledger
     identify: Identify
 
-    def on(self, node: NodeName, rooms: Collection[Room]) -> tuple[float, NodeShortage] | None:
+    def on(self, view: NodeView, rooms: Rooms) -> tuple[float, NodeShortage] | None:
         """The shortages of the node, with a distance: the lower, the less must be freed.
 
         Args:
-            node: a node that fits apart from its GPUs.
+            view: a node that fits apart from its GPUs.
             rooms: the rooms of its GPUs.
 
         Returns:
-            None where freeing cannot help: the node has no GPU of the requested model or name.
+            None where freeing cannot help: the node has too few GPUs that the pod may have.
         """
-        demand = self.request.demand
+        demand, node = self.request.demand, view.node
+        site = Site(self.request, view, rooms, self.ledger)
         usable = [
             room
-            for room in rooms
+            for room in rooms.values()
             if (not demand.gpu_models or room.gpu.model in demand.gpu_models)
             and demand.gpu_id in (None, room.gpu.uuid)
             and (demand.gpu_name is None or self.ledger.names_on(node, room.gpu.uuid) <= {demand.gpu_name})
             and all((node, room.gpu.uuid) == tied for tied in self.ledger.fixed(demand))
         ]
         for container in sorted(demand.containers, key=hardest_first):
-            if container.gpus > len(usable):
+            allowed = [room for room in usable if self._is_allowed(site, room, container)]
+            if container.gpus > len(allowed):
                 return None
             expected_bytes = self._expected_bytes(container)
-            unfit = [room for room in usable if misfit(room, container, expected_bytes, demand.locality)]
-            missing = container.gpus - (len(usable) - len(unfit))
+            unfit = [room for room in allowed if misfit(room, container, expected_bytes, demand.locality)]
+            missing = container.gpus - (len(allowed) - len(unfit))
             if missing > 0:
                 lacking = sorted(
                     (self._lacking(node, room, container) for room in unfit),
@@ -117,6 +123,12 @@ class Freeing:
             return None
         text = f"{node}: each container fits alone, and all together do not"
         return 0.5, NodeShortage(node=node, text=text)
+
+    def _is_allowed(self, site: Site, room: Room, container: ContainerDemand) -> bool:
+        try:
+            return self.policy.objection(site, room, container) is None
+        except PolicyError:
+            return False  # the next decision says so
 
     def _expected_bytes(self, container: ContainerDemand) -> int:
         return container.memory_bytes or self.ledger.best_effort_bytes(self.request.owner)

@@ -8,6 +8,7 @@ from typing import Final
 
 from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
+from placer.core.policies.installed import Installed
 from placer.core.policies.locality import LOCALITY
 from placer.core.policies.policy import Policy
 from placer.core.policies.topology import TOPOLOGY
@@ -34,6 +35,9 @@ _INSTALLED: Final[dict[str, EntryPoint]] = {
 }
 """The policies that are not loaded yet. They are read at import, because the event loop must not read disks."""
 
+_GUARDED: Final[dict[str, Policy]] = {}
+"""The policies of other packages that were named before, each in its guard."""
+
 
 def policy_named(name: str, field: str) -> Policy:
     """The policy of that name: one of ours, or an installed one.
@@ -46,14 +50,18 @@ def policy_named(name: str, field: str) -> Policy:
     if name not in _INSTALLED:
         names = ", ".join(sorted({*POLICIES, *_INSTALLED}))
         raise InputError(field, name, "is no placement policy", f"choose one of {names}")
-    return _loaded(_INSTALLED[name], field)
+    if name in _OURS:
+        return _loaded(_INSTALLED[name], field)
+    if name not in _GUARDED:
+        _GUARDED[name] = Installed(_loaded(_INSTALLED[name], field))
+    return _GUARDED[name]
 
 
 def _loaded(entry: EntryPoint, field: str) -> Policy:
     remedy = f"mend the package that names {entry.value}, or choose another policy"
     try:
         policy = entry.load()
-    except Exception as error:  # a package of somebody else may raise anything
+    except (Exception, SystemExit) as error:  # a package of somebody else may raise anything
         raise InputError(field, entry.name, f"cannot be loaded: {error}", remedy) from error
     if not isinstance(policy, Policy) or policy.name != entry.name:
         problem = f"is not loaded as a policy of that name, but as {policy!r}"

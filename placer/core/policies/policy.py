@@ -14,6 +14,16 @@ from placer.core.ledger import Ledger
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Site
 from plimsoll.contract import ContainerDemand
+from plimsoll.part.errors import SHOWN_CHARS, PlimsollError
+
+
+class PolicyError(PlimsollError):
+    """A policy raised an error or gave an answer that cannot be; the pod that names it is refused for that."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        shown = " ".join(problem.split())[:SHOWN_CHARS]
+        remedy = "mend its package and start the placer again, or choose another policy"
+        super().__init__(f"policy {name} failed: {shown}; {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ ones:
 
 * Gaia gives several GPUs whole only. Here a container may have parts of several GPUs.
 * Gaia's one resource is two here, so the room of a GPU in use is the mean of its free memory and free compute time.
-* Pods of one owner stay on one model of GPUs, as "in the same service allocation, there are different kinds of GPUs,
-  thereby the cluster does not work properly" (§III.A). That is a constraint: a pod waits rather than mix models. Gaia
-  reads the model from a quota. Here a pod that names several models in `plimsoll.dev/gpu-model` may have any of
-  these.
+* Pods of one controller stay on one model of GPUs, as "in the same service allocation, there are different kinds of
+  GPUs, thereby the cluster does not work properly" (§III.A). That is a constraint: a pod waits rather than mix
+  models. Gaia reads the model from a quota. Here a pod that names models in `plimsoll.dev/gpu-model` may have any
+  of these.
 
 Links of a node without `node.info` count as equal, and as the farthest there are. The decision's note says so.
 """

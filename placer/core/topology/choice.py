@@ -5,6 +5,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from placer.core.ledger import Ledger
+from placer.core.owners import has_controller
 from placer.core.room import Room
 from placer.core.site import Request, Rooms
 from placer.core.topology.links import all_equal
@@ -80,7 +81,11 @@ def packed(room: Room) -> float:
 
 
 def owner_models(request: Request, ledger: Ledger) -> frozenset[str]:
-    """The models on which a pod must stay, because its owner's other pods are there; empty: any."""
-    if len(request.demand.gpu_models) > 1:
+    """The models on which a pod must stay, because its controller's other pods are there; empty: any.
+
+    Pods without a controller that have one image are no service, so nothing holds them together. A pod that names
+    models has chosen.
+    """
+    if request.demand.gpu_models or request.owner is None or not has_controller(request.owner):
         return frozenset()
     return ledger.owner_models.of(request.owner, request.pod)

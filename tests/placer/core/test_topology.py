@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Ledger
+from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.owners import owner_of
 from placer.core.plan import Plan, Refusal, plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.reasons import Reason
@@ -22,7 +23,9 @@ from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState
-from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.quantity import GIB
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
 from tests.placer.core.worlds import declared, gpu, request, state, whole
 
@@ -182,6 +185,49 @@ def test_replicas_stay_on_one_model() -> None:
     assert isinstance(refused, Refusal)
     assert isinstance(decider.decide(with_owner("p5", "NVIDIA L4", "NVIDIA A10"), TOPOLOGY), Plan)
     assert isinstance(decider.decide(with_owner("q", owner="Deployment team/other"), TOPOLOGY), Plan)
+
+
+def test_only_pods_of_one_controller_stay_on_one_model() -> None:
+    """Pods without a controller that have one image use every model; so does a replica that names a model itself."""
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    pair = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X"
+    for name, model in (("a", "NVIDIA L4"), ("b", "NVIDIA A10")):
+        decider.reports.apply(report(pair, name, model))
+    document = {
+        "metadata": {"name": "p", "namespace": "team"},
+        "spec": {"containers": [{"name": "main", "image": "cuda"}]},
+    }
+    bare = owner_of(msgspec.convert(document, Pod))
+    assert bare is not None
+    nodes = [decider.decide(with_owner(f"p{number}", owner=bare), TOPOLOGY) for number in range(8)]
+    assert [type(one) for one in nodes] == [Plan] * 8
+    for number in range(8):
+        decider.ledger.forget(PodUid(f"p{number}"))
+    for number, model in enumerate(("NVIDIA L4", "NVIDIA A10", "NVIDIA L4")):
+        assert isinstance(decider.decide(with_owner(f"q{number}", model), TOPOLOGY), Plan)
+
+
+def test_the_most_free_memory_is_not_that_of_a_gpu_refused_for_its_model() -> None:
+    """Memory counts on GPUs that lack nothing else, so a node with GPUs of another model alone names none."""
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    mixed = gpu("A", other_bytes=20 * GIB), msgspec.structs.replace(gpu("B"), model="NVIDIA A10")
+    decider.reports.apply(state("n", *mixed))
+    decider.reports.apply(state("m", msgspec.structs.replace(gpu("C"), model="NVIDIA A10")))
+    decider.ledger.restore(replace(booked("p", "A", 1), owner="Deployment team/web"))
+    decider.ledger.restore(booked("x", "B", 14))
+    decider.ledger.restore(booked("y", "C", 14, node="m"))
+    refused = decider.plan_on(with_owner("q"), TOPOLOGY, NodeName("n"))
+    assert isinstance(refused, Refusal)
+    assert refused.best_free_bytes == 3 * GIB
+    refused = decider.plan_on(with_owner("q"), TOPOLOGY, NodeName("m"))
+    assert isinstance(refused, Refusal)
+    assert refused.best_free_bytes is None
+
+
+def booked(pod: str, uuid: str, gib: int, node: str = "n") -> Booking:
+    """A pod that is promised so much memory of a GPU."""
+    grant = Grant(ContainerName("main"), GpuUuid(uuid), gib * GIB, 0, 100, whole=False, line_bytes=gib * GIB)
+    return Booking(PodUid(pod), NodeName(node), (grant,))
 
 
 def test_the_refusal_names_the_model_and_ends_with_the_owners_pods() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,8 +48,13 @@ def lacking(
         return Identity(namespace, name, (priorities or {}).get(uid, 0)) if name else None
 
     demands = demand if isinstance(demand, tuple) else (demand,)
-    rooms = [room_on(NODE, one, ledger) for one in node_view(state(NODE, *gpus)).gpus]
-    return Freeing(request("p", *demands), priority, ledger, identify).on(NODE, rooms)
+    return freeable(Freeing(request("p", *demands), POLICIES["headroom"], priority, ledger, identify), gpus)
+
+
+def freeable(freeing: Freeing, gpus: tuple[Gpu, ...]) -> tuple[float, NodeShortage] | None:
+    """The shortages of a node with these GPUs."""
+    view = node_view(state(NODE, *gpus))
+    return freeing.on(view, {one.uuid: room_on(NODE, one, freeing.ledger) for one in view.gpus})
 
 
 def text(found: tuple[float, NodeShortage] | None) -> str:
@@ -114,6 +120,19 @@ def test_containers_that_fit_one_by_one() -> None:
 def test_freeing_cannot_help_without_a_gpu_of_the_model() -> None:
     """A node without enough GPUs of the requested kind is not mentioned."""
     assert lacking(declared("main", 1, gpus=2), (gpu("G"),)) is None
+
+
+def test_gpus_of_a_model_that_the_owners_pods_do_not_have_are_none_to_free() -> None:
+    """With the policy `topology`, only the GPU of the owner's model is named, although another one lacks less."""
+    ledger, gpus = Ledger(), (gpu("G"), msgspec.structs.replace(gpu("H"), model="NVIDIA A10"))
+    ledger.owner_models.learn(state(NODE, *gpus))
+    ledger.restore(replace(holding("a/x", "G", 20), owner="Deployment a/web"))
+    ledger.restore(holding("a/y", "H", 16))
+    asked = request("p", declared("main", 12), owner="Deployment a/web")
+    found = freeable(Freeing(asked, POLICIES["topology"], 0, ledger, lambda _: None), gpus)
+    assert text(found).startswith("n1 G lacks 8Gi")
+    asked = request("p", declared("main", 12, gpus=2), owner="Deployment a/web")
+    assert freeable(Freeing(asked, POLICIES["topology"], 0, ledger, lambda _: None), gpus) is None
 
 
 def test_an_unknown_pod_is_counted_without_a_name() -> None:

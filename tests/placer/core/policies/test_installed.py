@@ -1,0 +1,148 @@
+"""Policies of other packages that are faulty: their pods are refused by name, and nothing else is hurt."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
+from math import nan
+
+import pytest
+
+from placer.core import policies
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan, Refusal
+from placer.core.policies import POLICIES, Policy, policy_named
+from placer.core.policies.installed import Installed
+from placer.core.room import Room
+from placer.decide import Decider
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from plimsoll.contract import ContainerDemand
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.part.errors import InputError
+from tests.placer.core.worlds import declared, gpu, init, request, state
+
+NODE = NodeName("n")
+
+
+def fault(*_: object) -> None:
+    """Raise an error of two lines."""
+    raise RuntimeError("it\nbroke")
+
+
+def leave(*_: object) -> None:
+    """End the program."""
+    raise SystemExit(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain(Policy):
+    """A policy that works."""
+
+    name: str = "odd"
+
+    def rank(self, room: Room) -> float:  # noqa: ARG002 - one interface
+        """Equal for all."""
+        return 0.5
+
+    def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:  # noqa: ARG002 - one interface
+        """Nothing to tell."""
+        return {}
+
+    def score(self, room: Room, demand: ContainerDemand) -> float:  # noqa: ARG002 - one interface
+        """Equal for all."""
+        return 0.5
+
+
+def with_method(method: str, body: object) -> Policy:
+    """The working policy with another method."""
+    made = type("Odd", (Plain,), {method: body, "__slots__": ()})()
+    assert isinstance(made, Policy)
+    return made
+
+
+def deciding() -> Decider:
+    """A decider over one node with two idle GPUs."""
+    made = Decider(ReportView(), Ledger(), Metrics())
+    made.reports.apply(state("n", gpu("A"), gpu("B")))
+    return made
+
+
+@pytest.mark.parametrize(
+    "method", ["rank", "score", "objection", "arrange", "judge", "index", "state", "sub_scores"]
+)
+@pytest.mark.parametrize("body", [fault, leave])
+def test_a_policy_that_raises_refuses_its_pods_by_name(method: str, body: object) -> None:
+    """The pod's reason names policy, error and remedy; pods of other policies go on, also after later changes."""
+    decider, odd = deciding(), Installed(with_method(method, body))
+    odd.state(request("p", declared("main", 1)), decider.ledger)  # as each front end asks first
+    refused = decider.decide(request("p", declared("main", 1)), odd)
+    assert isinstance(refused, Refusal)
+    (reason,) = refused.reasons[NODE]
+    problem = "RuntimeError: it broke" if body is fault else "SystemExit: 3"
+    assert reason.startswith(f"policy odd failed: {problem}; mend its package")
+    assert isinstance(decider.decide(request("q", declared("main", 1)), POLICIES["headroom"]), Plan)
+    decider.reports.apply(state("n", gpu("A"), gpu("B"), seq=2))
+    assert isinstance(decider.decide(request("r", declared("main", 1)), POLICIES["headroom"]), Plan)
+    assert isinstance(decider.decide(request("p", declared("main", 1)), odd), Refusal)
+
+
+@pytest.mark.parametrize("method", ["rank", "score"])
+def test_a_score_that_is_no_number_refuses_the_pod(method: str) -> None:
+    """NaN orders nothing, so it is a fault of the policy."""
+    refused = deciding().decide(
+        request("p", declared("main", 1)), Installed(with_method(method, lambda *_: nan))
+    )
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[NODE][0].startswith(f"policy odd failed: ValueError: the {method} is nan")
+
+
+def test_an_index_that_misses_a_change_fails_for_good() -> None:
+    """A fault of `move` at a booking stops nobody; then the policy's state differs, and its pods are refused."""
+    broken: list[bool] = []
+    decider, odd = deciding(), Installed(with_method("rank", lambda *_: fault() if broken else 0.5))
+    asked = request("p", declared("main", 1))
+    before = odd.state(asked, decider.ledger)
+    assert isinstance(decider.decide(asked, odd), Plan)
+    broken.append(True)
+    assert isinstance(decider.decide(request("q", declared("main", 1)), POLICIES["headroom"]), Plan)
+    decider.ledger.forget(PodUid("p"))
+    broken.clear()
+    assert isinstance(decider.decide(asked, odd), Refusal)
+    assert odd.state(asked, decider.ledger) != before
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (lambda _: [], "arrange gave 0 GPUs, 0 different, where"),
+        (lambda fitting: fitting[:1] * 2, "arrange gave 2 GPUs, 1 different, where"),
+        (lambda _: ["A", "B"], "arrange gave a GPU that does not fit"),
+        (
+            lambda fitting: [replace(one, free_bytes=0) for one in fitting],
+            "arrange gave a GPU that does not fit",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "asked", [declared("main", 1), declared("main", 1, gpus=2), init(declared("main", 1), 0)]
+)
+def test_a_wrong_choice_of_gpus_books_nothing(
+    answer: Callable[[Sequence[Room]], Sequence[object]], problem: str, asked: ContainerDemand
+) -> None:
+    """GPUs that are too few, the same twice, or not among those that fit are a fault; no container goes without."""
+    odd = Installed(with_method("arrange", lambda _, __, ___, fitting: answer(fitting)))
+    decider = deciding()
+    refused = decider.decide(request("p", asked), odd)
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[NODE][0].startswith(f"policy odd failed: {problem}")
+    assert not list(decider.ledger.bookings())
+
+
+def test_a_package_that_ends_the_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SystemExit at import is an error of the pod that names the policy."""
+    monkeypatch.setitem(
+        policies._INSTALLED, "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)
+    )
+    monkeypatch.setattr(EntryPoint, "load", leave)
+    with pytest.raises(InputError, match="cannot be loaded"):
+        policy_named("odd", "test")
