@@ -19,6 +19,7 @@ from simulator.kubeshare import report as kubeshare_report
 from simulator.trace import command as trace_command
 
 BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
 TABLE_WIDTH: Final = 110
 
 
@@ -74,6 +75,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except InputError as error:
         sys.stderr.write(f"simulator: {error}\n")
         return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
 
 

@@ -1,6 +1,7 @@
 """`plimsoll simulate`, which is `python -m simulator trace`: replays a trace and shows what each policy leaves."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,9 @@ from simulator.trace.experiment import OFFERED, Summary, run
 from simulator.trace.lists import NODE_LIST, Trace, read_trace
 
 WIDTH: Final = 110
+MOST_SEEDS: Final = 1000
+"""A replay takes some seconds, and its points stay in memory."""
+_SEEDS: Final = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -75,12 +79,15 @@ def seeds_of(text: str) -> tuple[int, ...]:
     """The seeds that `42` or `42..51` names, the last one included.
 
     Raises:
-        InputError: the text is neither.
+        InputError: the text is neither, or names more than `MOST_SEEDS`.
     """
-    first, _, last = text.partition("..")
-    if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) < int(first):
+    found = _SEEDS.fullmatch(text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
         raise InputError("--seeds", text, "is no range of seeds", "write 42, or 42..51")
-    return tuple(range(int(first), int(last or first) + 1))
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last - first >= MOST_SEEDS:
+        raise InputError("--seeds", text, f"has more than {MOST_SEEDS} seeds", "replay fewer at a time")
+    return tuple(range(first, last + 1))
 
 
 def _write(path: Path, text: str) -> None:

@@ -77,7 +77,7 @@ def read_trace(pods: Path, nodes: Path | None = None) -> Trace:
     if not any(node.gpus for node in listed):
         raise InputError("nodes", nodes, "lists no node with a GPU", "give a list of nodes")
     if not any(pod.gpus for _, pod in found):
-        raise InputError("TRACE", pods, "lists no pod with a GPU", "give a list of pods")
+        raise InputError("TRACE", str(pods), "lists no pod with a GPU", "give a list of pods")
     return Trace(pods.stem.removeprefix("openb_pod_list_"), listed, tuple(pod for _, pod in found))
 
 
@@ -87,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             for line, row in enumerate(csv.DictReader(file), start=2):
                 yield f"{path.name}:{line}", row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError("TRACE", path, f"cannot be read: {error}", "give a CSV file") from error
+        raise InputError("TRACE", str(path), f"cannot be read: {error}", "give a CSV file") from error
 
 
 def _node(row: dict[str, str], where: str) -> ListedNode:

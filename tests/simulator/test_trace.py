@@ -148,6 +148,8 @@ def test_command_writes_table_csv_and_picture(tmp_path: Path, capsys: pytest.Cap
         ("p,1000,1,1,505,", [], "is no whole percentage"),
         ("p,much,1,1,500,", [], "is not a number"),
         ("p,1000,1,1,500,", ["--seeds", "5..2"], "is no range of seeds"),
+        ("p,1000,1,1,500,", ["--seeds", "42.."], "is no range of seeds"),
+        ("p,1000,1,1,500,", ["--seeds", "0..999999999999"], "has more than 1000 seeds"),
         ("p,1000,1,1,500,", ["--policy", "fastest"], "is no placement policy"),
         ("p,1000,1,1,500,", ["--nodes", "/nowhere"], "cannot be read"),
     ],
