@@ -16,8 +16,8 @@ from plimsoll.placer_api.http import GpuRow, NodeRow
 from plimsoll.quantity import format_bytes
 
 HEADINGS: Final = ("NODE", "GPU", "MEMORY", "FREE", "SHARE", "IDLE", "TASKS")
-"""Of each GPU: its index; memory in use and usable; memory and compute share that no pod was promised; the average of
-its idle time; the number of its tasks. No cell has a blank, for `awk`."""
+"""A GPU's columns: its index; memory in use and usable; memory and compute share that no pod was promised; average
+of idle time; the number of its tasks. No cell has a blank, for `awk`."""
 
 MORE_HEADINGS: Final = ("SCORE", "UUID", "MODEL")
 UNKNOWN: Final = "–"

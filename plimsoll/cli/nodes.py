@@ -12,8 +12,8 @@ from plimsoll.placer_api.http import NodeRow
 from plimsoll.quantity import format_bytes
 
 HEADINGS: Final = ("NODE", "GPUS", "MEMORY", "FREE", "LARGEST", "SHARE", "IDLE", "TASKS")
-"""Of each node: the number of its GPUs; memory in use and usable; memory that no pod was promised, and the most of it
-on one GPU; compute share that no pod was promised, in percent of one GPU; average of idle time; number of tasks."""
+"""A node's columns: the number of its GPUs; memory in use and usable; memory that no pod was promised, and the most
+of it on one GPU; compute share that no pod was promised, in percent of one GPU; average of idle time; tasks."""
 
 MORE_HEADINGS: Final = ("SCORE", "REPORT", "MODELS")
 

@@ -33,7 +33,7 @@ BURST_PER_NODE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run.
+    """The result of one run.
 
     Attributes:
         pods: the pods that arrived.

@@ -1,6 +1,7 @@
 """The lists of a trace: nodes and pods, as CSV files in the form of Alibaba's cluster-trace-gpu-v2023 (openb)."""
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ NODE_LIST: Final = "openb_node_list_gpu_node.csv"
 """The list of nodes that is looked for beside a list of pods."""
 
 MODEL_SEPARATOR: Final = "|"
+MOST_GPUS: Final = 64
+"""The GPUs of the largest node that makes sense; those of openb have 8."""
+_NUMBER: Final = re.compile("[0-9]{1,12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def read_trace(pods: Path, nodes: Path | None = None) -> Trace:
         ((row.get("name", ""), _pod(row, where)) for where, row in _rows(pods)), key=lambda one: one[0]
     )
     if not any(node.gpus for node in listed):
-        raise InputError("nodes", nodes, "lists no node with a GPU", "give a list of nodes")
+        raise InputError("nodes", str(nodes), "lists no node with a GPU", "give a list of nodes")
     if not any(pod.gpus for _, pod in found):
         raise InputError("TRACE", str(pods), "lists no pod with a GPU", "give a list of pods")
     return Trace(pods.stem.removeprefix("openb_pod_list_"), listed, tuple(pod for _, pod in found))
@@ -91,14 +95,16 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _node(row: dict[str, str], where: str) -> ListedNode:
-    cpu_milli, memory_mib, gpus = (_number(row, key, where) for key in ("cpu_milli", "memory_mib", "gpu"))
+    cpu_milli, memory_mib = (_number(row, key, where) for key in ("cpu_milli", "memory_mib"))
+    gpus = _gpus(row, "gpu", where)
     return ListedNode(row.get("sn") or where, cpu_milli, memory_mib, gpus, row.get("model") or "unknown")
 
 
 def _pod(row: dict[str, str], where: str) -> ListedPod:
-    cpu_milli, memory_mib, gpus, gpu_milli = (
-        _number(row, key, where) for key in ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+    cpu_milli, memory_mib, gpu_milli = (
+        _number(row, key, where) for key in ("cpu_milli", "memory_mib", "gpu_milli")
     )
+    gpus = _gpus(row, "num_gpu", where)
     if gpus and not (1 <= gpu_milli <= 1000 and (gpus == 1 or gpu_milli == 1000)):
         problem = f"is no share of {gpus} GPUs"
         raise InputError(
@@ -112,6 +118,15 @@ def _pod(row: dict[str, str], where: str) -> ListedPod:
 
 def _number(row: dict[str, str], key: str, where: str) -> int:
     text = row.get(key) or ""
-    if not text.isdecimal():
-        raise InputError(f"{where}: {key}", text, "is not a number", "give whole numbers, 0 or more")
+    if _NUMBER.fullmatch(text) is None:
+        raise InputError(
+            f"{where}: {key}", text, "is not a number", "give whole numbers of 12 digits at most, 0 or more"
+        )
     return int(text)
+
+
+def _gpus(row: dict[str, str], key: str, where: str) -> int:
+    gpus = _number(row, key, where)
+    if gpus > MOST_GPUS:
+        raise InputError(f"{where}: {key}", gpus, "is more than a node has", f"give at most {MOST_GPUS}")
+    return gpus

@@ -16,6 +16,6 @@ def test_a_list_reads_back(cpus: set[int]) -> None:
 
 @pytest.mark.parametrize("text", ["0-", "-1", "3-1", "1024", "0,,1", "0 1", "x", "0-99999"])
 def test_no_list_is_refused(text: str) -> None:
-    """What is no list is refused with its field."""
+    """A text that is no list is refused with its field."""
     with pytest.raises(InputError, match=r"cores.*is no list of CPUs"):
         parse_cpus(text, "cores")

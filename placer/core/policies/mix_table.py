@@ -270,7 +270,7 @@ class MixTable:
         return kind_of(request.demand, request.cpu_milli), len(request.demand.containers) > 1
 
     def version(self) -> Hashable:
-        """That of the mix and of the scarcity of its places, which is measured again now and then."""
+        """The version of the mix, and of the scarcity of its places, which is measured again now and then."""
         mix = self._ledger.mix
         typicals = Typicals.of(mix, self._policy)
         if typicals is not self._typicals:

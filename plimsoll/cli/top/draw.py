@@ -48,7 +48,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is known beside the cluster: the time for people, and what is wrong with the connection, or nothing."""
+    """Facts beside the cluster: the time for people, and the fault of the connection, or nothing."""
 
     clock: str
     problem: str = ""

@@ -1,4 +1,4 @@
-"""What the user has chosen to see, and what each key changes."""
+"""The user's choice of rows and their order, and the keys that change it."""
 
 import enum
 from dataclasses import dataclass, field

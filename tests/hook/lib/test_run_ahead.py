@@ -79,7 +79,7 @@ def test_enough_is_queued_that_the_gpu_never_idles(
 
 
 def _second_request_left_ns(launcher: Launcher) -> int:
-    """What the GPU has not executed yet when the second request's launches have returned."""
+    """The work that the GPU has not executed yet when the second request's launches have returned."""
     launcher.do(f"launch({LONG_NS}); launch({LONG_NS}); sync()")
     launcher.do(f"launch({LONG_NS}); launch({LONG_NS})")
     return 4 * LONG_NS - launcher.executed_ns()

@@ -120,7 +120,7 @@ def test_no_free_set_of_the_size_is_cheaper(used: set[int], count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_the_node_with_the_nearest_gpus_is_chosen(count: int) -> None:
-    """Of all nodes, the one with the cheapest set; its links are in the decision's note."""
+    """The node with the cheapest set of all is chosen; its links are in the decision's note."""
     decider = deciding(a=FIGURE_7, b=DGX_1V, c=FIGURE_7)
     planned = decider.decide(request("p", whole(gpus=count)), TOPOLOGY)
     assert isinstance(planned, Plan)

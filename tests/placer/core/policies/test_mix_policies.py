@@ -96,7 +96,7 @@ def test_plimsoll_spares_gpus_that_have_cpu_beside_them() -> None:
 
 
 def test_scarce_model_is_kept() -> None:
-    """Of two models that a pod accepts, it takes the one of which more is left for pods that name it."""
+    """A pod that accepts two models takes the one of which more is left for pods that name it."""
     nodes = [node(f"l{n}", 2, "L4") for n in range(9)] + [node("a", 2, "A100")]
     kinds = [(Kind(1000, 1, 1000, models=(model,)), 0.5) for model in MODELS]
     _, candidates = world(nodes, mix(*kinds))

@@ -40,7 +40,7 @@ def info(*gpus: tuple[str, str, Sequence[tuple[str, str, int]]]) -> NodeInfo:
 
 
 def of(*gpus: tuple[str, str, Sequence[tuple[str, str, int]]]) -> Hardware:
-    """That hardware as decisions read it."""
+    """The hardware as decisions read it."""
     return hardware_of(info(*gpus))
 
 
