@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from placer.core.booking import Booking
 from placer.core.candidates import Candidates
 from placer.core.explain.expected import expected_of, is_expected
 from placer.core.learned import Learned
-from placer.core.ledger import Booking, Ledger
+from placer.core.ledger import Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, plan_on, together
 from placer.core.policies import Policy
 from placer.core.pool import Pool

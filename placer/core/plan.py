@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final
 
-from placer.core.ledger import Booking, Grant, Ledger, grant_of
+from placer.core.booking import Booking, Grant, grant_of
+from placer.core.ledger import Ledger
 from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason, unhealthy
 from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on

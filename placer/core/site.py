@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeAlias
 
-from placer.core.ledger import Grant, Ledger
+from placer.core.booking import Grant
+from placer.core.ledger import Ledger
 from placer.core.room import Room
 from placer.core.view import NodeView
 from plimsoll.contract import ContainerDemand, PodDemand

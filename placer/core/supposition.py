@@ -7,7 +7,8 @@ are those that `room_on` gives.
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal, plan_on
 from placer.core.policies import Policy
 from placer.core.room import Room, room_on

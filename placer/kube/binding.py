@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from placer.core.ledger import decided, start_of
+from placer.core.booking import decided, start_of
 from placer.core.plan import Plan
 from placer.kube.scope import Scopes
 from placer.kube.waiting import same_pod

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from placer.core.booking import Booking
 from placer.core.changes import Changes
 from placer.core.fit import (
     UNKNOWN_NODE,
@@ -23,7 +24,7 @@ from placer.core.fit import (
     offer_of,
     shortages,
 )
-from placer.core.ledger import Booking, Ledger
+from placer.core.ledger import Ledger
 from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of, readable_keepouts_of

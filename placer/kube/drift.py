@@ -14,7 +14,8 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from placer.core.ledger import Grant, Ledger
+from placer.core.booking import Grant
+from placer.core.ledger import Ledger
 from placer.kube.cluster import Cluster
 from placer.metrics import Metrics
 from plimsoll.contract import asks_gpu

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.booking import Booking
 from placer.core.explain.expected import is_expected
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.ledger import Booking
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.policies import Policy

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.core.violations import Violations

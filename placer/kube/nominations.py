@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from placer.core.booking import Booking
 from placer.core.fit import Needs
-from placer.core.ledger import Booking
 from placer.kube.antiaffinity import Keepout, readable_keepouts_of
 from placer.kube.occupants import priority_of
 from plimsoll.contract import SCHEDULER_NAME

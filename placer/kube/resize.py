@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking, decided, start_of
+from placer.core.booking import Booking, decided, start_of
 from placer.core.resize.change import Change, NotNowError, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.core.supposition import Supposition

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.kube.record import News, Recorder, cut
 from placer.kube.refusals import UNSCHEDULABLE

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from placer.core.booking import Booking
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.ledger import Booking
 from placer.core.plan import Plan, Refusal
 from placer.core.reasons import without_unhealthy
 from placer.decide import Decider

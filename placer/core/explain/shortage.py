@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
 from placer.core.locality import gpu_labels
 from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.core.booking import Booking, Grant, booking_of, decided, larger, start_of
 from placer.core.fit import needs_of
-from placer.core.ledger import Booking, ConflictError, Grant, Ledger, booking_of, decided, larger, start_of
+from placer.core.ledger import ConflictError, Ledger
 from placer.core.plan import Plan, Refusal, plan, plan_on
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason

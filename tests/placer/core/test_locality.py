@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, ConflictError, Ledger, booking_of
+from placer.core.booking import Booking, booking_of
+from placer.core.ledger import ConflictError, Ledger
 from placer.core.plan import Refusal, check_supported, together
 from placer.core.policies import POLICIES, policy_named
 from placer.core.reasons import Reason

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core import plan as planning
+from placer.core.booking import Booking, Grant
 from placer.core.learned import Learned
-from placer.core.ledger import ASSUMED_BYTES, Booking, ConflictError, Grant, Ledger
+from placer.core.ledger import ASSUMED_BYTES, ConflictError, Ledger
 from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies import policy_named
 from placer.core.policies.headroom import HEADROOM

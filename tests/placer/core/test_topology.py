@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.plan import Plan, Refusal, plan_on
 from placer.core.policies.topology import TOPOLOGY

@@ -4,8 +4,9 @@ from collections.abc import Collection
 
 import msgspec
 
+from placer.core.booking import Booking
 from placer.core.explain.running import Known, running_of
-from placer.core.ledger import Booking, Ledger
+from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, without_unhealthy

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.ledger import Ledger
 from placer.core.reasons import Reason
 from placer.core.resize.change import Change
 from placer.core.room import misfit, room_on

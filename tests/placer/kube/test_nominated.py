@@ -5,8 +5,8 @@ The room that they hold is in `test_preempting`, and the answers to kube-schedul
 
 import pytest
 
+from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.ledger import Booking, Grant
 from placer.kube.nominations import Nomination, Nominations
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from placer.core.booking import Booking
 from placer.core.fit import needs_of
-from placer.core.ledger import Booking
 from placer.kube import preempting, preemption_orders
 from placer.kube.choice import Wanted
 from placer.kube.victim_search import NoVictims, VictimSearch

@@ -6,8 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.core.booking import Booking, Grant
 from placer.core.explain.shortage import Freeing, Identity
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.ledger import Ledger
 from placer.core.plan import Plan, plan_on
 from placer.core.policies import POLICIES
 from placer.core.room import room_on

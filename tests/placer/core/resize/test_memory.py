@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Ledger, grant_of
+from placer.core.booking import Booking, grant_of
+from placer.core.ledger import Ledger
 from placer.core.resize.change import Change, NotNowError, change_of
 from placer.core.resize.room import check_room
 from placer.core.room import room_on

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, ConflictError, Ledger, grant_of
+from placer.core.booking import Booking, grant_of
+from placer.core.ledger import ConflictError, Ledger
 from placer.core.plan import Refusal, plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
