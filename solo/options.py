@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from placer.core.plan import check_supported
+from placer.core.planning import check_supported
 from plimsoll.broker.wire import RUN_NAMESPACE
 from plimsoll.contract import (
     BEST_EFFORT,

@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import Final, Self
 
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies import policy_named
+from placer.core.refusal import Refusal
 from placer.core.registration import registration
 from placer.core.site import Request
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError

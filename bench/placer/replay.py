@@ -26,8 +26,9 @@ from bench.percentile import percentile
 from bench.placer.ground import Json
 from bench.placer.objects import GPUS, TOO_MANY_GIB, node_object, node_state, pod_object
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import POLICIES
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster

@@ -17,9 +17,11 @@ import msgspec
 
 from placer.core.fit import Needs, NodeRules, needs_of, rules_of
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, check_supported
+from placer.core.plan import Plan
+from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.verdicts import Explanation, Verdicts
 from placer.core.wishes import Wish, count_of_checks, wishes_of

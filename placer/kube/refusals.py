@@ -50,7 +50,7 @@ class Backlog:
         self._some = asyncio.Event()
 
     def put(self, wanted: Wanted, *, is_final: bool) -> None:
-        """Add a pod; for `is_final` see `placer.core.plan.Refusal`."""
+        """Add a pod; for `is_final` see `placer.core.refusal.Refusal`."""
         (self._final if is_final else self._open).append(wanted)
         self._some.set()
 
@@ -92,7 +92,7 @@ class Refusals:
     _refused: Backlog = field(default_factory=Backlog)
 
     def add(self, wanted: Wanted, *, is_final: bool) -> None:
-        """Explain this refused pod in its turn; returns at once. For `is_final` see `placer.core.plan.Refusal`."""
+        """Explain this refused pod in its turn; returns at once. For `is_final` see `placer.core.refusal.Refusal`."""
         self._refused.put(wanted, is_final=is_final)
 
     def share(self, waiting: Waiting, wanted: Wanted) -> bool:

@@ -6,7 +6,9 @@ very pod counts as free. What always holds: a trial changes nothing.
 
 from typing import TYPE_CHECKING
 
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
+from placer.core.refusal import Refusal
 from placer.core.site import Candidate
 from placer.core.supposition import Supposition
 from placer.core.view import NodeView

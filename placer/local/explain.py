@@ -9,8 +9,9 @@ from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.explaining import SLICE, Turns, rest
 from placer.local.frontend import Asked, LocalFrontEnd

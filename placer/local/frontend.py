@@ -17,9 +17,11 @@ from typing import Final
 import structlog
 
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, check_supported
+from placer.core.plan import Plan
+from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import summary
+from placer.core.refusal import Refusal
 from placer.core.registration import adopted
 from placer.core.resize.change import NotNowError
 from placer.core.site import Request

@@ -13,7 +13,8 @@ from typing import Final
 
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.site import Request
 from placer.core.topology.hardware import linked

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 from placer.core.candidates import Candidates
 from placer.core.learned import Learned
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.headroom import HEADROOM
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view

@@ -9,7 +9,8 @@ from typing import Final
 
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import LOCALITY, Policy
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view

@@ -13,7 +13,8 @@ from typing import Final
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Mix, kind_of, typical_of
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView

@@ -15,8 +15,9 @@ import msgspec
 import structlog
 
 from placer.core.ledger import ConflictError
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import Policy
+from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
 from placer.kube.cluster import Cluster

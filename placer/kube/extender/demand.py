@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from placer.core.fit import Needs, needs_of
 from placer.core.owners import owner_of
-from placer.core.plan import check_supported
+from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
 from plimsoll.contract import POLICY, SCHEDULER_NAME, parse_pod, refuse_answers

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.plan import check_supported
+from placer.core.planning import check_supported
 from placer.core.policies import policy_named
 from placer.kube.unhandled import refuse_unhandled
 from placer.webhook.core.injection import Injector

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies import POLICIES
+from placer.core.refusal import Refusal
 from placer.core.room import room_on
 from placer.core.site import Request
 from placer.decide import Decider

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking, booking_of
 from placer.core.ledger import ConflictError, Ledger
-from placer.core.plan import Refusal, check_supported, together
+from placer.core.planning import check_supported
 from placer.core.policies import POLICIES, policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal, together
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.kube.binding import answer

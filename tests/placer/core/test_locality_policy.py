@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.view import node_view
 from plimsoll.contract import parse_pod

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
+from placer.core.refusal import Refusal
 from placer.core.resize.change import change_of
 from placer.core.resize.room import check_room
 from placer.core.view import NodeView, node_view

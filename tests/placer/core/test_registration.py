@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.registration import adopted, registered, registration
 from placer.core.resize.registered import registered_resize

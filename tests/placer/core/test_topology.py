@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, linked
 from placer.core.topology.matrix import parse_matrix

@@ -15,9 +15,10 @@ from placer.core import plan as planning
 from placer.core import selector
 from placer.core.fit import NODE_AFFINITY
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
+from placer.core.refusal import Refusal
 from placer.core.room import misfit
 from placer.decide import MOST_UNFIT, Decider
 from placer.kube import choice

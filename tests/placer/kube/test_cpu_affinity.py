@@ -7,7 +7,8 @@ import pytest
 
 from hook.broker.core.registration.pod_lines import registration
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import policy_named
 from placer.core.site import Request
 from placer.core.topology.hardware import linked

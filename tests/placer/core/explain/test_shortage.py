@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from placer.core.booking import Booking, Grant
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
 from placer.core.room import room_on
 from placer.core.view import node_view

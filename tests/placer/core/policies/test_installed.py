@@ -9,9 +9,10 @@ import pytest
 
 from placer.core import policies
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import POLICIES, Policy, policy_named
 from placer.core.policies.installed import Installed
+from placer.core.refusal import Refusal
 from placer.core.room import Room
 from placer.decide import Decider
 from placer.metrics import Metrics

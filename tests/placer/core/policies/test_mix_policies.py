@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Kind, Mix, Typical
-from placer.core.plan import Plan, plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan, plan_on
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView

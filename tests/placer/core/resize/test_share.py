@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking, grant_of
 from placer.core.ledger import ConflictError, Ledger
-from placer.core.plan import Refusal, plan
+from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.resize.change import Change, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view

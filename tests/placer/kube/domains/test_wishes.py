@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from placer.core.plan import WISHES, Plan, Refusal
+from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
+from placer.core.refusal import Refusal
 from placer.decide import MOST_PLANS
 from placer.kube import choice
 from placer.kube.choice import Wanted, understood

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.kube import choice
 from placer.kube.choice import NodeChoice, Wanted, understood

@@ -10,10 +10,12 @@ from placer.core import plan as planning
 from placer.core.booking import Booking, Grant
 from placer.core.learned import Learned
 from placer.core.ledger import ASSUMED_BYTES, ConflictError, Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
+from placer.core.refusal import Refusal
 from placer.core.room import SHARERS_PER_GPU, Room, room_on
 from placer.core.view import GpuView, NodeView, node_view
 from plimsoll.contract import ContainerDemand
