@@ -253,7 +253,7 @@ class NodeChoice:
 
     def _explanation(self, wanted: Wanted, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
-        topics = self.cluster.topics(wanted.pod, wanted.domains)
+        topics = self.cluster.pod_rules.topics(wanted.pod, wanted.domains)
         explained = replace(known.explanation(len(self.cluster.nodes)), topics=topics)
         if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(wanted):
             expected = self.decider.expected(wanted.request.owner)
@@ -370,18 +370,18 @@ class NodeChoice:
 
     def _prepare(self, wanted: Wanted) -> bool:
         """Read a part of what rules about pods need; returns whether all is read."""
-        return self.cluster.prepare(wanted.domains, _most(READ_AT_ONCE, wanted))
+        return self.cluster.pod_rules.prepare(wanted.domains, _most(READ_AT_ONCE, wanted))
 
     def _prepare_wishes(self, wanted: Wanted) -> bool:
         """Read a part of what wishes about pods need; returns whether all is read."""
         wishes = wanted.domain_wishes
-        return not wishes.key or self.cluster.prepare(wishes, _most(READ_AT_ONCE, wanted))
+        return not wishes.key or self.cluster.pod_rules.prepare(wishes, _most(READ_AT_ONCE, wanted))
 
     def _key(self, wanted: Wanted) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort, ledger = _is_best_effort(wanted), self.decider.ledger
         expected = ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
-        applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
+        applying, state = self.cluster.pod_rules.state(wanted.pod, wanted.domains)
         tied = ledger.fixed(wanted.request.demand)
         objections = wanted.policy.state(wanted.request, ledger)
         return (wanted.kind, expected, applying, self.volume_state(wanted), objections), (state, tied)

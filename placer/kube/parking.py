@@ -32,7 +32,7 @@ class Refusal:
         ask_bytes: see `placer.kube.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
         priority: that of the kind's pods; None if they may not preempt.
-        topics: the changes that may lift `Cause.RULES`, see `Cluster.on_rules`; None: any of them may.
+        topics: the changes that may lift `Cause.RULES`, see `PodRules.on_change`; None: any of them may.
     """
 
     note: str = ""

@@ -157,7 +157,7 @@ class Refusals:
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.choice.volume_state(wanted)
-        if not self.choice.cluster.has_rules:
+        if not self.choice.cluster.pod_rules.has_rules:
             return wanted.kind, expected, volumes
         meta = wanted.pod.metadata
         return wanted.kind, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())

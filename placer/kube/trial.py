@@ -52,7 +52,7 @@ class NodeTrial:
             load.add(one.needs)
         if rules is None and cluster.has_node(node):
             beside = [(node, one.pod) for one in held]
-            rules = cluster.rule_check(wanted.pod, wanted.domains, node, beside)
+            rules = cluster.pod_rules.check(wanted.pod, wanted.domains, node, beside)
         self._supposed = Supposed(load, held, rules)
         self._policy = wanted.policy
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node

@@ -274,4 +274,4 @@ class VictimSearch:
         """The kind of a pod, and the state of all rules about pods that it has to heed."""
         kind, _, _ = self.choice.state(wanted)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.choice.cluster.closed_to(wanted.pod).counts
+        return kind, self.choice.cluster.pod_rules.closed_to(wanted.pod).counts

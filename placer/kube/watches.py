@@ -111,9 +111,9 @@ class Watches:
         """Take in a change of a namespace."""
         match change:
             case Added(namespace) | Modified(namespace):
-                self.cluster.put_namespace(namespace)
+                self.cluster.pod_rules.put_namespace(namespace)
             case Deleted(namespace):
-                self.cluster.remove_namespace(namespace.metadata.name)
+                self.cluster.pod_rules.remove_namespace(namespace.metadata.name)
             case Synced():
                 self._namespaces_synced.set()
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import decide
-from placer.core import plan as planning
-from placer.core import selector
+from placer.core import assignment, selector
 from placer.core.fit import NODE_AFFINITY
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
@@ -344,7 +343,7 @@ class Work:
             return self._counted("requirements", check_of(written, prefix))
 
         patch.setattr(selector, "check_of", counted_check_of)
-        patch.setattr(planning, "misfit", self._counted("rooms", misfit))
+        patch.setattr(assignment, "misfit", self._counted("rooms", misfit))
 
     def _counted(self, what: str, check: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: object) -> object:

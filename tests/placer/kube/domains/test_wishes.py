@@ -175,7 +175,7 @@ async def test_terms_mean_the_namespaces_that_they_name() -> None:
     selector = {"matchLabels": {"team": "x"}}
     meant = near("cache", namespaceSelector=selector)
     for number, labels in enumerate(({}, {"team": "x"}, {})):
-        made.cluster.put_namespace(Namespace(ObjectMeta(name="other", labels=labels)))
+        made.cluster.pod_rules.put_namespace(Namespace(ObjectMeta(name="other", labels=labels)))
         plan = made.choice.decide(replica(f"p{number}", None, meant))
         assert isinstance(plan, Plan)
         assert plan.booking.node == ("b000" if labels else "a000")
@@ -224,7 +224,7 @@ def test_promising_nodes_count_for_the_wish_and_change_with_each_turn() -> None:
         made.node(name, labels={"zone": "a", "host": name, "disk": "fast"})
     wanted = replica("p", None, evenly() | {"nodeSelector": {"disk": "fast"}})
     made.choice._prepare_wishes(wanted)
-    gauge = made.cluster.gauge(wanted.domain_wishes)
+    gauge = made.cluster.pod_rules.gauge(wanted.domain_wishes)
     assert gauge is not None
     turns = [made.cluster.promising(gauge, 10) for _ in range(20)]
     assert {len(turn) for turn in turns} == {10}
@@ -317,7 +317,7 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
     """Counts of wishes open no node, and leave the verdicts on nodes as they are."""
     made = world(cpu="1", a=3)
     opened: list[object] = []
-    made.cluster.on_rules(opened.append)
+    made.cluster.pod_rules.on_change(opened.append)
     waiting = pod("waits", None, cpu="2", labels=APP, **(evenly() | far()))
     assert await made.place(waiting) is None
     read = made.decider.nodes_read
@@ -334,7 +334,7 @@ def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) 
     """Thousands of distinct wishes, beside rules with the same counts, leave no more behind than are kept."""
     monkeypatch.setattr(index, "STANDINGS", 8)
     made = world(a=2)
-    domains = made.cluster._domains
+    domains = made.cluster.pod_rules._domains
     for number in range(60):
         app = f"a{number // 2}"
         spec = evenly(app) | (far(app) if number % 2 else apart(app))
@@ -346,7 +346,7 @@ def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) 
     assert len(domains._headcounts) <= 16
     assert sum(map(len, domains._anchored.values())) == len(domains._headcounts)
     opened: list[object] = []
-    made.cluster.on_rules(opened.append)
+    made.cluster.pod_rules.on_change(opened.append)
     keys = {key for key, known in domains._standings.items() if isinstance(known, Standing)}
     for known in tuple(domains._standings.values()):
         domains._forget(known)
@@ -362,7 +362,7 @@ def test_wishes_keep_counts_that_a_forgotten_rule_shared() -> None:
     rule, wish = replica("rule", None, apart()), replica("wish", None, far())
     for wanted in (rule, wish):
         assert isinstance(made.choice.decide(wanted), Plan)
-    domains = made.cluster._domains
+    domains = made.cluster.pod_rules._domains
     domains._forget(domains._standings[rule.domains.key])
     resident(made, "new", "a000")
     for number in range(2):

@@ -89,7 +89,7 @@ async def test_a_wish_makes_no_pod_wait_while_a_node_has_a_place(monkeypatch: py
             wanted = pod(
                 f"p{step}", draw.choice((None, "4Gi")), draw.choice("12"), labels=labels, **wishes(draw)
             )
-            made.cluster.prepare(wanted.domains, 1000)
+            made.cluster.pod_rules.prepare(wanted.domains, 1000)
             fitting = made.fitting(wanted)
             place = await made.place(wanted)
             assert (place in fitting) if fitting else place is None, (seed, step)
