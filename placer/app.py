@@ -50,6 +50,7 @@ from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
 from plimsoll.bus_connection import connect
 from plimsoll.events import Report
+from plimsoll.kube.kubeconfig import IN_CLUSTER
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -351,7 +352,8 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
-    from plimsoll.kube import client as kube_client  # noqa: PLC0415
+    from plimsoll.kube.client import connect  # noqa: PLC0415
+    from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
 
     settings, metrics = parts.settings, cluster.metrics
     policy = policy_named(settings.policy, PREFIX + "POLICY")
@@ -363,9 +365,9 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
     )
-    kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
+    kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
-    async with kube_client.connect(kubeconfig) as transport:
+    async with connect(kubeconfig) as transport:
         lease = Lease(
             transport,
             namespace,

@@ -21,9 +21,9 @@ from placer.metrics import Metrics
 from plimsoll.contract import asks_gpu
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import ApiError, Query, Transport
 from plimsoll.kube.models import TERMINAL_PHASES, Named, Page, Pod, decode_pod
 from plimsoll.kube.pages import pieces
+from plimsoll.kube.transport import ApiError, Query, Transport
 from plimsoll.lifespan import Lifespan, peak
 from plimsoll.part.errors import InputError
 

@@ -22,8 +22,8 @@ from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import ApiError, ConflictError, NotFoundError, TransientError, Transport
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, TransientError, Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.quantity import format_bytes
 

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from plimsoll.kube.client import ApiError, NotFoundError, PatchKind, Transport
 from plimsoll.kube.models import Named
+from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 

@@ -59,10 +59,10 @@ from placer.metrics import Metrics
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Timing
+from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.placer_api.rpc import Resize, Resizing
 

@@ -23,7 +23,8 @@ import structlog
 from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import (
+from plimsoll.kube.models import Pod, PodCondition, decode_pod
+from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
     NotFoundError,
@@ -31,7 +32,6 @@ from plimsoll.kube.client import (
     TransientError,
     Transport,
 )
-from plimsoll.kube.models import Pod, PodCondition, decode_pod
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError

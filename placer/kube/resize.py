@@ -28,7 +28,9 @@ from placer.kube.scope import Scopes
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import (
+from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
+from plimsoll.kube.names import NAME_PATTERN
+from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
     GoneError,
@@ -38,8 +40,6 @@ from plimsoll.kube.client import (
     TransientError,
     Transport,
 )
-from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
-from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.lifespan import StartOrder
 from plimsoll.locality import StatedLabels
 from plimsoll.part.errors import InputError

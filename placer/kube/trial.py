@@ -78,7 +78,7 @@ class NodeTrial:
         self._supposed.without[one.uid] = one
         rules = self._supposed.rules
         if rules is not None:
-            rules.leave_out(self._cluster.counted(rules, one.uid))
+            rules.leave_out(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.remove(one.uid)
 
@@ -88,7 +88,7 @@ class NodeTrial:
         del self._supposed.without[one.uid]
         rules = self._supposed.rules
         if rules is not None:
-            rules.put_back(self._cluster.counted(rules, one.uid))
+            rules.put_back(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 

@@ -31,8 +31,8 @@ from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ApiError, NotFoundError, Transport
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.transport import ApiError, NotFoundError, Transport
 from plimsoll.part.times import rfc3339
 
 ANSWER_S: Final = 4.0

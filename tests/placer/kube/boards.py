@@ -17,9 +17,9 @@ from placer.kube.choice import Wanted, understood
 from placer.kube.preemption_writes import PreemptionWrites
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import NotFoundError, Transport
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
+from plimsoll.kube.transport import NotFoundError, Transport
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.scene import MEMORY, SHARE, Object, Scene, scene

@@ -27,9 +27,9 @@ from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Transport
 from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Deleted, Modified
+from plimsoll.kube.transport import Transport
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state
 from tests.placer.kube.world import Told

@@ -10,9 +10,9 @@ from placer.kube.choice import Wanted
 from placer.kube.victim_search import NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ConflictError, RefusedError
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced
+from plimsoll.kube.transport import ConflictError, RefusedError
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import Board, board, on_gpu, pod
 from tests.placer.kube.domains.rules import REQUIRED
