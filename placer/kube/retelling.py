@@ -55,12 +55,12 @@ class Retelling:
             await self._changed.wait()
             await asyncio.sleep(GATHER_S)  # changes of many nodes come together
             self._changed.clear()
-            for kind in self.queue.kinds():
+            for kind in self.queue.kinds.waiting():
                 await self._retell(kind)
 
     async def _retell(self, kind: Hashable) -> None:
         """Explain a kind of parked pods, and tell its pods where the text is new."""
-        members = self.queue.members(kind)
+        members = self.queue.kinds.members(kind)
         wanted = next((one.wanted for uid in members if (one := self.waiting.get(uid)) and one.wanted), None)
         if wanted is None:
             return  # placed or gone meanwhile
@@ -74,7 +74,7 @@ class Retelling:
                 waiting = self.waiting.get(uid)
                 if waiting is None or waiting.refused_for == refusal.note:
                     continue
-                if not self.queue.is_parked(uid, kind):
+                if not self.queue.kinds.is_parked(uid, kind):
                     continue
                 self.report(waiting.pod, refusal.note)
                 await asyncio.sleep(TELL_S)  # bounds the writes per second

@@ -20,8 +20,8 @@ from placer.kube.binding import answer
 from placer.kube.choice import Wanted
 from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
-from placer.kube.lanes import Place
-from placer.kube.queue import LONGEST_BACKOFF_S, Probe, Try
+from placer.kube.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue import Probe, Try
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME

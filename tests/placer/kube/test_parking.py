@@ -3,9 +3,10 @@
 import pytest
 
 from placer.kube.hints import EVERYTHING, Cause, Gain
-from placer.kube.lanes import Place
+from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.parking import PROBES_AT_MOST, Refusal
-from placer.kube.queue import CREDIT_S, LONGEST_BACKOFF_S, PARKED_AT_MOST_S, Probe, Queue
+from placer.kube.queue import PARKED_AT_MOST_S, Probe, Queue
+from placer.kube.retry_allowance import ALLOWANCE_S
 from plimsoll.ids import NodeName
 from tests.placer.kube.queues import ANY, N1, A, B, C, park, probed, queue_of, tried
 
@@ -235,8 +236,8 @@ def test_refusal_is_not_shared_once_a_change_may_have_lifted_it() -> None:
     queue.gained(N1, ANY, 5)
     assert isinstance(queue.take(5), Probe)  # planned, and not done yet when B is tried
     queue.put(C, 1, 5)
-    assert tried(queue, 5 + 2 * CREDIT_S) == C
-    queue.park(C, "k", Refusal("new"), 5 + 2 * CREDIT_S)
+    assert tried(queue, 5 + 2 * ALLOWANCE_S) == C
+    queue.park(C, "k", Refusal("new"), 5 + 2 * ALLOWANCE_S)
     shared = queue.refusal("k")
     assert shared is not None
     assert shared.note == "new"

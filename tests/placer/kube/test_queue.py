@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.kube.hints import EVERYTHING, NOTHING, Cause
-from placer.kube.lanes import Place
+from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.parking import Refusal
-from placer.kube.queue import CREDIT_S, LONGEST_BACKOFF_S, PARKED_AT_MOST_S, RETRIES_SHARE, Probe, Queue, Try
+from placer.kube.queue import PARKED_AT_MOST_S, Probe, Queue, Try
+from placer.kube.retry_allowance import ALLOWANCE_S, RETRIES_SHARE
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.queues import ANY, N1, A, B, C, D, park, queue_of, tried
 
@@ -156,7 +157,7 @@ def test_new_pod_waits_for_one_piece_of_hopeless_retries_at_most() -> None:
         queue.placed(new, now_s)
         queue.discard(new, now_s)
         waits.append(now_s - since_s)
-    assert max(waits) <= CREDIT_S + 0.01
+    assert max(waits) <= ALLOWANCE_S + 0.01
 
 
 def test_nodes_that_change_all_the_time_do_not_keep_retries_waiting() -> None:
@@ -279,7 +280,7 @@ def test_fresh_pods_never_wait_for_retries_for_ever(attempts: list[tuple[bool, f
             of_fresh_s += spent_s
             queue.placed(uid, now_s)
     longest_s = max(spent_s for _, spent_s in attempts)
-    assert of_retries_s <= CREDIT_S + longest_s + of_fresh_s * RETRIES_SHARE / (1 - RETRIES_SHARE) + 1e-9
+    assert of_retries_s <= ALLOWANCE_S + longest_s + of_fresh_s * RETRIES_SHARE / (1 - RETRIES_SHARE) + 1e-9
 
 
 def test_upcoming_pods_are_those_of_the_highest_rank_and_one_of_each_parked_kind() -> None:
