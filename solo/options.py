@@ -23,8 +23,8 @@ from plimsoll.contract import (
     GPU_SHARE,
     POLICY,
     SHARE_LIMIT,
-    parse_pod,
 )
+from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError

@@ -22,7 +22,7 @@ from placer.core.site import Request
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
 from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.native.preload import preloadable

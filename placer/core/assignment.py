@@ -16,7 +16,7 @@ from placer.core.refusal import Refusal
 from placer.core.room import Room, misfit, room_on
 from placer.core.site import Choice, Request, Rooms, Site
 from placer.core.view import GpuView
-from plimsoll.contract import ContainerDemand, PodDemand, hardest_first
+from plimsoll.demand import ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 
 

@@ -7,8 +7,8 @@ back. Nothing else of a bound pod says what it was given.
 from dataclasses import dataclass, replace
 
 from placer.core.owners import owner_of
-from plimsoll.contract import ContainerDemand, gpu_name_of
 from plimsoll.decision import GpuGrant, decision_of
+from plimsoll.demand import ContainerDemand, gpu_name_of
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import MAIN, Lifespan, StartOrder, longer, start_order
@@ -64,7 +64,7 @@ class Booking:
     Attributes:
         owner: the workload whose pods do the same work, see `placer.core.owners`; None if nothing tells it.
         doubt: None for a pod that counts as its decision says.
-        gpu_name: the name of its GPU, see `plimsoll.contract.PodDemand`; None for a pod without one.
+        gpu_name: the name of its GPU, see `plimsoll.demand.PodDemand`; None for a pod without one.
         locality: its labels, which its GPUs have while it is booked.
     """
 

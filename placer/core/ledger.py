@@ -16,7 +16,7 @@ from placer.core.locality import GpuLabels, gpu_labels
 from placer.core.mix import Mix
 from placer.core.owner_models import OwnerModels
 from placer.core.spare_cpu import SpareCpu
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.lifespan import beside, peak
 from plimsoll.locality import Locality

@@ -16,7 +16,8 @@ from placer.core.refusal import Refusal, on_no_gpu, together
 from placer.core.room import SHARERS_PER_GPU
 from placer.core.site import NO_ROOMS, Request, Rooms, Site
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import AFFINITY, PodDemand
+from plimsoll.contract import AFFINITY
+from plimsoll.demand import PodDemand
 from plimsoll.ids import NodeName
 from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError

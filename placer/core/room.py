@@ -20,7 +20,7 @@ from placer.core.ledger import Ledger
 from placer.core.locality import IDLE, GpuLabels, gpu_labels
 from placer.core.reasons import Reason
 from placer.core.view import GpuView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName
 from plimsoll.locality import Locality
 from plimsoll.quantity import MIB

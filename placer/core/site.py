@@ -9,7 +9,7 @@ from placer.core.booking import Grant
 from placer.core.ledger import Ledger
 from placer.core.room import Room
 from placer.core.view import NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 Rooms: TypeAlias = Mapping[GpuUuid, Room]

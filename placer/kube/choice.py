@@ -34,7 +34,8 @@ from placer.kube.nominations import bookings_of
 from placer.kube.occupants import priority_of
 from placer.kube.trial import NodeTrial
 from placer.kube.unhandled import refuse_unhandled
-from plimsoll.contract import POLICY, RESOURCES, parse_pod, refuse_answers
+from plimsoll.contract import POLICY, RESOURCES, refuse_answers
+from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 

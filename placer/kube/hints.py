@@ -17,7 +17,7 @@ from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from placer.kube.volumes.reasons import OF_VOLUMES
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
 from plimsoll.part.errors import InputError

@@ -34,7 +34,8 @@ from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description
-from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION, POLICY, PodDemand, parse_pod
+from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION, POLICY
+from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.events import Placement
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod

@@ -21,7 +21,7 @@ from placer.core.topology.hardware import linked
 from placer.core.topology.links import Order, Ways
 from placer.core.topology.tree import WHOLE_PCT, Free, access_tree, schedule
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 

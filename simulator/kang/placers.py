@@ -19,7 +19,7 @@ from placer.core.planning import plan_on
 from placer.core.policies.headroom import HEADROOM
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Report, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import MIB

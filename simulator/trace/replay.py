@@ -18,7 +18,7 @@ from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB, MIB
 from simulator.trace.arrivals import ARRIVED, draw

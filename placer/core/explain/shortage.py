@@ -17,7 +17,7 @@ from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
 from placer.core.site import Request, Rooms, Site
 from placer.core.view import NodeView
-from plimsoll.contract import ContainerDemand, hardest_first
+from plimsoll.demand import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.placer_api.explain import HOLDERS_SHOWN, Holder, NodeShortage, Shortage

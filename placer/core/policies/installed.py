@@ -14,7 +14,7 @@ from placer.core.ledger import Ledger
 from placer.core.policies.policy import Judgement, Policy, PolicyError
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Rooms, Site
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import GpuUuid, NodeName
 
 T = TypeVar("T")

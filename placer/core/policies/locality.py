@@ -33,7 +33,7 @@ from placer.core.index import Index, Surroundings
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Rooms, Site
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import GpuUuid, NodeName
 
 _LATER: Final = 0.45

@@ -23,9 +23,9 @@ from plimsoll.contract import (
     POLICY,
     SCHEDULER_NAME,
     asks_gpu,
-    parse_pod,
     refuse_answers,
 )
+from plimsoll.demand import parse_pod
 from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, translated
 from plimsoll.kube.models import Container, Pod, PodSpec, decode_pod
 from plimsoll.part.errors import InputError

@@ -18,7 +18,7 @@ from placer.core.site import Request
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality

@@ -19,7 +19,7 @@ from placer.decide import Decider
 from placer.kube.binding import answer
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError

@@ -14,7 +14,7 @@ from placer.core.refusal import Refusal
 from placer.core.resize.change import change_of
 from placer.core.resize.room import check_room
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import NodeState, Report, decode_report, encode
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError

@@ -18,7 +18,7 @@ from placer.core.reasons import Reason, summary
 from placer.core.refusal import Refusal
 from placer.core.room import SHARERS_PER_GPU, Room, room_on
 from placer.core.view import GpuView, NodeView, node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB

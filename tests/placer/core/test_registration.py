@@ -14,7 +14,7 @@ from placer.core.registration import adopted, registered, registration
 from placer.core.resize.registered import registered_resize
 from placer.core.view import NodeView, node_view
 from plimsoll.broker.wire import ContainerUse, Description, Register
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.models import ObjectMeta, Pod, PodSpec
 from plimsoll.part.errors import InputError

@@ -24,7 +24,7 @@ from placer.core.view import NodeView, node_view
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

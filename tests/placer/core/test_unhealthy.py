@@ -14,7 +14,7 @@ from placer.core.reasons import Reason, without_unhealthy
 from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid

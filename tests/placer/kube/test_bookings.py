@@ -15,7 +15,7 @@ from placer.core.resize.change import Change
 from placer.core.room import misfit, room_on
 from placer.core.view import node_view
 from placer.kube.cluster import Cluster
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

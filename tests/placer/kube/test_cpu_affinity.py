@@ -15,8 +15,8 @@ from placer.core.topology.hardware import linked
 from placer.core.topology.matrix import parse_matrix
 from placer.core.view import node_view
 from placer.kube.binding import answer
-from plimsoll.contract import parse_pod
 from plimsoll.decision import decision_of
+from plimsoll.demand import parse_pod
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.core.topology.matrices import FIGURE_7

@@ -12,7 +12,7 @@ from placer.pool.core.packing import Packing
 from placer.pool.core.planner import PINNED_RETRY_S, RETRY_S, SETTLE_S, reservation_name
 from placer.pool.core.policy import Policy, policy_of
 from placer.pool.core.steps import Drop, Keep, Reserve
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.part.errors import InputError

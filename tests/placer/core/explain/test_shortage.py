@@ -14,7 +14,7 @@ from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
 from placer.core.room import room_on
 from placer.core.view import node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.explain import NodeShortage

@@ -17,7 +17,7 @@ from placer.core.room import Room
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.errors import InputError
 from tests.placer.core.worlds import declared, gpu, init, request, state

@@ -15,7 +15,7 @@ from placer.core.planning import plan, plan_on
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 

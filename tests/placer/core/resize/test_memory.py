@@ -10,7 +10,7 @@ from placer.core.resize.change import Change, NotNowError, change_of
 from placer.core.resize.room import check_room
 from placer.core.room import room_on
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize

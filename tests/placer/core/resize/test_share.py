@@ -15,7 +15,7 @@ from placer.core.refusal import Refusal
 from placer.core.resize.change import Change, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
