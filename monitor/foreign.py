@@ -20,7 +20,8 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 
-from plimsoll.events import LARGEST, largest_epoch
+from plimsoll.envelope import largest_epoch
+from plimsoll.events import LARGEST
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.subjects import STREAM, node_token

@@ -36,7 +36,7 @@ from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.bus_access import BusAccess
 from plimsoll.bus_client import BusClient
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of

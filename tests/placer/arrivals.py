@@ -18,7 +18,8 @@ from placer.reports import ReportView
 from placer.scores import ScoreList, ScoresAwayError
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Gpu, NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu

@@ -14,7 +14,8 @@ from placer import intake
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import NodeState, Report, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import NodeState, Report
 from plimsoll.gpu_events import GpuInfo, NodeInfo
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import SHOWN_CHARS

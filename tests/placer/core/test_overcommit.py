@@ -15,7 +15,8 @@ from placer.core.resize.change import change_of
 from placer.core.resize.room import check_room
 from placer.core.view import NodeView, node_view
 from plimsoll.demand import ContainerDemand
-from plimsoll.events import NodeState, Report, decode_report, encode
+from plimsoll.envelope import decode_report, encode
+from plimsoll.events import NodeState, Report
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
