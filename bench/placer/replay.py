@@ -30,8 +30,9 @@ from placer.core.plan import Plan
 from placer.core.policies import POLICIES
 from placer.core.refusal import Refusal
 from placer.decide import Decider
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
+from placer.kube.wanted import Wanted, understood
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME

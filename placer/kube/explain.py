@@ -20,12 +20,13 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
 from placer.explaining import SLICE, NotExplainedError, Turns, rest
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.pods import PodIndex
 from placer.kube.queue import Queue
 from placer.kube.standing import standing_of
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid

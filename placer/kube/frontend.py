@@ -22,7 +22,7 @@ from placer.decide import Decider
 from placer.kube.attempts import Attempts
 from placer.kube.binding import WRITE_LIFETIME_S, Binder
 from placer.kube.budgets import Budgets
-from placer.kube.choice import NodeChoice, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.committer import Committer
 from placer.kube.drift import DriftCheck
@@ -54,6 +54,7 @@ from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting
 from placer.kube.wakeups import Wakeups
+from placer.kube.wanted import understood
 from placer.kube.watches import Watches
 from placer.metrics import Metrics
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME

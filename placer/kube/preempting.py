@@ -18,7 +18,7 @@ from placer.core.fit import needs_of
 from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
 from placer.kube.occupants import priority_of
@@ -28,6 +28,7 @@ from placer.kube.trial import NodeTrial
 from placer.kube.victim_search import NO_VICTIMS, NOT_HELPFUL, PASSING, UNSETTLED, NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from placer.core.ledger import Ledger
 from placer.core.verdicts import Explanation
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.hints import NOTHING, ask_of, causes_of
 from placer.kube.occupants import priority_of
 from placer.kube.parking import Refusal
@@ -21,6 +21,7 @@ from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
 from placer.kube.record import cut
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod

@@ -20,7 +20,7 @@ from placer.kube.rule_check import RuleCheck
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 if TYPE_CHECKING:  # `choice` tries nominated pods on their nodes
-    from placer.kube.choice import Wanted
+    from placer.kube.wanted import Wanted
 
 
 class NodeTrial:

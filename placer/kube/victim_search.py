@@ -15,11 +15,12 @@ from typing import Final, TypeVar
 from placer.core.plan import Plan
 from placer.core.reasons import summary_of
 from placer.kube.budgets import Budgets
-from placer.kube.choice import KINDS, NodeChoice, Wanted
+from placer.kube.choice import KINDS, NodeChoice
 from placer.kube.liftable import are_liftable, is_too_small
 from placer.kube.occupants import Occupant, priority_of
 from placer.kube.trial import NodeTrial
 from placer.kube.victims import Steps, Victims, cheapest, victims_among
+from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from placer.core.reasons import without_unhealthy
 from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.explaining import SLICE, Turns, rest
-from placer.local.frontend import Asked, LocalFrontEnd
+from placer.local.frontend import LocalFrontEnd
+from placer.local.waiting import Asked
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES
 from plimsoll.placer_api import explain as wire

@@ -17,11 +17,11 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.binding import answer
-from placer.kube.choice import Wanted
 from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.queue import Probe, Try
+from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME

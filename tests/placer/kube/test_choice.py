@@ -21,8 +21,9 @@ from placer.core.refusal import Refusal
 from placer.core.room import misfit
 from placer.decide import MOST_UNFIT, Decider
 from placer.kube import choice
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
+from placer.kube.wanted import CHECKS, Wanted, understood
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName, PodUid
@@ -292,7 +293,7 @@ small_clusters = st.lists(
 )
 
 
-@given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, choice.CHECKS]))
+@given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, CHECKS]))
 @settings(max_examples=500, deadline=None)
 async def test_no_pod_is_refused_while_a_node_has_a_place(
     steps: list[tuple[Any, ...]], few: int, most_unfit: int, checks: int
@@ -400,7 +401,7 @@ async def test_no_selector_holds_the_loop_up(
     else:
         assert isinstance(end, Plan)
         assert end.booking.node == expected
-    most = (MOST_UNFIT + choice.FEW_NODES) * choice.CHECKS
+    most = (MOST_UNFIT + choice.FEW_NODES) * CHECKS
     assert 2 * terms < longest <= most + 2 * 2 * terms, "a piece ends with the node that passes its budget"
 
 

@@ -6,9 +6,9 @@ import pytest
 from placer.core.booking import Booking
 from placer.core.fit import needs_of
 from placer.kube import preempting, preemption_orders
-from placer.kube.choice import Wanted
 from placer.kube.victim_search import NoVictims, VictimSearch
 from placer.kube.victims import Victims
+from placer.kube.wanted import Wanted
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced

@@ -12,10 +12,10 @@ from placer.core.policies.headroom import HEADROOM
 from placer.core.refusal import Refusal
 from placer.decide import MOST_PLANS
 from placer.kube import choice
-from placer.kube.choice import Wanted, understood
 from placer.kube.domains import index
 from placer.kube.domains.check import Standing
 from placer.kube.domains.wishes import MOST_WISHES
+from placer.kube.wanted import Wanted, understood
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Namespace, ObjectMeta
 from plimsoll.part.errors import InputError

@@ -14,9 +14,10 @@ from placer.core.policies.headroom import HEADROOM
 from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.kube import choice
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.domains import index
+from placer.kube.wanted import Wanted, understood
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName, PodUid
