@@ -17,7 +17,8 @@ import structlog
 
 from placer.core.violations import Violation, Violations
 from placer.kube.cluster import Cluster
-from placer.kube.record import News, Recorder
+from placer.kube.pod_events import News
+from placer.kube.record import Recorder
 from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState

@@ -17,9 +17,9 @@ from placer.kube.choice import NodeChoice
 from placer.kube.hints import NOTHING, ask_of, causes_of
 from placer.kube.occupants import priority_of
 from placer.kube.parking import Refusal
+from placer.kube.pod_events import cut
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
-from placer.kube.record import cut
 from placer.kube.waiting import Waiting
 from placer.kube.wanted import Wanted
 from placer.metrics import Metrics

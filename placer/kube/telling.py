@@ -11,7 +11,8 @@ import structlog
 
 from placer.core.booking import Booking
 from placer.core.plan import Plan
-from placer.kube.record import News, Recorder, cut
+from placer.kube.pod_events import News, cut
+from placer.kube.record import Recorder
 from placer.kube.refusals import UNSCHEDULABLE
 from placer.kube.waiting import Waiting
 from placer.publisher import placement

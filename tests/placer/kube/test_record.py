@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from placer.kube.hints import EVERYTHING
-from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, WRITERS, News, Recorder, cut
+from placer.kube.pod_events import NOTE_BYTES, News, cut
+from placer.kube.record import NEWS_OF_A_POD, WRITERS, Recorder
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
