@@ -21,6 +21,7 @@ from placer.core.refusal import Refusal
 from placer.core.room import misfit
 from placer.decide import MOST_UNFIT, Decider
 from placer.kube import choice
+from placer.kube import wanted as wanted_pods
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.wanted import CHECKS, Wanted, understood
@@ -309,7 +310,7 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "FEW_NODES", few)
         patch.setattr(choice, "SLICE", 2)
-        patch.setattr(choice, "CHECKS", checks)
+        patch.setattr(wanted_pods, "CHECKS", checks)
         patch.setattr(decide, "MOST_UNFIT", most_unfit)
         for number, step in enumerate(steps):
             match step:
