@@ -139,3 +139,8 @@ async def eventually(look: Callable[[], Awaitable[object]], expected: object) ->
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"expected {expected}, saw {seen} last") from None
+
+
+def orders(*states: NodeState) -> dict[NodeName, tuple[int, int]]:
+    """The orders that the list should hold for these reports."""
+    return {state.node: state.order for state in states}

@@ -36,6 +36,8 @@ from tests.placer.kube.world import Told
 
 Object = dict[str, Any]
 MEMORY, SHARE, WHOLE = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
+BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
+LABELLED = {"app": "x"}
 
 
 class Scene:
