@@ -24,7 +24,7 @@ from typing import Final
 from placer.kube.hints import NOTHING, Cause, Gain
 from placer.kube.kinds import Kinds
 from placer.kube.lanes import Entry, Lane, Place, Timers, backoff_s
-from placer.kube.parking import Kind, Parking, Refusal
+from placer.kube.parking import Kind, KindRefusal, Parking
 from placer.kube.retry_allowance import RetryAllowance
 from plimsoll.ids import NodeName, PodUid
 
@@ -194,7 +194,7 @@ class Queue:
         if entry is not None:
             self._activate(entry, now_s)
 
-    def refusal(self, kind: Hashable) -> Refusal | None:
+    def refusal(self, kind: Hashable) -> KindRefusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
         known = self.kinds.get(kind)
         is_sure = known is not None and known.parked and not known.woken and not known.unprobed
@@ -212,7 +212,7 @@ class Queue:
             assert known is not None, "the caller has read this kind's refusal"
             self._add(known, entry, now_s)
 
-    def park(self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float) -> None:
+    def park(self, uid: PodUid, kind: Hashable, refusal: KindRefusal, now_s: float) -> None:
         """Park a pod that fits nowhere at this moment, with its kind; a pod that changed meanwhile backs off.
 
         Args:
@@ -295,7 +295,7 @@ class Queue:
             self._leave_kind(entry, now_s)
             self._activate(entry, now_s)
 
-    def reword(self, kind: Hashable, refusal: Refusal) -> None:
+    def reword(self, kind: Hashable, refusal: KindRefusal) -> None:
         """Replace the refusal of a kind by one that holds at this moment; a kind without one stays without."""
         known = self.kinds.get(kind)
         if known is not None and known.parked:

@@ -16,7 +16,7 @@ from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice
 from placer.kube.hints import NOTHING, ask_of, causes_of
 from placer.kube.occupants import priority_of
-from placer.kube.parking import Refusal
+from placer.kube.parking import KindRefusal
 from placer.kube.pod_events import cut
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
@@ -164,12 +164,12 @@ class Refusals:
         return wanted.kind, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
 
 
-def refusal_of(wanted: Wanted, explained: Explanation) -> Refusal:
+def refusal_of(wanted: Wanted, explained: Explanation) -> KindRefusal:
     """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
     demand = wanted.request.demand
     causes = NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand)
     may_preempt = wanted.pod.spec.preemptionPolicy != "Never"
-    return Refusal(
+    return KindRefusal(
         cut(explained.text),
         causes,
         ask_of(demand),

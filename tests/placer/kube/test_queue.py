@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from placer.kube.hints import EVERYTHING, NOTHING, Cause
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
-from placer.kube.parking import Refusal
+from placer.kube.parking import KindRefusal
 from placer.kube.queue import PARKED_AT_MOST_S, Probe, Queue, Try
 from placer.kube.retry_allowance import ALLOWANCE_S, RETRIES_SHARE
 from plimsoll.ids import NodeName, PodUid
@@ -93,7 +93,7 @@ def test_discarded_pod_never_comes_back() -> None:
     assert tried(queue, 0) == A
     queue.discard(A, 0)
     queue.again(A, 0)
-    queue.park(A, "k", Refusal(), 0)
+    queue.park(A, "k", KindRefusal(), 0)
     queue.join(A, "k", 0)
     queue.placed(A, 0)
     queue.give_up(A, 0)
@@ -146,14 +146,14 @@ def test_new_pod_waits_for_one_piece_of_hopeless_retries_at_most() -> None:
             uid = tried(queue, now_s)
             now_s += 0.005
             if uid is not None:
-                queue.park(uid, uid, Refusal(), now_s)
+                queue.park(uid, uid, KindRefusal(), now_s)
                 queue.wake(EVERYTHING, now_s)
         new, since_s = PodUid(f"new{round_number}"), now_s
         queue.put(new, 0, now_s)
         while (uid := tried(queue, now_s)) != new:
             now_s += 0.005
             assert uid is not None
-            queue.park(uid, uid, Refusal(), now_s)
+            queue.park(uid, uid, KindRefusal(), now_s)
         queue.placed(new, now_s)
         queue.discard(new, now_s)
         waits.append(now_s - since_s)
@@ -220,7 +220,7 @@ def _end_attempt(queue: Queue, act: str, uid: PodUid, kind: str, now_s: float) -
         case "park" if queue.refusal(kind) is not None:
             queue.join(uid, kind, now_s)
         case "park":
-            queue.park(uid, kind, Refusal(), now_s)
+            queue.park(uid, kind, KindRefusal(), now_s)
         case "give_up":
             queue.give_up(uid, now_s)
         case "again":
