@@ -4,7 +4,7 @@ Here: the order in which pods are tried (`queue`, with `kinds` and `parking` for
 that could help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
 write that places (`binding`), within all that carries out a plan (`committer`), the end of an earlier leader's late
-writes (`scope`, `fence`), the results as told (`telling`; for the API server `record`, with `pod_events`),
+writes (`scope`, `fence`), the reports of results (`telling`; for the API server `record`, with `pod_events`),
 persistent volumes (`volumes`), features that are refused by name (`unhandled`), rules about other pods (`pod_rules`,
 from `domains` for a pod's own rules and `antiaffinity` for those of pods that already have a node), one pod as its
 decision reads it (`wanted`), the decision (`choice`) and its explanation to people (`explain`), resizes (`resize`)

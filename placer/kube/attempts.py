@@ -47,7 +47,7 @@ class Attempts:
         volumes: reserves the volumes of a pod that has a place.
         preempting: gives the pods that could be preempted.
         refusals: explains refusals.
-        telling: tells results.
+        telling: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
         metrics: measures waits, and counts probes.
         work: set when the queue may have work.

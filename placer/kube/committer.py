@@ -58,7 +58,7 @@ class Committer:
         volumes: binds claims.
         binder: binds pods.
         recorder: writes news; it waits while pods are being bound.
-        telling: tells results.
+        telling: reports each result to people, and on the bus.
         preempting: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.

@@ -91,7 +91,7 @@ class DriftCheck:
             self._mend(uid, drift.pod)
 
     async def apart(self) -> dict[PodUid, Drift]:
-        """The pods that differ in a fresh list, be it only because the watch has not shown them yet.
+        """The pods that differ in a fresh list, also those that differ only until the watch shows them.
 
         Raises:
             ApiError, msgspec.MsgspecError: as `compare`.

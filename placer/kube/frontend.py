@@ -123,7 +123,7 @@ class KubeFrontEnd:
         explainer: explains pods to people.
         live_pods: names of pods, and those that wait, for the live page.
         tickets: carries out resizes.
-        evictions: tells of pods that pass their lines, and evicts them.
+        evictions: reports pods that pass their lines, and evicts them.
         recall: awaited before the first decision: reads what earlier placers learned. It must neither raise nor take
             long.
         clock: the wall clock in UTC.

@@ -21,7 +21,7 @@ def node_wishes(
     nodes: Iterable[NodeName] | None,
     most: int,
 ) -> NodeWishes:
-    """The wishes of one decision, with the counts of now. Wishes about pods that are not counted yet are left out.
+    """The wishes of one decision, with the present counts. Wishes about pods that are not counted yet are left out.
 
     Args:
         cluster: the nodes and the counts.

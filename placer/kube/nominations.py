@@ -66,8 +66,8 @@ class Nominations:
         """Make it without nominations.
 
         Args:
-            on_change: called with each node for which one was made or ended.
-            on_end: called after that with each node for which one ended or moved, so that others may have its room.
+            on_change: called with each node for which a nomination began or ended.
+            on_end: called after that with each node for which a nomination ended or moved: others may have its room.
         """
         self._on_change, self._on_end = on_change, on_end
         self._known: dict[PodUid, Nomination] = {}

@@ -33,7 +33,8 @@ SLICE_S: Final = 0.005
 RESTARTS: Final = 8
 """The times that the search on a node begins anew because the node changed. Then the pod backs off."""
 FEW_NODES: Final = 128
-"""In a cluster of so many nodes each node's part of the text is found out, else by the reasons that nodes share."""
+"""In a cluster of at most so many nodes, the text counts what a search finds on each node. In a larger one, it counts
+the reasons that nodes share."""
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
@@ -48,7 +49,7 @@ PASSING: Final = frozenset({BEING_BOUND, UNSETTLED})
 
 @dataclass(frozen=True, slots=True)
 class NoVictims:
-    """Why no victims help.
+    """The reasons why no victims help.
 
     Attributes:
         text: for people, in kube-scheduler's words.
@@ -124,8 +125,9 @@ class VictimSearch:
     async def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
         """The cheapest victims on one node, or the reasons that their end would not lift.
 
-        The node has not changed when this returns. Other tasks may have changed the counts of rules about pods:
-        `confirm` heeds that for victims, and reasons hold for one state. Cancelling loses nothing.
+        The node has not changed when this returns. Other tasks may have changed the counts of rules about pods: so
+        `confirm` checks victims again, and reasons hold for the state of the rules at the beginning. Cancelling
+        loses nothing.
         """
         for _ in range(1 + RESTARTS):
             mark, state = self._mark(node), self._state(wanted)
@@ -220,7 +222,7 @@ class VictimSearch:
                 found.append(result)
         if not found:
             return reasons
-        # Without victims, the pod fits by now, so nobody has to end.
+        # Without victims, the pod fits by now, so no pod has to end.
         return cheapest(found) if all(one.pods for one in found) else (NOT_HELPFUL,)
 
     def _single_gpus(self, wanted: Wanted, node: NodeName) -> tuple[GpuUuid, ...]:
