@@ -18,7 +18,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Reflector, Timing
 from tests.kube.faults import Answer, FaultyServer, faulty_server, pod
-from tests.kube.images import QUICK, Image, reflecting
+from tests.kube.reflected import QUICK, Image, reflecting
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until_true

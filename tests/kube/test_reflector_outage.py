@@ -10,7 +10,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Reflector, Timing
 from plimsoll.kube.transport import Body, GoneError, PatchKind, Query, TransientError, Transport
-from tests.kube.images import Image
+from tests.kube.reflected import Image
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_pod, pod_manifest

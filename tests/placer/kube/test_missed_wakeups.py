@@ -14,7 +14,7 @@ from plimsoll.kube.models import Pod
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.changes import drift_up, mended
+from tests.placer.kube.drifts import drift_up, mended
 from tests.placer.kube.scene import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, Scene, keeper, scene
 from tests.placer.locality import Placed, violations
 
