@@ -149,9 +149,7 @@ class Scene:
             entry is not None
             and entry.place is Place.PARKED
             and entry.kind is not None
-            and entry.kind.parked
-            and not entry.kind.woken
-            and not entry.kind.unprobed
+            and entry.kind.is_refused
         )
 
     def refusal(self, name: str) -> str:
