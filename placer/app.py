@@ -50,7 +50,7 @@ from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
 from plimsoll.bus_connection import connect
 from plimsoll.events import Report
-from plimsoll.kube.kubeconfig import IN_CLUSTER
+from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
 
-
-NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""The pod's own namespace, inside a cluster."""
 
 COLLECT_AFTER: Final = (50_000, 20, 20)
 """The thresholds of Python's garbage collector. With its own, (700, 10, 10), it walks the objects of a whole cluster
@@ -318,7 +315,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         opt_out_label=settings.opt_out_label,
     )
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
-    namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
+    namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
     async with connect(kubeconfig) as transport:
         lease = Lease(
             transport,
@@ -357,10 +354,6 @@ async def _run_for_lead(lease: Lease, front_end: "KubeFrontEnd", loaded: asyncio
     await front_end.synced.wait()
     await loaded.wait()
     await lease.run()
-
-
-def _own_namespace() -> str:
-    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "kube-system"
 
 
 async def _close(client: Client) -> None:

@@ -118,7 +118,7 @@ class Attempts:
         try:
             result = self.choice.decide(wanted)
         except ConflictError as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            name = pod.full_name
             structlog.get_logger().warning("decision put off", pod=name, error=str(error))
             self.queue.again(uid, _now_s())
             self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)

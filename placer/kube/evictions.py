@@ -167,7 +167,7 @@ class Evictions:
             self._report(pod, "Evicted", f"{_finding(found)} It was evicted.", found)
 
     def _report(self, pod: Pod, reason: str, note: str, found: Violation) -> None:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = pod.full_name
         structlog.get_logger().warning(
             "a pod passes its line",
             pod=name,

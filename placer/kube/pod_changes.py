@@ -112,7 +112,7 @@ class PodChanges:
         try:
             self.cluster.confirm(pod)
         except InputError as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            name = pod.full_name
             structlog.get_logger().error("bound pod counts in part", pod=name, error=str(error))
         self.volumes.note_end(uid)
         if pod.metadata.deletionTimestamp:

@@ -278,9 +278,9 @@ class Preempting:
         self._written.add(uid)
         self._freed.pop(uid, None)
         self.orders.put(Order(pod, node, victims.pods))
-        names = [_name(one.pod) for one in victims.pods]
+        names = [one.pod.full_name for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        structlog.get_logger().info("preempting", pod=_name(pod), node=node, victims=names)
+        structlog.get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)
         return f"{len(names)} pod(s) of lower priority end on {node} to make room: {named}."
 
     def _end(self, uid: PodUid) -> None:
@@ -371,10 +371,6 @@ def _with(
     if explained is None:
         return None
     return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons | reasons)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _now_s() -> float:

@@ -119,14 +119,14 @@ class Orders:
             await self.writes.nominate(pod, None)
         except ApiError as error:
             # The next leader would find that the pod does not fit there, and try this again.
-            structlog.get_logger().warning("nomination not taken back", pod=_name(pod), error=str(error))
+            structlog.get_logger().warning("nomination not taken back", pod=pod.full_name, error=str(error))
 
     async def _carry_out(self, order: Order) -> None:
         uid = PodUid(order.pod.metadata.uid)
         try:
             refused = await self._write(order)
             if refused is not None:
-                structlog.get_logger().warning("preemption refused", pod=_name(order.pod), error=refused)
+                structlog.get_logger().warning("preemption refused", pod=order.pod.full_name, error=refused)
                 self.on_failed(order.pod, f"preemption: {refused}")
                 await asyncio.sleep(REFUSED_PAUSE_S)
         finally:
@@ -155,7 +155,7 @@ class Orders:
             except ApiError as error:
                 if not isinstance(error, TransientError):
                     self._spared[victim.uid] = _now_s() + SPARED_S
-                return f"pod {_name(victim.pod)} was not deleted: {error}"
+                return f"pod {victim.pod.full_name} was not deleted: {error}"
             if ended:
                 self.preempted.inc()
                 self.on_preempted(known.pod, order.pod, order.node)
@@ -165,10 +165,6 @@ class Orders:
         """Whether the room of this order is still held for its pod."""
         own = self.cluster.nominations.find(PodUid(order.pod.metadata.uid))
         return own is not None and own.node == order.node
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _now_s() -> float:

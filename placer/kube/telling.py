@@ -54,16 +54,20 @@ class Telling:
     def placed(self, pod: Pod, placed: Plan) -> None:
         """Report that a pod was bound."""
         node = placed.booking.node
-        structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
+        structlog.get_logger().info(
+            "placed", pod=pod.full_name, node=node, gpus=placed.gpus, score=placed.score
+        )
         note = cut(
-            f"Successfully assigned {_name(pod)} to {node}{placed.expected and f'. {placed.expected}'}"
+            f"Successfully assigned {pod.full_name} to {node}{placed.expected and f'. {placed.expected}'}"
         )
         self.recorder.record(News(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
 
     def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
         """Report that a pod was deleted to make room for another one."""
-        structlog.get_logger().info("preempted", pod=_name(victim), node=node, preemptor=_name(preemptor))
+        structlog.get_logger().info(
+            "preempted", pod=victim.full_name, node=node, preemptor=preemptor.full_name
+        )
         note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
         self.recorder.record(News(victim, "Preempted", note, None, preemptor))
         meta = victim.metadata
@@ -73,7 +77,7 @@ class Telling:
                 name=meta.name,
                 pod=PodUid(meta.uid),
                 node=node,
-                reason=f"preempted by pod {_name(preemptor)} ({preemptor.metadata.uid})",
+                reason=f"preempted by pod {preemptor.full_name} ({preemptor.metadata.uid})",
             )
         )
 
@@ -115,10 +119,6 @@ class Telling:
         if reason != UNSCHEDULABLE or waiting.refused_for == note:
             return
         waiting.refused_for = note
-        structlog.get_logger().info("not placed", pod=_name(pod), why=note)
+        structlog.get_logger().info("not placed", pod=pod.full_name, why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

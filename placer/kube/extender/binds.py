@@ -157,7 +157,7 @@ class Binds:
         return under_way
 
     def _decide(self, pod: Pod, node: NodeName) -> Plan:
-        asked, name = asked_by(pod, self.policy), f"{pod.metadata.namespace}/{pod.metadata.name}"
+        asked, name = asked_by(pod, self.policy), pod.full_name
         if not self.cluster.has_node(node):
             raise NotBoundError(f"pod {name}: node {node} is not known to the placer")
         try:
@@ -184,7 +184,7 @@ class Binds:
         """Write the place of an assumed pod, or free it."""
         uid, node, metrics = PodUid(pod.metadata.uid), plan.booking.node, self.decider.metrics
         target = Target(pod, node, answer(plan, rfc3339(self.clock())))
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = pod.full_name
         try:
             ending = await self._write(target)
         finally:

@@ -126,7 +126,7 @@ def _unusable(pod: Pod, use: ClaimUse, claim: Claim | None) -> Iterator[str]:
         yield f'persistentvolumeclaim "{name}" is being deleted'
     if use.ephemeral and not _is_owned(claim, pod):
         where = f"{use.claim.namespace}/{name}"
-        owner = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        owner = pod.full_name
         yield f"PVC {where} was not created for pod {owner} (pod is not owner)"
 
 
