@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.refusal import Refusal
@@ -171,7 +171,7 @@ class Binds:
             decided = self.decider.count(
                 lambda: self.decider.choose(asked.request, asked.policy, (node,), side)
             )
-        except ConflictError as error:
+        except NotBookedError as error:
             raise NotBoundError(f"pod {name}: {error}") from error
         if isinstance(decided, Refusal):
             why = ", ".join(decided.reasons[node])

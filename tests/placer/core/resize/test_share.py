@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.booking import Booking
-from placer.core.ledger import ConflictError, Ledger
+from placer.core.ledger import Ledger, NotBookedError
 from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
@@ -205,7 +205,7 @@ def test_a_placement_finds_the_room_as_a_resize_left_it() -> None:
     refused = place(70)
     assert isinstance(refused, Refusal)
     assert refused.reasons == {N1: (Reason.GPU_SHARE.value,)}
-    with pytest.raises(ConflictError, match="promised shares of GPU A on n1 would pass 100"):
+    with pytest.raises(NotBookedError, match="promised shares of GPU A on n1 would pass 100"):
         ledger.book(booking("q", declared("main", 1, share_pct=70)))
     ledger.restore(check(raised.new, asked(share="30"), ledger).new)
     assert not isinstance(place(70), Refusal)
