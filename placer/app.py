@@ -350,6 +350,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
+    from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
@@ -362,6 +363,13 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         pool_namespace=settings.pool_namespace,
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
+        relocation=RelocationRules(
+            Mode(settings.relocation),
+            settings.relocation_after_s,
+            settings.relocation_keep_s,
+            settings.relocation_rest_s,
+            settings.relocation_per_hour,
+        ),
     )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)

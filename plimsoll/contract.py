@@ -45,6 +45,9 @@ GPU_MODEL: Final = "plimsoll.dev/gpu-model"
 CPU_AFFINITY: Final = "plimsoll.dev/cpu-affinity"
 """`"true"`: bind each container to the CPUs near its GPUs (Gaia, §III.A)."""
 POLICY: Final = "plimsoll.dev/policy"
+RELOCATION_COST: Final = "plimsoll.dev/relocation-cost"
+"""The pod may be moved: evicted where its replacement has a place elsewhere. Of pods that would do, those of the
+least cost are moved. A pod without it is never moved."""
 DECISION: Final = "plimsoll.dev/decision"
 """All that a booking needs, as JSON; written by the placer alone. See `plimsoll.decision`."""
 LINES: Final = "plimsoll.dev/lines"
@@ -69,10 +72,13 @@ _ASKED: Final = (
     GPU_MODEL,
     CPU_AFFINITY,
     POLICY,
+    RELOCATION_COST,
 )
 _ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
 
 _DEVICES: Final = "nvidia.com/"
+
+_COST: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
 """NVML's UUIDs begin so; any other text in `GPU_ID` is a name."""
@@ -158,6 +164,7 @@ def parse_pod(pod: Pod) -> PodDemand:
     """
     annotations = pod.metadata.annotations or {}
     _refuse_unknown(annotations)
+    relocation_cost_of(annotations)
     limit_pct = _percent(annotations, SHARE_LIMIT, default=100)
     best_effort = _flag(annotations, BEST_EFFORT)
     terms = _Terms(_memory_pct(annotations, best_effort=best_effort), limit_pct, best_effort)
@@ -183,6 +190,21 @@ def parse_pod(pod: Pod) -> PodDemand:
         locality=_locality(pod.metadata.namespace, annotations),
         cpu_affinity=_flag(annotations, CPU_AFFINITY),
     )
+
+
+def relocation_cost_of(annotations: Mapping[str, str]) -> float | None:
+    """The cost of moving a pod, as its owner states it: 0 or more. None for a pod that must not be moved.
+
+    Raises:
+        InputError: the annotation is no cost.
+    """
+    text = _text(annotations, RELOCATION_COST)
+    if text is None:
+        return None
+    if not _COST.fullmatch(text):
+        remedy = 'give "0" to "999999", with three decimals at most, or leave it out for a pod that must not be moved'
+        raise InputError(_annotation(RELOCATION_COST), text[:80], "is no cost", remedy)
+    return float(text)
 
 
 def gpu_id_of(annotations: Mapping[str, str]) -> GpuUuid | None:
@@ -231,6 +253,15 @@ def refuse_answers(pod: Pod) -> None:
         if name in _ANSWERED or name.startswith(ASSIGNED_PREFIX):
             problem = "stands on a pod that is not placed yet, and is for the placer alone to write"
             raise InputError(_annotation(name), value[:80], problem, "recreate the pod without it")
+
+
+def without_answers(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of a pod that are not the placer's answers."""
+    return {
+        name: value
+        for name, value in annotations.items()
+        if name not in _ANSWERED and not name.startswith(ASSIGNED_PREFIX)
+    }
 
 
 def assigned_annotation(container: ContainerName) -> str:

@@ -204,13 +204,14 @@ class Foreign(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Data of `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted`: the decision and its reason.
+    """Data of all `pod.<what>` events: the decision and its reason.
 
     Attributes:
-        node: for `foreign`, the node that somebody else bound the pod to; for `preempted`, the node where it ends;
-            None for `unplaceable`.
+        node: for `foreign`, the node that somebody else bound the pod to; for `preempted` and `relocated`, the node
+            where it ends; None for `unplaceable`.
         gpus: by container; empty unless the pod was placed.
-        reason: a text for people: why the pod waits, is foreign, or ends; empty for `placed`.
+        reason: a text for people: why the pod waits, is foreign, ends, or moves; empty for `placed`.
+        to: for `relocated`, the node on which room is kept for its replacement; None where none is.
     """
 
     namespace: str
@@ -221,6 +222,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     policy: str = ""
     score: float | None = None
     reason: str = ""
+    to: NodeName | None = None
 
 
 class PoolChange(Struct, frozen=True, kw_only=True):

@@ -129,8 +129,8 @@ class _Search:
 
     def _note(self, state: _State) -> None:
         """Keep a plan if it is the best so far."""
-        places = {one.pod: one for one in state.placed}
-        moves = tuple(Move(one, places[one.pod]) for one in state.gone)
+        # Pods get their places in the order in which they left.
+        moves = tuple(Move(one, to) for one, to in zip(state.gone, state.placed[1:], strict=True))
         found = Relocation(state.placed[0], moves, self._traffic_pct(state))
         if self.best is None or _key(found) < _key(self.best):
             self.best = found

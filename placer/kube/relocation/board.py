@@ -1,0 +1,155 @@
+"""The cluster as the search for relocations plays on it; see `placer.core.relocation.plan.Board`.
+
+What always holds: nothing is changed here, and a place is one that a decision would give, by all rules of Kubernetes
+about the node and by the room of its GPUs. Rules about pods of other nodes count as if these pods stayed, but for the
+moved pod itself.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from placer.core.ledger import Booking
+from placer.core.plan import Plan
+from placer.core.reasons import Reason
+from placer.core.relocation.plan import Movable, Spot
+from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.liftable import are_liftable
+from placer.kube.nominations import Nomination
+from placer.kube.occupants import priority_of
+from placer.kube.relocation.movers import Mover, Movers
+from placer.kube.trial import NodeTrial
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+
+HOSTS: Final = 64
+"""The nodes on which pods may be moved for one waiting pod. Those whose cheapest pod costs least come first."""
+TARGETS: Final = 16
+"""The nodes with room that are tried for a moved pod, as its policy ranks them."""
+READ_AT_ONCE: Final = 8
+"""The nodes that are read before other tasks run."""
+
+_GPU_REASONS: Final = frozenset(reason.value for reason in Reason)
+
+
+class KubeBoard:
+    """The board for one waiting pod; make it by `made`."""
+
+    def __init__(self, choice: NodeChoice, wanted: Wanted) -> None:
+        """A board on which no pod may be moved yet."""
+        self._choice, self._own = choice, wanted
+        self._movers: dict[NodeName, list[Mover]] = {}
+        self.movers: dict[PodUid, Mover] = {}
+        self._wanted: dict[PodUid, Wanted] = {wanted.request.pod: wanted}
+        self._spots: dict[PodUid, list[Spot]] = {}
+        self._narrow: dict[tuple[PodUid, NodeName], bool] = {}
+
+    @classmethod
+    async def made(cls, choice: NodeChoice, wanted: Wanted, movers: Movers) -> "KubeBoard":
+        """A board with the pods that may be moved for a waiting pod."""
+        board, occupants = cls(choice, wanted), choice.cluster.occupants
+        priority = priority_of(wanted.pod)
+        found: list[tuple[float, NodeName, list[Mover]]] = []
+        for number, node in enumerate(tuple(occupants.relocatable_nodes())):
+            if not number % READ_AT_ONCE:
+                await asyncio.sleep(0)
+            on_node = movers.on(node, priority) if choice.cluster.has_node(node) else []
+            if on_node:
+                found.append((on_node[0].movable.cost, node, on_node))
+        for _, node, on_node in sorted(found, key=lambda one: one[:2])[:HOSTS]:
+            board._offer(node, on_node)
+        return board
+
+    def _offer(self, node: NodeName, movers: list[Mover]) -> None:
+        self._movers[node] = movers
+        for one in movers:
+            self.movers[one.movable.pod] = one
+            self._wanted[one.movable.pod] = self._wanted[one.wanted.request.pod] = one.wanted
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod may be moved."""
+        return not self._movers
+
+    def spots(self, pod: PodUid) -> Sequence[Spot]:
+        """See `Board`."""
+        found = self._spots.get(pod)
+        if found is None:
+            nodes = self._hosts() if pod == self._own.request.pod else self._targets(pod)
+            found = self._spots[pod] = [spot for node in nodes for spot in self._spots_on(pod, node)]
+        return found
+
+    def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
+        """See `Board`."""
+        movers = self._movers.get(spot.node, ())
+        is_narrow = spot.gpu is not None and self._is_narrow(pod, spot.node)
+        return [
+            one.movable
+            for one in movers
+            if one.movable.pod != pod and (not is_narrow or spot.gpu in one.movable.gpus)
+        ]
+
+    def place(
+        self, pod: PodUid, spot: Spot, gone: Collection[PodUid], there: Collection[Booking]
+    ) -> Booking | None:
+        """See `Board`."""
+        beside = [self.nomination(one) for one in there]
+        trial = self._trial(pod, spot.node, spot.gpu, beside)
+        for uid in gone:
+            one = self._choice.cluster.occupants.find(uid)
+            if one is None:
+                return None  # it ended meanwhile
+            trial.remove(one)
+        mover = self.movers.get(pod)
+        if mover is not None and pod not in gone:
+            trial.leave_out(pod)
+        plan = trial.plan()
+        return plan.booking if isinstance(plan, Plan) else None
+
+    def traffic_pct(self, node: NodeName, gpu: GpuUuid) -> float:
+        """See `Board`."""
+        found = self._choice.decider.candidates.find(node)
+        views = found.node.gpus if found is not None else ()
+        return next((one.memory_busy_pct or 0.0 for one in views if one.uuid == gpu), 0.0)
+
+    def nomination(self, booking: Booking, leaving: Collection[Movable] = ()) -> Nomination:
+        """The nomination that holds a place of a plan, in which these pods leave their nodes."""
+        wanted = self._wanted[booking.pod]
+        victims = frozenset(one.pod for one in leaving if one.node == booking.node)
+        return Nomination(wanted.pod, booking.node, wanted.needs, booking, victims)
+
+    def _trial(
+        self, pod: PodUid, node: NodeName, gpu: GpuUuid | None, beside: Sequence[Nomination] = ()
+    ) -> NodeTrial:
+        choice = self._choice
+        return NodeTrial(choice.decider, choice.cluster, self._wanted[pod], node, gpu, beside=beside)
+
+    def _hosts(self) -> Iterator[NodeName]:
+        """The nodes that lack GPUs for the waiting pod, and nothing that the leaving of pods cannot lift."""
+        for node in self._movers:
+            reasons = self._choice.reasons_against(self._own, node)
+            if are_liftable(reasons) and not _GPU_REASONS.isdisjoint(reasons):
+                yield node
+
+    def _targets(self, pod: PodUid) -> list[NodeName]:
+        """The nodes that have room for a moved pod, and those where further pods may be moved for it."""
+        wanted = self._wanted[pod]
+        best = self._choice.decider.candidates.best_first(wanted.request, wanted.policy)
+        names = (one.node.node for one in islice(best, TARGETS))
+        return list(dict.fromkeys((*names, *self._movers)))
+
+    def _spots_on(self, pod: PodUid, node: NodeName) -> list[Spot]:
+        containers = self._wanted[pod].request.demand.containers
+        found = self._choice.decider.candidates.find(node)
+        if found is None or not self._choice.cluster.has_node(node):
+            return []
+        if len(containers) != 1 or containers[0].gpus != 1:
+            return [Spot(node, None)]
+        return [Spot(node, gpu.uuid) for gpu in found.node.gpus]
+
+    def _is_narrow(self, pod: PodUid, node: NodeName) -> bool:
+        """Whether only GPUs are short for a pod, so that pods on other GPUs need not leave."""
+        key = pod, node
+        if key not in self._narrow:
+            self._narrow[key] = not self._trial(pod, node, None).misfits()
+        return self._narrow[key]
