@@ -109,6 +109,7 @@ class Observer:
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
+        self._memory_meters = IdleMeters(settings.idle_period_s)
         self._figures: Mapping[GpuUuid, HealthReading] = {}  # as last read
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._utilisation_due_s = 0.0
@@ -269,6 +270,7 @@ class Observer:
             self._meters.idle_pct,
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
+            self._memory_meters.busy_pct,
         )
         time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
         look = self._look(sample, xids, now_s, time_text)
@@ -334,6 +336,7 @@ class Observer:
             self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
             self._readings, self._is_away = sample.readings, False
             self._meters.add(sample.utilisation)
+            self._memory_meters.add(sample.memory_traffic)
             self._figures = sample.figures or self._figures
         return sample
 

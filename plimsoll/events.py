@@ -95,6 +95,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
         overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
         tasks: every process on the GPU that has not exited.
         mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU.
+        memory_busy_pct: the part of the time in which its memory was read or written, 0 to 100, averaged as
+            `idle_pct` is; None where the driver does not measure it, and from monitors of earlier versions.
     """
 
     uuid: GpuUuid
@@ -106,6 +108,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     overcommit_ratio: float = 1.0
     tasks: tuple[Task, ...] = ()
     mig_parent: GpuUuid | None = None
+    memory_busy_pct: float | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
@@ -389,6 +392,8 @@ def _check_report(report: Report, now_s: float) -> None:
         _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
         _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
         _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
+        if gpu.memory_busy_pct is not None:
+            _check_range(f"{name}.memory_busy_pct", gpu.memory_busy_pct, 0, 100)
         _check_ratio(f"{name}.overcommit_ratio", gpu.overcommit_ratio)
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)

@@ -108,4 +108,5 @@ def _gpu_view(gpu: Gpu) -> GpuView:
         overcommit_ratio=gpu.overcommit_ratio,
         measured_bytes=measured,
         is_instance=gpu.mig_parent is not None,
+        memory_busy_pct=gpu.memory_busy_pct,
     )

@@ -299,6 +299,7 @@ class KubeFrontEnd:
             self.options.policy,
             self.synced,
             self.leads,
+            relocation_of=self._relocating.plan_for,
         )
         self.live_pods = KubePods(self._pods, self._waiting)
         self._metrics.registry.register(WaitingPods(self._queue))

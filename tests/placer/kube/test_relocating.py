@@ -1,7 +1,6 @@
-"""Relocation on small clusters: pods move only where all of them have a place, and rooms are kept for replacements."""
+"""Relocation on small clusters: pods move only where all have a place, and rooms are kept for replacements."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from plimsoll.kube.client import TransientError
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.scene import SHARE, Object
+from tests.servers.waiting import until_true
 
 RULES = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0)
 COST = "plimsoll.dev/relocation-cost"
@@ -120,7 +120,7 @@ async def test_both_pods_end_with_a_place() -> None:
     ],
 )
 async def test_a_pod_that_must_not_be_moved_stays(changed: Any) -> None:  # noqa: ANN401 - arguments
-    """No annotation, a damaged one, no controller that would replace it elsewhere, another scheduler, more priority."""
+    """No annotation or a damaged one, no controller that replaces it elsewhere, another scheduler, more priority."""
     async with board(RULES) as playing:
         halves(playing, **changed)
         await wait(playing, wide())
@@ -182,7 +182,7 @@ async def test_a_refused_eviction_ends_the_plan() -> None:
             await playing.settle()
         await plan(playing)
         assert playing.evicted == []
-        await until(lambda: not playing.scene.cluster.nominations.nodes())
+        await until_true(lambda: not playing.scene.cluster.nominations.nodes())
 
 
 async def test_a_disruption_budget_that_allows_nothing_keeps_the_pod() -> None:
@@ -246,10 +246,3 @@ async def test_a_leader_that_takes_over_waits_for_the_evicted_pod() -> None:
         playing.scene.delete("m1")
         await playing.scene.settle_after_backoff()
         assert node_of(playing, "wide") == "n1"
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a claim holds."""
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
