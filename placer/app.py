@@ -369,6 +369,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             settings.relocation_keep_s,
             settings.relocation_rest_s,
             settings.relocation_per_hour,
+            settings.relocation_spare_gpus,
         ),
     )
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)

@@ -29,6 +29,8 @@ REFUSED_PAUSE_S: Final = 5.0
 
 OnPreempted = Callable[[Pod, Pod, NodeName], None]
 """Called with a victim that was deleted, the preemptor, and their node."""
+OnRelocated = Callable[[Pod, Pod | None, NodeName], None]
+"""Called with a pod that was evicted to be moved, the pod for which it moves, if any, and the node that it leaves."""
 OnFailed = Callable[[Pod, str], None]
 """Called with a preemptor and the reason why its victims did not end."""
 OnEnd = Callable[[PodUid], None]
@@ -68,7 +70,7 @@ class Orders:
         on_preempted: see `OnPreempted`.
         on_failed: see `OnFailed`.
         on_end: see `OnEnd`.
-        on_relocated: like `on_preempted`, for a pod that was evicted to be moved.
+        on_relocated: see `OnRelocated`.
     """
 
     cluster: Cluster
@@ -77,7 +79,7 @@ class Orders:
     on_preempted: OnPreempted
     on_failed: OnFailed
     on_end: OnEnd = lambda _: None
-    on_relocated: OnPreempted = lambda *_: None
+    on_relocated: OnRelocated = lambda *_: None
     # A pod in place of an order: take its nomination back.
     _orders: asyncio.Queue[Order | Pod] = field(default_factory=asyncio.Queue)
     _under_way: set[PodUid] = field(default_factory=set)
@@ -164,7 +166,7 @@ class Orders:
                 continue
             if not self._holds(order):
                 return None  # the pod is gone, or has a place: no further pod needs to end
-            refused = await (self._evict if order.moves else self._delete)(known, order)
+            refused = await (self.evict(known, order.pod) if order.moves else self._delete(known, order))
             if refused is not None:
                 return refused
         return None
@@ -181,14 +183,20 @@ class Orders:
             self.on_preempted(victim.pod, order.pod, order.node)
         return None
 
-    async def _evict(self, mover: Occupant, order: Order) -> str | None:
+    async def evict(self, mover: Occupant, pod: Pod | None) -> str | None:
+        """Evict a pod that moves; returns what was refused, or None.
+
+        Args:
+            mover: the pod.
+            pod: the waiting pod for which it moves; None where it moves for no pod.
+        """
         try:
             ended = await self.writes.evict(mover.pod)
         except ApiError as error:
             self._unmovable[mover.uid] = _now_s() + SPARED_S
             return f"pod {_name(mover.pod)} was not evicted: {error}"
         if ended:
-            self.on_relocated(mover.pod, order.pod, mover.node)
+            self.on_relocated(mover.pod, pod, mover.node)
         return None
 
     def _holds(self, order: Order) -> bool:

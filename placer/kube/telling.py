@@ -83,19 +83,24 @@ class Telling:
         """Tell a waiting pod's people which pods would move, or move now, to make room for it."""
         self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
 
-    def relocated(self, moved: Pod, pod: Pod, node: NodeName, to: NodeName | None, keep_s: float) -> None:
+    def relocated(
+        self, moved: Pod, pod: Pod | None, node: NodeName, to: NodeName | None, keep_s: float
+    ) -> None:
         """Tell that a pod was evicted to be moved.
 
         Args:
             moved: the pod.
-            pod: the waiting pod, for which it moves.
+            pod: the waiting pod for which it moves; None where it moves to free a GPU.
             node: the node that it leaves.
             to: the node on which room is kept for its replacement; None if that room has been given up.
             keep_s: for how long at most, in seconds.
         """
-        structlog.get_logger().info("relocated", pod=_name(moved), node=node, to=to, waiting=_name(pod))
+        purpose = (
+            f"make room for pod {_name(pod)} ({pod.metadata.uid})" if pod is not None else "free a whole GPU"
+        )
+        reason = f"moved to {purpose}"
+        structlog.get_logger().info("relocated", pod=_name(moved), node=node, to=to, why=reason)
         room = f"Room for its replacement is kept on {to} for {keep_s:g} s." if to is not None else ""
-        reason = f"moved to make room for pod {_name(pod)} ({pod.metadata.uid})"
         note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
         self.recorder.record(News(moved, "Relocated", note, None, pod))
         meta = moved.metadata

@@ -35,9 +35,15 @@ _GPU_REASONS: Final = frozenset(reason.value for reason in Reason)
 class KubeBoard:
     """The board for one waiting pod; make it by `made`."""
 
-    def __init__(self, choice: NodeChoice, wanted: Wanted) -> None:
-        """A board on which no pod may be moved yet."""
-        self._choice, self._own = choice, wanted
+    def __init__(self, choice: NodeChoice, wanted: Wanted, *, spares_idle: bool = False) -> None:
+        """A board on which no pod may be moved yet.
+
+        Args:
+            choice: judges nodes.
+            wanted: the waiting pod.
+            spares_idle: no pod is moved to an idle GPU.
+        """
+        self._choice, self._own, self._spares_idle = choice, wanted, spares_idle
         self._movers: dict[NodeName, list[Mover]] = {}
         self.movers: dict[PodUid, Mover] = {}
         self._wanted: dict[PodUid, Wanted] = {wanted.request.pod: wanted}
@@ -45,9 +51,11 @@ class KubeBoard:
         self._narrow: dict[tuple[PodUid, NodeName], bool] = {}
 
     @classmethod
-    async def made(cls, choice: NodeChoice, wanted: Wanted, movers: Movers) -> "KubeBoard":
-        """A board with the pods that may be moved for a waiting pod."""
-        board, occupants = cls(choice, wanted), choice.cluster.occupants
+    async def made(
+        cls, choice: NodeChoice, wanted: Wanted, movers: Movers, *, spares_idle: bool = False
+    ) -> "KubeBoard":
+        """A board with the pods that may be moved for a waiting pod; see `__init__`."""
+        board, occupants = cls(choice, wanted, spares_idle=spares_idle), choice.cluster.occupants
         priority = priority_of(wanted.pod)
         found: list[tuple[float, NodeName, list[Mover]]] = []
         for number, node in enumerate(tuple(occupants.relocatable_nodes())):
@@ -143,9 +151,10 @@ class KubeBoard:
         found = self._choice.decider.candidates.find(node)
         if found is None or not self._choice.cluster.has_node(node):
             return []
+        is_kept_off = self._spares_idle and pod != self._own.request.pod
         if len(containers) != 1 or containers[0].gpus != 1:
-            return [Spot(node, None)]
-        return [Spot(node, gpu.uuid) for gpu in found.node.gpus]
+            return [] if is_kept_off else [Spot(node, None)]
+        return [Spot(node, uuid) for uuid, room in found.rooms.items() if not (is_kept_off and room.is_empty)]
 
     def _is_narrow(self, pod: PodUid, node: NodeName) -> bool:
         """Whether only GPUs are short for a pod, so that pods on other GPUs need not leave."""

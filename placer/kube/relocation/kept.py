@@ -26,12 +26,14 @@ class Kept:
         mover: the pod that moves.
         nomination: holds the room; its pod is the replacement once it is known.
         until_s: when it is given up, on the loop's clock.
+        is_leaving: the pod was evicted.
         has_come: the replacement is known.
     """
 
     mover: Mover
     nomination: Nomination
     until_s: float
+    is_leaving: bool = False
     has_come: bool = False
 
 
@@ -69,13 +71,16 @@ class KeptRooms:
                 self._hand_over(pod, one)
                 return
 
-    def place_of(self, mover: PodUid) -> NodeName | None:
-        """The node on which room is kept for the replacement of a pod; None where none is."""
+    def note_evicted(self, mover: PodUid) -> NodeName | None:
+        """Take in that a pod was evicted; returns the node on which room is kept for its replacement, if any is."""
         kept = self._kept.get(mover)
-        return kept.nomination.node if kept is not None else None
+        if kept is None:
+            return None
+        kept.is_leaving = True
+        return kept.nomination.node
 
     def expire(self, under_way: bool) -> list[Kept]:  # noqa: FBT001 - one flag
-        """Give up the rooms whose time is over, and those of pods that do not move; returns those given up.
+        """Give up the rooms whose time is over, and those of pods that were not evicted; returns those given up.
 
         Args:
             under_way: evictions are still being written.
@@ -85,7 +90,7 @@ class KeptRooms:
             held = self.cluster.nominations.find(one.nomination.uid)
             if held is None or held.node != one.nomination.node:
                 del self._kept[uid]  # the replacement has a place, or others had a right to the room
-            elif one.until_s <= _now_s() or (not under_way and self._stays(one)):
+            elif one.until_s <= _now_s() or (not under_way and not (one.is_leaving or one.has_come)):
                 del self._kept[uid]
                 self.preempting.give_up(one.nomination.uid)
                 given_up.append(one)
@@ -113,11 +118,6 @@ class KeptRooms:
         one.nomination = Nomination(pod, held.node, held.needs, booking, held.victims)
         one.has_come = True
         self.preempting.hold(one.nomination)
-
-    def _stays(self, one: Kept) -> bool:
-        """Whether the pod was not evicted: its eviction was refused, or its turn did not come."""
-        known = self.cluster.occupants.find(one.mover.movable.pod)
-        return known is not None and not known.pod.metadata.deletionTimestamp and not one.has_come
 
 
 def _now_s() -> float:

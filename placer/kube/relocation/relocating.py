@@ -4,6 +4,9 @@ A search finds the fewest evictions after which the waiting pod and all moved po
 nominated for its node, and room is kept for each replacement. Then the pods are evicted, one after another, by the
 orders of preemption. The waiting pod and the replacements are placed by decisions of their own. What always holds:
 one waiting pod at a time has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved.
+
+Pods may also be moved together, so that a whole GPU becomes free. No pod is moved to an idle GPU then, so each such
+plan leaves one more GPU idle, and moving comes to an end.
 """
 
 import asyncio
@@ -27,14 +30,27 @@ from placer.kube.relocation.rules import Mode, RelocationRules
 from placer.kube.telling import Telling
 from placer.kube.waiting import Waiting
 from placer.metrics import Metrics
+from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Pod
+from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from plimsoll.part.ending import heed_cancellation
 
 SLICE_S: Final = 0.002
 """Seconds after which a search lets other tasks run."""
 REST_RATIO: Final = 4
 """A search rests so many times as long as it works, so that it takes a fifth of the placer's time at most."""
+NODES_AT_ONCE: Final = 64
+"""The nodes whose idle GPUs are counted before other tasks run."""
+WHOLE_GPU: Final = Pod(
+    metadata=ObjectMeta(name="whole-gpu", uid="whole-gpu"),
+    spec=PodSpec(
+        schedulerName=SCHEDULER_NAME,
+        containers=[Container(name="main", resources=ResourceRequirements(limits={GPU_COUNT: "1"}))],
+        tolerations=[Toleration(operator="Exists")],
+        priority=2**31 - 1,
+    ),
+)
+"""A pod that stands for a GPU to be freed; no such pod exists."""
 MOST_KEPT: Final = 3
 """With more rooms kept for replacements, no further pods are moved."""
 
@@ -66,6 +82,7 @@ class Relocating:
     metrics: Metrics
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
+    _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
     def __post_init__(self) -> None:
@@ -77,14 +94,18 @@ class Relocating:
         while True:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
-            self._give_up_rooms()
-            self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.waiting}
-            if not self._is_busy() and (wanted := self._next()) is not None:
-                await self._try(wanted)
+            await self.look()
 
-    def observe(self, pod: Pod) -> None:
-        """Take in a waiting pod, which may be the replacement of a moved one."""
-        self.kept.take(pod)
+    async def look(self) -> None:
+        """Give up rooms whose time is over, and move pods once, if there is a reason to."""
+        self._give_up_rooms()
+        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.waiting}
+        if self._is_busy():
+            return
+        if (wanted := self._next()) is not None:
+            await self._try(wanted)
+        elif await self._lacks_spare():
+            await self._free_gpu()
 
     def plan_for(self, uid: PodUid) -> str:
         """The last plan for a waiting pod, for people; empty without any."""
@@ -132,14 +153,11 @@ class Relocating:
         self._tried[wanted.kind] = asyncio.get_running_loop().time() + self.rules.after_s
         if not self.movers.budgets.are_read:
             return
-        board = await KubeBoard.made(self.choice, wanted, self.movers)
-        found = None if board.is_empty else await _in_slices(search(board, uid))
-        found = confirmed(board, uid, found) if found is not None and found.moves else None
+        board, found = await self._search(wanted, spares_idle=False)
         waiting = self.waiting.get(uid)
         if waiting is None or waiting.wanted is not wanted or not self._may_have(uid):
             return
-        moved = [board.movers[one.movable.pod].occupant for one in found.moves] if found is not None else []
-        if found is None or self.movers.violates(moved):
+        if found is None:
             self._plans.pop(uid, None)
             self.metrics.relocation_plans.labels("none").inc()
             return
@@ -152,28 +170,76 @@ class Relocating:
             self.metrics.relocation_plans.labels("dry-run").inc()
             self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
-            self._carry_out(waiting.pod, found, board, moved)
+            self._carry_out(waiting.pod, found, board)
             self.telling.relocation_planned(waiting.pod, text)
 
-    def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard, moved: list[Occupant]) -> None:
+    async def _search(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
+        """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
+        uid = wanted.request.pod
+        board = await KubeBoard.made(self.choice, wanted, self.movers, spares_idle=spares_idle)
+        found = None if board.is_empty else await _in_slices(search(board, uid))
+        found = confirmed(board, uid, found) if found is not None and found.moves else None
+        return board, None if found is None or self.movers.violates(_moved(found, board)) else found
+
+    def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
         """Hold all rooms, and have the pods evicted meanwhile."""
         self._under_way = uid = PodUid(pod.metadata.uid)
-        leaving = [one.movable for one in found.moves]
-        own = board.nomination(found.place, leaving)
+        own = board.nomination(found.place, [one.movable for one in found.moves])
         own.pod = pod  # as the watch shows it now
         self.preempting.hold(own)
-        for one in found.moves:
-            held = board.nomination(one.to, leaving)
-            self.kept.keep(board.movers[one.movable.pod], held, self.rules.keep_s)
-        self.preempting.orders.put(Order(pod, found.place.node, tuple(moved), moves=True))
+        self._keep_rooms(found, board)
+        order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
+        self.preempting.orders.put(order)
         self.preempting.retry(uid)
         self.metrics.relocation_plans.labels("begun").inc()
 
-    def _moved(self, victim: Pod, pod: Pod, node: NodeName) -> None:
+    def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
+        leaving = [one.movable for one in found.moves]
+        for one in found.moves:
+            held = board.nomination(one.to, leaving)
+            self.kept.keep(board.movers[one.movable.pod], held, self.rules.keep_s)
+
+    async def _lacks_spare(self) -> bool:
+        """Whether it is time to look, and fewer GPUs are idle than are to be kept free."""
+        now_s = asyncio.get_running_loop().time()
+        if not self.rules.spare_gpus or now_s < self._spare_due_s or len(self.kept):
+            return False
+        self._spare_due_s = now_s + self.rules.after_s
+        idle = 0
+        for number, node in enumerate(tuple(self.choice.decider.reports)):
+            if not number % NODES_AT_ONCE:
+                await asyncio.sleep(0)
+            found = self.choice.decider.candidates.find(node)
+            idle += sum(room.is_empty for room in found.rooms.values()) if found is not None else 0
+            if idle >= self.rules.spare_gpus:
+                return False
+        return self.movers.budgets.are_read
+
+    async def _free_gpu(self) -> None:
+        """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
+        board, found = await self._search(self.preempting.understand(WHOLE_GPU), spares_idle=True)
+        if found is None:
+            self.metrics.relocation_plans.labels("none").inc()
+            return
+        is_dry = self.rules.mode is Mode.DRY_RUN
+        text = _text(found, board)
+        structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
+        self.metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
+        if is_dry:
+            return
+        self._keep_rooms(found, board)
+        for one in _moved(found, board):
+            refused = await self.preempting.orders.evict(one, None)
+            heed_cancellation()
+            if refused is not None:
+                structlog.get_logger().warning("relocation refused", error=refused)
+                break
+
+    def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
         """A pod was evicted to be moved."""
         self.metrics.relocated_pods.inc()
         self.movers.note_moved(victim)
-        to = self.kept.place_of(PodUid(victim.metadata.uid))
+        to = self.kept.note_evicted(PodUid(victim.metadata.uid))
         self.telling.relocated(victim, pod, node, to, self.rules.keep_s)
 
     def _give_up_rooms(self) -> None:
@@ -197,6 +263,10 @@ async def _in_slices(steps: Steps[Relocation | None]) -> Relocation | None:
                 result: Relocation | None = end.value
                 return result
         await asyncio.sleep(SLICE_S * REST_RATIO)
+
+
+def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
+    return [board.movers[one.movable.pod].occupant for one in found.moves]
 
 
 def _text(found: Relocation, board: KubeBoard) -> str:

@@ -24,6 +24,8 @@ class RelocationRules:
         rest_s: the time in seconds from a pod's start in which it is not moved. A replacement has just started, so no
             pod is moved twice within this time.
         per_hour: the most pods of one owner that are moved within an hour.
+        spare_gpus: the number of whole GPUs to keep free: with fewer, pods are moved together, away from GPUs in use
+            to others in use. 0: pods are moved for waiting pods alone.
     """
 
     mode: Mode = Mode.OFF
@@ -31,6 +33,7 @@ class RelocationRules:
     keep_s: float = 600.0
     rest_s: float = 600.0
     per_hour: int = 6
+    spare_gpus: int = 0
 
     @property
     def check_s(self) -> float:

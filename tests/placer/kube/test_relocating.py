@@ -68,10 +68,7 @@ async def wait(playing: Board, *pods: Pod) -> None:
 
 async def plan(playing: Board) -> None:
     """Relocation looks once at the pods that wait, and carries out what it found."""
-    relocating = relocating_of(playing)
-    relocating._give_up_rooms()
-    if not relocating._is_busy() and (wanted := relocating._next()) is not None:
-        await relocating._try(wanted)
+    await relocating_of(playing).look()
     await playing.settle()
 
 
@@ -222,6 +219,40 @@ async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
         playing.scene.late_s += 3601
         await plan(playing)
         assert playing.evicted[1:] in (["m2"], ["m3"])
+
+
+async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
+    """Of two half-full GPUs one is emptied. Then enough GPUs are idle, and nothing moves any more."""
+    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
+    async with board(rules) as playing:
+        for node in ("n1", "n2"):
+            playing.scene.node(node)
+            playing.scene.report(node, 24)
+            playing.scene.show(mover(f"on-{node}", f"GPU-{node}-0", 50))
+        await plan(playing)
+        (evicted,) = playing.evicted
+        (moved,) = playing.front_end.bus.moved  # type: ignore[attr-defined]
+        assert moved.reason == "moved to free a whole GPU"
+        playing.scene.show(replacement("came", 50))
+        await playing.settle()
+        playing.scene.delete(evicted)
+        await playing.settle()
+        assert node_of(playing, "came") == moved.to != moved.node
+        for _ in range(3):
+            await plan(playing)
+        assert playing.evicted == [evicted]
+
+
+async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
+    """Where the pods of a GPU could only move to an idle GPU, nothing is gained and nothing moves."""
+    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=2)
+    async with board(rules) as playing:
+        for node in ("n1", "n2"):
+            playing.scene.node(node)
+            playing.scene.report(node, 24)
+        playing.scene.show(mover("m1", "GPU-n1-0", 50))
+        await plan(playing)
+        assert playing.evicted == []
 
 
 async def test_a_leader_that_takes_over_waits_for_the_evicted_pod() -> None:
