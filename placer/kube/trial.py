@@ -7,7 +7,9 @@ very pod counts as free. What always holds: a trial changes nothing.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
+from placer.core.refusal import Refusal
 from placer.core.site import Candidate
 from placer.core.supposition import Supposition
 from placer.core.view import NodeView
@@ -19,7 +21,7 @@ from placer.kube.rule_check import RuleCheck
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 if TYPE_CHECKING:  # `choice` tries nominated pods on their nodes
-    from placer.kube.choice import Wanted
+    from placer.kube.wanted import Wanted
 
 
 class NodeTrial:
@@ -53,7 +55,7 @@ class NodeTrial:
             load.add(one.needs)
         if rules is None and cluster.has_node(node):
             counted = [(node, one.pod) for one in held]
-            rules = cluster.rule_check(wanted.pod, wanted.domains, node, counted)
+            rules = cluster.pod_rules.check(wanted.pod, wanted.domains, node, counted)
         self._supposed = Supposed(load, held, rules)
         self._policy = wanted.policy
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
@@ -79,7 +81,7 @@ class NodeTrial:
         self._supposed.without[one.uid] = one
         rules = self._supposed.rules
         if rules is not None:
-            rules.leave_out(self._cluster.counted(rules, one.uid))
+            rules.leave_out(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.remove(one.uid)
 
@@ -89,7 +91,7 @@ class NodeTrial:
         del self._supposed.without[one.uid]
         rules = self._supposed.rules
         if rules is not None:
-            rules.put_back(self._cluster.counted(rules, one.uid))
+            rules.put_back(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 
@@ -97,7 +99,7 @@ class NodeTrial:
         """Suppose that a pod of another node is gone, which rules about pods may count."""
         rules = self._supposed.rules
         if rules is not None:
-            rules.leave_out(self._cluster.counted(rules, uid))
+            rules.leave_out(self._cluster.pod_rules.counted(rules, uid))
 
     def remove_memory(self, uid: PodUid) -> None:
         """Suppose that the processes of a pod that is gone hold no GPU memory any more."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.core.policies.policy import Policy
 from placer.core.relocation.plan import Movable, Spot

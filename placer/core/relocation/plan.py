@@ -4,7 +4,7 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 T = TypeVar("T")

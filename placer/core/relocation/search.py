@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.relocation.plan import Board, Movable, Move, Relocation, Spot, Steps
 from plimsoll.ids import PodUid
 

@@ -10,16 +10,17 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Movable, Spot
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
 from placer.kube.occupants import priority_of
 from placer.kube.relocation.movers import Mover, Movers
 from placer.kube.trial import NodeTrial
+from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 HOSTS: Final = 64

@@ -55,7 +55,7 @@ class KeptRooms:
 
     def keep(self, mover: Mover, nomination: Nomination, for_s: float) -> None:
         """Keep the room of a nomination for the replacement of a pod."""
-        self.preempting.hold(nomination)
+        self.cluster.nominations.put(nomination)
         self._kept[mover.movable.pod] = Kept(mover, nomination, _now_s() + for_s)
 
     def take(self, pod: Pod) -> None:

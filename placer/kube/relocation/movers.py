@@ -13,15 +13,17 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.relocation.plan import Movable
 from placer.kube.budgets import Budgets
-from placer.kube.choice import Wanted
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
 from placer.kube.relocation.rules import RelocationRules
-from plimsoll.contract import SCHEDULER_NAME, relocation_cost_of, without_answers
+from placer.kube.wanted import Wanted
+from plimsoll.contract import SCHEDULER_NAME, without_answers
+from plimsoll.demand import relocation_cost_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import OwnerReference, Pod, PodStatus
 from plimsoll.part.errors import InputError

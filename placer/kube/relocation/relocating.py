@@ -18,7 +18,7 @@ import structlog
 
 from placer.core.relocation.plan import Relocation, Steps
 from placer.core.relocation.search import confirmed, search
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant, priority_of
 from placer.kube.preempting import Preempting
@@ -29,6 +29,7 @@ from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.rules import Mode, RelocationRules
 from placer.kube.telling import Telling
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Grant
+from placer.core.booking import Booking, Grant
 from placer.core.relocation.plan import Movable, Relocation, Spot
 from placer.core.relocation.search import confirmed, result, search
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
