@@ -81,13 +81,13 @@ class Telling:
         )
 
     def relocation_planned(self, pod: Pod, plan: str) -> None:
-        """Tell a waiting pod's people which pods would move, or move now, to make room for it."""
+        """Report which pods would move, or move now, to make room for a waiting one."""
         self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
 
     def relocated(
         self, moved: Pod, pod: Pod | None, node: NodeName, to: NodeName | None, keep_s: float
     ) -> None:
-        """Tell that a pod was evicted to be moved.
+        """Report that a pod was evicted to be moved.
 
         Args:
             moved: the pod.
