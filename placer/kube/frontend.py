@@ -321,7 +321,6 @@ class KubeFrontEnd:
             self.decider.ledger,
             self._budgets,
             self.options.relocation,
-            preempting.understand,
             lambda: preempting.orders.unmovable,
             self.clock,
         )

@@ -6,7 +6,7 @@ moved pod itself.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -18,17 +18,21 @@ from placer.kube.choice import NodeChoice
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
 from placer.kube.occupants import priority_of
-from placer.kube.relocation.movers import Mover, Movers
+from placer.kube.relocation.movers import Mover, Movers, replacement_of
 from placer.kube.trial import NodeTrial
 from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError
 
 HOSTS: Final = 64
 """The nodes on which pods may be moved for one waiting pod. Those whose cheapest pod costs least come first."""
 TARGETS: Final = 16
 """The nodes with room that are tried for a moved pod, as its policy ranks them."""
-READ_AT_ONCE: Final = 8
+READ_AT_ONCE: Final = 4
 """The nodes that are read before other tasks run."""
+
+Understand = Callable[[Pod], Wanted]
 
 _GPU_REASONS: Final = frozenset(reason.value for reason in Reason)
 
@@ -36,27 +40,32 @@ _GPU_REASONS: Final = frozenset(reason.value for reason in Reason)
 class KubeBoard:
     """The board for one waiting pod; make it by `made`."""
 
-    def __init__(self, choice: NodeChoice, wanted: Wanted, *, spares_idle: bool = False) -> None:
+    def __init__(
+        self, choice: NodeChoice, wanted: Wanted, understand: Understand, *, spares_idle: bool
+    ) -> None:
         """A board on which no pod may be moved yet.
 
         Args:
             choice: judges nodes.
             wanted: the waiting pod.
+            understand: reads a pod's demand; raises `InputError`.
             spares_idle: no pod is moved to an idle GPU.
         """
-        self._choice, self._own, self._spares_idle = choice, wanted, spares_idle
+        self._choice, self._own, self._understand = choice, wanted, understand
+        self._spares_idle = spares_idle
         self._movers: dict[NodeName, list[Mover]] = {}
         self.movers: dict[PodUid, Mover] = {}
-        self._wanted: dict[PodUid, Wanted] = {wanted.request.pod: wanted}
+        self._wanted: dict[PodUid, Wanted | None] = {wanted.request.pod: wanted}
         self._spots: dict[PodUid, list[Spot]] = {}
         self._narrow: dict[tuple[PodUid, NodeName], bool] = {}
 
     @classmethod
     async def made(
-        cls, choice: NodeChoice, wanted: Wanted, movers: Movers, *, spares_idle: bool = False
+        cls, choice: NodeChoice, wanted: Wanted, movers: Movers, understand: Understand, *, spares_idle: bool
     ) -> "KubeBoard":
         """A board with the pods that may be moved for a waiting pod; see `__init__`."""
-        board, occupants = cls(choice, wanted, spares_idle=spares_idle), choice.cluster.occupants
+        board = cls(choice, wanted, understand, spares_idle=spares_idle)
+        occupants = choice.cluster.occupants
         priority = priority_of(wanted.pod)
         found: list[tuple[float, NodeName, list[Mover]]] = []
         for number, node in enumerate(tuple(occupants.relocatable_nodes())):
@@ -73,7 +82,6 @@ class KubeBoard:
         self._movers[node] = movers
         for one in movers:
             self.movers[one.movable.pod] = one
-            self._wanted[one.movable.pod] = self._wanted[one.wanted.request.pod] = one.wanted
 
     @property
     def is_empty(self) -> bool:
@@ -102,6 +110,8 @@ class KubeBoard:
         self, pod: PodUid, spot: Spot, gone: Collection[PodUid], there: Collection[Booking]
     ) -> Booking | None:
         """See `Board`."""
+        if self.wanted(pod) is None:
+            return None
         beside = [self.nomination(one) for one in there]
         trial = self._trial(pod, spot.node, spot.gpu, beside)
         for uid in gone:
@@ -121,17 +131,31 @@ class KubeBoard:
         views = found.node.gpus if found is not None else ()
         return next((one.memory_busy_pct or 0.0 for one in views if one.uuid == gpu), 0.0)
 
+    def wanted(self, pod: PodUid) -> Wanted | None:
+        """The demand of the waiting pod, or of the replacement of a pod that moves; None if it cannot be read."""
+        if pod not in self._wanted:
+            try:
+                wanted = self._understand(replacement_of(self.movers[pod].occupant.pod))
+            except InputError:
+                wanted = None  # by the rules of an earlier version
+            self._wanted[pod] = wanted
+            if wanted is not None:
+                self._wanted[wanted.request.pod] = wanted
+        return self._wanted[pod]
+
     def nomination(self, booking: Booking, leaving: Collection[Movable] = ()) -> Nomination:
         """The nomination that holds a place of a plan, in which these pods leave their nodes."""
         wanted = self._wanted[booking.pod]
+        assert wanted is not None, "a place was planned for it"
         victims = frozenset(one.pod for one in leaving if one.node == booking.node)
         return Nomination(wanted.pod, booking.node, wanted.needs, booking, victims)
 
     def _trial(
         self, pod: PodUid, node: NodeName, gpu: GpuUuid | None, beside: Sequence[Nomination] = ()
     ) -> NodeTrial:
-        choice = self._choice
-        return NodeTrial(choice.decider, choice.cluster, self._wanted[pod], node, gpu, beside=beside)
+        choice, wanted = self._choice, self.wanted(pod)
+        assert wanted is not None, "only pods whose demand can be read are tried"
+        return NodeTrial(choice.decider, choice.cluster, wanted, node, gpu, beside=beside)
 
     def _hosts(self) -> Iterator[NodeName]:
         """The nodes that lack GPUs for the waiting pod, and nothing that the leaving of pods cannot lift."""
@@ -142,13 +166,16 @@ class KubeBoard:
 
     def _targets(self, pod: PodUid) -> list[NodeName]:
         """The nodes that have room for a moved pod, and those where further pods may be moved for it."""
-        wanted = self._wanted[pod]
+        wanted = self.wanted(pod)
+        if wanted is None:
+            return []
         best = self._choice.decider.candidates.best_first(wanted.request, wanted.policy)
         names = (one.node.node for one in islice(best, TARGETS))
         return list(dict.fromkeys((*names, *self._movers)))
 
     def _spots_on(self, pod: PodUid, node: NodeName) -> list[Spot]:
-        containers = self._wanted[pod].request.demand.containers
+        wanted = self.wanted(pod)
+        containers = wanted.request.demand.containers if wanted is not None else ()
         found = self._choice.decider.candidates.find(node)
         if found is None or not self._choice.cluster.has_node(node):
             return []

@@ -24,6 +24,7 @@ class Kept:
 
     Attributes:
         mover: the pod that moves.
+        kind: that of its replacement's demand.
         nomination: holds the room; its pod is the replacement once it is known.
         until_s: when it is given up, on the loop's clock.
         is_leaving: the pod was evicted.
@@ -31,6 +32,7 @@ class Kept:
     """
 
     mover: Mover
+    kind: bytes
     nomination: Nomination
     until_s: float
     is_leaving: bool = False
@@ -53,10 +55,10 @@ class KeptRooms:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, mover: Mover, nomination: Nomination, for_s: float) -> None:
-        """Keep the room of a nomination for the replacement of a pod."""
+    def keep(self, mover: Mover, kind: bytes, nomination: Nomination, for_s: float) -> None:
+        """Keep the room of a nomination for the replacement of a pod, whose demand is of this kind."""
         self.cluster.nominations.put(nomination)
-        self._kept[mover.movable.pod] = Kept(mover, nomination, _now_s() + for_s)
+        self._kept[mover.movable.pod] = Kept(mover, kind, nomination, _now_s() + for_s)
 
     def take(self, pod: Pod) -> None:
         """Give a waiting pod the room that is kept for it, if one is."""
@@ -102,7 +104,7 @@ class KeptRooms:
         if owner is None or (moved.metadata.namespace, owner.uid) != (pod.metadata.namespace, controller):
             return False
         try:
-            return self.preempting.understand(pod).kind == one.mover.wanted.kind
+            return self.preempting.understand(pod).kind == one.kind
         except InputError:
             return False
 

@@ -21,7 +21,6 @@ from placer.kube.budgets import Budgets
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
 from placer.kube.relocation.rules import RelocationRules
-from placer.kube.wanted import Wanted
 from plimsoll.contract import SCHEDULER_NAME, without_answers
 from plimsoll.demand import relocation_cost_of
 from plimsoll.ids import NodeName, PodUid
@@ -35,17 +34,10 @@ NOT_REPLACED_ELSEWHERE: Final = frozenset({"DaemonSet", "Node"})
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """A pod that may be moved.
-
-    Attributes:
-        occupant: the pod on its node.
-        movable: the same for the search.
-        wanted: the demand of its replacement, which has an uid of its own.
-    """
+    """A pod that may be moved: on its node, and for the search."""
 
     occupant: Occupant
     movable: Movable
-    wanted: Wanted
 
 
 @dataclass(slots=True)
@@ -57,7 +49,6 @@ class Movers:
         ledger: their bookings.
         budgets: the disruption budgets.
         rules: see `RelocationRules`.
-        understand: reads a pod's demand; raises `InputError`.
         refused: gives the pods whose eviction was refused not long ago.
         clock: the wall clock in UTC.
     """
@@ -66,7 +57,6 @@ class Movers:
     ledger: Ledger
     budgets: Budgets
     rules: RelocationRules
-    understand: Callable[[Pod], Wanted]
     refused: Callable[[], frozenset[PodUid]] = frozenset
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _moved: dict[str, deque[float]] = field(default_factory=dict)  # by owner, on the loop's clock
@@ -101,13 +91,10 @@ class Movers:
             return None
         try:
             cost = relocation_cost_of(one.pod.metadata.annotations or {})
-            wanted = self.understand(replacement_of(one.pod))
         except InputError:
             return None
-        if cost is None or not wanted.request.demand.containers:
-            return None
         gpus = frozenset(grant.gpu for grant in booking.grants)
-        return Mover(one, Movable(one.uid, one.node, gpus, cost), wanted)
+        return Mover(one, Movable(one.uid, one.node, gpus, cost)) if cost is not None and gpus else None
 
     def _may_move(self, one: Occupant, booking: Booking) -> bool:
         pod, controller = one.pod, controller_of(one.pod)

@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 import structlog
 
+from placer.core.reasons import Reason
 from placer.core.relocation.plan import Relocation, Steps
 from placer.core.relocation.search import confirmed, search
 from placer.kube.choice import NodeChoice
@@ -134,6 +135,7 @@ class Relocating:
             one
             for one in self.waiting.values()
             if one.refused_for
+            and Reason.ACQUIRING.value not in one.refused_for  # a GPU that joins the pool will have the room
             and now_s - one.seen_s >= self.rules.after_s
             and one.wanted is not None
             and one.wanted.request.demand.containers
@@ -177,7 +179,8 @@ class Relocating:
     async def _search(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
         uid = wanted.request.pod
-        board = await KubeBoard.made(self.choice, wanted, self.movers, spares_idle=spares_idle)
+        understand = self.preempting.understand
+        board = await KubeBoard.made(self.choice, wanted, self.movers, understand, spares_idle=spares_idle)
         found = None if board.is_empty else await _in_slices(search(board, uid))
         found = confirmed(board, uid, found) if found is not None and found.moves else None
         return board, None if found is None or self.movers.violates(_moved(found, board)) else found
@@ -197,8 +200,9 @@ class Relocating:
     def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
         leaving = [one.movable for one in found.moves]
         for one in found.moves:
-            held = board.nomination(one.to, leaving)
-            self.kept.keep(board.movers[one.movable.pod], held, self.rules.keep_s)
+            held, wanted = board.nomination(one.to, leaving), board.wanted(one.movable.pod)
+            assert wanted is not None, "a place was planned for it"
+            self.kept.keep(board.movers[one.movable.pod], wanted.kind, held, self.rules.keep_s)
 
     async def _lacks_spare(self) -> bool:
         """Whether it is time to look, and fewer GPUs are idle than are to be kept free."""
