@@ -48,12 +48,22 @@ class ReplayBoard:
     own: Resident
     most_moves: int
     _spots: dict[PodUid, list[Spot]] = field(default_factory=dict)
+    _host_spots: list[Spot] = field(default_factory=list)
 
     def spots(self, pod: PodUid) -> Sequence[Spot]:
         """See `Board`."""
+        if pod == self.own.request.pod:
+            return ()
         if pod not in self._spots:
-            self._spots[pod] = self._hosts() if pod == self.own.request.pod else self._targets(pod)
+            self._spots[pod] = self._targets(pod)
         return self._spots[pod]
+
+    def hosts(self, pod: PodUid) -> Sequence[Spot]:
+        """See `Board`. For a moved pod, no further pods leave GPUs but those of the waiting pod's hosts."""
+        del pod
+        if not self._host_spots:
+            self._host_spots += self._hosts()
+        return self._host_spots
 
     def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
         """See `Board`."""
@@ -115,7 +125,7 @@ class ReplayBoard:
     def _hosts(self) -> list[Spot]:
         """The spots from which fewest pods have to leave."""
         demand = self.own.request.demand.containers[0]
-        models, found = self.own.request.demand.gpu_models, list[tuple[int, float, Spot]]()
+        models, found = self.own.request.demand.gpu_models, list[tuple[int, Spot]]()
         for node in self.cluster.free_mib:
             known = self.cluster.candidates.find(node)
             rooms = (
@@ -130,8 +140,15 @@ class ReplayBoard:
             else:
                 least = sorted(self._leaving(node, room) for room in rooms)[: demand.gpus]
                 each = [(sum(least), Spot(node, None))]
-            found += [(count, 0.0, spot) for count, spot in each if count <= self.most_moves]
-        return [spot for _, _, spot in sorted(found, key=lambda one: one[0])[:HOSTS]]
+            found += [
+                (count, spot) for count, spot in each if count <= self.most_moves and self._may_host(spot)
+            ]
+        return [spot for _, spot in sorted(found, key=lambda one: one[0])[:HOSTS]]
+
+    def _may_host(self, spot: Spot) -> bool:
+        """Whether the node has the CPU and the memory for the pod once all that may move has left the spot."""
+        gone = [self._resident(one.pod) for one in self.movable(self.own.request.pod, spot)]
+        return self._has_room(spot.node, self.own, gone)
 
     def _leaving(self, node: NodeName, room: Room) -> int:
         """The fewest pods that have to leave a GPU for one container; more than the most moves if none can."""

@@ -69,7 +69,10 @@ class Board(Protocol):
     """A cluster in which pods are supposed to be gone, and others to be there. It must not change during a search."""
 
     def spots(self, pod: PodUid) -> Sequence[Spot]:
-        """The spots that are worth a trial for this pod, each once; of equals, the first is taken."""
+        """The spots where this pod may fit as it is now, each once; of equals, the first is taken."""
+
+    def hosts(self, pod: PodUid) -> Sequence[Spot]:
+        """The spots where this pod may fit once pods leave, likewise."""
 
     def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
         """The pods that may be moved, and whose leaving may help this pod at this spot; those of low cost first."""

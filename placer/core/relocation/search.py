@@ -69,15 +69,14 @@ class _Search:
             self._note(state)
             return 0
         fewest: int | None = None
-        spots = self._quietest_first(state)
-        for spot in spots:
+        for spot in self._quietest_first(state):
             place = yield from self._try(spot, state)
             if place is not None:
                 fewest = _least(fewest, (yield from self.fill(state.settled(place))))
                 if fewest == 0:
                     return 0  # to move more pods only costs more
         if len(state.gone) < self.moves:
-            for spot in spots:
+            for spot in self.board.hosts(state.pending[0]):
                 fewest = _least(fewest, (yield from self._clear(spot, state)))
         return fewest
 
@@ -108,10 +107,13 @@ class _Search:
         return self.best is not None and state.without(group).cost > self.best.cost
 
     def _quietest_first(self, state: _State) -> list[Spot]:
-        spots = list(self.board.spots(state.pending[0]))
-        if state.placed:  # a pod that moves
-            spots.sort(key=lambda spot: self.board.traffic_pct(spot.node, spot.gpu) if spot.gpu else 0.0)
-        return spots
+        """The spots for the first pending pod, those that pods have left too."""
+        spots = self.board.spots(state.pending[0])
+        if not state.placed:
+            return list(spots)
+        left = (Spot(one.node, gpu) for one in state.gone for gpu in sorted(one.gpus))
+        every = dict.fromkeys((*spots, *left)) if all(spot.gpu for spot in spots) else spots
+        return sorted(every, key=lambda spot: self.board.traffic_pct(*spot) if spot.gpu else 0.0)
 
     def _try(self, spot: Spot, state: _State) -> Steps[Booking | None]:
         """The place of the first pending pod at a spot. Equal questions are asked once."""

@@ -6,7 +6,7 @@ moved pod itself.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Final
 
@@ -57,6 +57,8 @@ class KubeBoard:
         self.movers: dict[PodUid, Mover] = {}
         self._wanted: dict[PodUid, Wanted | None] = {wanted.request.pod: wanted}
         self._spots: dict[PodUid, list[Spot]] = {}
+        self._host_spots: dict[PodUid, list[Spot]] = {wanted.request.pod: []}
+        self._traffic: dict[tuple[NodeName, GpuUuid], float] = {}
         self._narrow: dict[tuple[PodUid, NodeName], bool] = {}
 
     @classmethod
@@ -74,14 +76,20 @@ class KubeBoard:
             on_node = movers.on(node, priority) if choice.cluster.has_node(node) else []
             if on_node:
                 found.append((on_node[0].movable.cost, node, on_node))
-        for _, node, on_node in sorted(found, key=lambda one: one[:2])[:HOSTS]:
+        for number, (_, node, on_node) in enumerate(sorted(found, key=lambda one: one[:2])[:HOSTS]):
+            if not number % READ_AT_ONCE:
+                await asyncio.sleep(0)
             board._offer(node, on_node)
         return board
 
     def _offer(self, node: NodeName, movers: list[Mover]) -> None:
+        """Let pods of a node move, for the waiting pod where the node lacks GPUs, and nothing that only stays."""
         self._movers[node] = movers
         for one in movers:
             self.movers[one.movable.pod] = one
+        reasons = self._choice.reasons_against(self._own, node)
+        if are_liftable(reasons) and not _GPU_REASONS.isdisjoint(reasons):
+            self._host_spots[self._own.request.pod] += self._spots_on(self._own.request.pod, node)
 
     @property
     def is_empty(self) -> bool:
@@ -89,12 +97,18 @@ class KubeBoard:
         return not self._movers
 
     def spots(self, pod: PodUid) -> Sequence[Spot]:
+        """See `Board`. The waiting pod was refused by all nodes as they are."""
+        if pod == self._own.request.pod:
+            return ()
+        if pod not in self._spots:
+            self._spots[pod] = [spot for node in self._targets(pod) for spot in self._spots_on(pod, node)]
+        return self._spots[pod]
+
+    def hosts(self, pod: PodUid) -> Sequence[Spot]:
         """See `Board`."""
-        found = self._spots.get(pod)
-        if found is None:
-            nodes = self._hosts() if pod == self._own.request.pod else self._targets(pod)
-            found = self._spots[pod] = [spot for node in nodes for spot in self._spots_on(pod, node)]
-        return found
+        if pod not in self._host_spots:
+            self._host_spots[pod] = [spot for node in self._movers for spot in self._spots_on(pod, node)]
+        return self._host_spots[pod]
 
     def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
         """See `Board`."""
@@ -127,9 +141,11 @@ class KubeBoard:
 
     def traffic_pct(self, node: NodeName, gpu: GpuUuid) -> float:
         """See `Board`."""
-        found = self._choice.decider.candidates.find(node)
-        views = found.node.gpus if found is not None else ()
-        return next((one.memory_busy_pct or 0.0 for one in views if one.uuid == gpu), 0.0)
+        if (node, gpu) not in self._traffic:
+            found = self._choice.decider.candidates.find(node)
+            for one in found.node.gpus if found is not None else ():
+                self._traffic[node, one.uuid] = one.memory_busy_pct or 0.0
+        return self._traffic.setdefault((node, gpu), 0.0)
 
     def wanted(self, pod: PodUid) -> Wanted | None:
         """The demand of the waiting pod, or of the replacement of a pod that moves; None if it cannot be read."""
@@ -157,21 +173,14 @@ class KubeBoard:
         assert wanted is not None, "only pods whose demand can be read are tried"
         return NodeTrial(choice.decider, choice.cluster, wanted, node, gpu, beside=beside)
 
-    def _hosts(self) -> Iterator[NodeName]:
-        """The nodes that lack GPUs for the waiting pod, and nothing that the leaving of pods cannot lift."""
-        for node in self._movers:
-            reasons = self._choice.reasons_against(self._own, node)
-            if are_liftable(reasons) and not _GPU_REASONS.isdisjoint(reasons):
-                yield node
-
     def _targets(self, pod: PodUid) -> list[NodeName]:
-        """The nodes that have room for a moved pod, and those where further pods may be moved for it."""
+        """The nodes that have room for a moved pod, and its own node, which has other GPUs."""
         wanted = self.wanted(pod)
         if wanted is None:
             return []
         best = self._choice.decider.candidates.best_first(wanted.request, wanted.policy)
         names = (one.node.node for one in islice(best, TARGETS))
-        return list(dict.fromkeys((*names, *self._movers)))
+        return list(dict.fromkeys((*names, self.movers[pod].movable.node)))
 
     def _spots_on(self, pod: PodUid, node: NodeName) -> list[Spot]:
         wanted = self.wanted(pod)

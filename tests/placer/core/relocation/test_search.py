@@ -46,6 +46,10 @@ class Toy:
             for number in range(count)
         ]
 
+    def hosts(self, pod: PodUid) -> Sequence[Spot]:
+        """See `Board`."""
+        return self.spots(pod)
+
     def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
         """See `Board`."""
         found = [
