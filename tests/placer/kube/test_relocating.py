@@ -8,7 +8,7 @@ import pytest
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode, RelocationRules
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import TransientError
+from plimsoll.kube.transport import TransientError
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.scene import SHARE, Object
