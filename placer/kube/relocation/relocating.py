@@ -68,7 +68,7 @@ class Relocating:
         preempting: holds rooms, and carries out evictions.
         movers: the pods that may be moved.
         kept: the rooms that are kept for replacements.
-        telling: tells plans and moves.
+        telling: reports plans and moves.
         leads: set while this placer decides.
         metrics: counts plans and moves.
     """
@@ -84,6 +84,7 @@ class Relocating:
     metrics: Metrics
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
+    _leaving: set[PodUid] = field(default_factory=set)  # evicted pods, until they have ended
     _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
@@ -205,9 +206,11 @@ class Relocating:
             self.kept.keep(board.movers[one.movable.pod], wanted.kind, held, self.rules.keep_s)
 
     async def _lacks_spare(self) -> bool:
-        """Whether it is time to look, and fewer GPUs are idle than are to be kept free."""
+        """Whether it is time to look, and fewer GPUs are idle than are to be kept free, once moved pods have ended."""
         now_s = asyncio.get_running_loop().time()
-        if not self.rules.spare_gpus or now_s < self._spare_due_s or len(self.kept):
+        self._leaving = {uid for uid in self._leaving if self._cluster.occupants.find(uid) is not None}
+        is_moving = bool(self._leaving or len(self.kept))
+        if not self.rules.spare_gpus or now_s < self._spare_due_s or is_moving:
             return False
         self._spare_due_s = now_s + self.rules.after_s
         idle = 0
@@ -243,6 +246,7 @@ class Relocating:
     def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
         """A pod was evicted to be moved."""
         self.metrics.relocated_pods.inc()
+        self._leaving.add(PodUid(victim.metadata.uid))
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
         self.telling.relocated(victim, pod, node, to, self.rules.keep_s)

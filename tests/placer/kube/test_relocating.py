@@ -8,8 +8,8 @@ import pytest
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode, RelocationRules
 from plimsoll.ids import PodUid
-from plimsoll.kube.transport import TransientError
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import TransientError
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.scene import SHARE, Object
 from tests.servers.waiting import until_true
@@ -235,6 +235,8 @@ async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
         assert moved.reason == "moved to free a whole GPU"
         playing.scene.show(replacement("came", 50))
         await playing.settle()
+        await plan(playing)
+        assert playing.evicted == [evicted], "the GPU is free once the pod has ended"
         playing.scene.delete(evicted)
         await playing.settle()
         assert node_of(playing, "came") == moved.to != moved.node
