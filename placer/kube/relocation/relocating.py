@@ -206,7 +206,7 @@ class Relocating:
             self.kept.keep(board.movers[one.movable.pod], wanted.kind, held, self.rules.keep_s)
 
     async def _lacks_spare(self) -> bool:
-        """Whether it is time to look, and fewer GPUs are idle than are to be kept free, once moved pods have ended."""
+        """Whether it is time to look, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
         now_s = asyncio.get_running_loop().time()
         self._leaving = {uid for uid in self._leaving if self._cluster.occupants.find(uid) is not None}
         is_moving = bool(self._leaving or len(self.kept))
