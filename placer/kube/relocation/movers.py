@@ -74,7 +74,8 @@ class Movers:
 
     def note_moved(self, pod: Pod) -> None:
         """Count a move for the limit of its owner."""
-        self._times(owner_of(pod) or "").append(_now_s())
+        owner = owner_of(pod) or ""
+        self._moved[owner] = deque([*self._times(owner), _now_s()])
 
     def violates(self, pods: list[Occupant]) -> bool:
         """Whether the end of all these pods would violate a disruption budget."""
@@ -115,16 +116,20 @@ class Movers:
 
     def _has_rested(self, pod: Pod) -> bool:
         try:
-            started = datetime.fromisoformat(pod.status.startTime or "")
+            age_s = self.clock().timestamp() - datetime.fromisoformat(pod.status.startTime or "").timestamp()
         except ValueError:
             return False
-        return (self.clock() - started).total_seconds() >= self.rules.rest_s
+        return age_s >= self.rules.rest_s
 
     def _times(self, owner: str) -> deque[float]:
         """The times at which pods of an owner were moved within the last hour."""
-        times = self._moved.setdefault(owner, deque())
+        times = self._moved.get(owner)
+        if times is None:
+            return deque()
         while times and times[0] < _now_s() - HOUR_S:
             times.popleft()
+        if not times:
+            del self._moved[owner]
         return times
 
 
