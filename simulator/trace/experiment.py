@@ -95,7 +95,7 @@ def run(
             replay(trace, policy_for(name, seed), seed, arrived, _noting(note, name, seed), most_moves)
             for seed in seeds
         ]
-        summaries.append(Summary(name, tuple(replays)))
+        summaries.append(Summary(replays[0].policy if most_moves else name, tuple(replays)))
     return summaries
 
 

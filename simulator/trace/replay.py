@@ -196,7 +196,7 @@ def replay(
             note(curve.pct)
     times_s.sort()
     return Replay(
-        policy=policy.name,
+        policy=f"{policy.name}+relocation" if most_moves else policy.name,
         seed=seed,
         points=curve.points(),
         failed=curve.failed,
