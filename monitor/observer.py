@@ -243,6 +243,7 @@ class Observer:
             self._readings.meters.idle_pct,
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
+            self._readings.memory_meters.busy_pct,
         )
         time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
         look = look_of(sample, xids, now_s, time_text)

@@ -300,6 +300,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
+    from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
     from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
@@ -313,6 +314,14 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         pool_namespace=settings.pool_namespace,
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
+        relocation=RelocationRules(
+            Mode(settings.relocation),
+            settings.relocation_after_s,
+            settings.relocation_keep_s,
+            settings.relocation_rest_s,
+            settings.relocation_per_hour,
+            settings.relocation_spare_gpus,
+        ),
     )
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)

@@ -53,6 +53,13 @@ class Settings:
         on_violation: what happens to a pod that passes its line in spite of enforcement: `report`, `evict`, or
             `evict-all` for pods of other schedulers too, see docs/operations.md.
         violation_grace_s: the time for which reports must show such a pod past its line, in seconds.
+        relocation: `off`, `dry-run` (reports which pods it would move for a waiting pod) or `on`, see
+            docs/relocation.md.
+        relocation_after_s: the time for which a pod waits before others are moved for it, in seconds.
+        relocation_keep_s: the longest time for which room is kept for the replacement of a moved pod, in seconds.
+        relocation_rest_s: the time after its start in which a pod is not moved, in seconds.
+        relocation_per_hour: the most pods of one owner that are moved within an hour.
+        relocation_spare_gpus: the number of whole GPUs to keep free by moving pods together; 0: none.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
         lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
             Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
@@ -100,6 +107,12 @@ class Settings:
     drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
     on_violation: Annotated[str, Meta(pattern="^(report|evict|evict-all)$")] = "report"
     violation_grace_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
+    relocation: Annotated[str, Meta(pattern="^(off|dry-run|on)$")] = "off"
+    relocation_after_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
+    relocation_keep_s: Annotated[float, Meta(ge=1, le=86400)] = 600.0
+    relocation_rest_s: Annotated[float, Meta(ge=0, le=604800)] = 600.0
+    relocation_per_hour: Annotated[int, Meta(ge=1, le=1000)] = 6
+    relocation_spare_gpus: Annotated[int, Meta(ge=0, le=100_000)] = 0
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
     lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""

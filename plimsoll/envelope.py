@@ -183,6 +183,8 @@ def _check_report(report: Report, now_s: float) -> None:
         _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
         _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
         _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
+        if gpu.memory_busy_pct is not None:
+            _check_range(f"{name}.memory_busy_pct", gpu.memory_busy_pct, 0, 100)
         _check_ratio(f"{name}.overcommit_ratio", gpu.overcommit_ratio)
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)

@@ -109,6 +109,8 @@ def _waiting(waiting: Waiting) -> Iterator[RenderableType]:
         yield from _section("What would have to be freed, least first", [one.text for one in waiting.nearest])
     if waiting.preemption is not None:
         yield from _section("Would preemption help?", [waiting.preemption.text])
+    if waiting.relocation:
+        yield from _section("Would moving pods help?", [waiting.relocation])
 
 
 def _queue(queue: Standing) -> Iterator[str]:

@@ -108,8 +108,11 @@ class Nvml:
         """
 
         def sample(device: Device) -> GpuSample:
-            busy = () if since_us is None else _utilisation(device, since_us.get(device.uuid, 0))
-            return GpuSample(_memory(device), _processes(device), busy)
+            reading, processes = _memory(device), _processes(device)
+            if since_us is None:
+                return GpuSample(reading, processes, ())
+            since = since_us.get(device.uuid, 0)
+            return GpuSample(reading, processes, _utilisation(device, since), _memory_traffic(device, since))
 
         return tuple(self._read(sample).values())
 
@@ -298,14 +301,25 @@ def _processes(device: Device) -> dict[int, int | None]:
 
 def _utilisation(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
     """The driver's buffered samples since then; without a buffer, its one current figure, as of now."""
-    kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
+    return _sampled(device, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since_us, lambda rates: float(rates.gpu))
+
+
+def _memory_traffic(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
+    """Likewise, the percentage of time in which the GPU's memory was read or written."""
+    kind = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
+    return _sampled(device, kind, since_us, lambda rates: float(rates.memory))
+
+
+def _sampled(
+    device: Device, kind: int, since_us: int, current: Callable[[Any], float]
+) -> tuple[tuple[int, float], ...]:
     buffered = _offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
     if buffered is not None:
         value_type, samples = buffered
         pairs = ((int(each.timeStamp), _number(value_type, each.sampleValue)) for each in samples)
         return tuple(sorted(pair for pair in pairs if pair[0] > since_us))
     rates = _offered(lambda: device.calls.nvmlDeviceGetUtilizationRates(device.handle), None)
-    return () if rates is None else ((time.time_ns() // 1000, float(rates.gpu)),)
+    return () if rates is None else ((time.time_ns() // 1000, current(rates)),)
 
 
 def _usage(device: Device, since_us: int) -> tuple[ProcessUsage, ...]:

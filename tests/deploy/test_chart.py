@@ -192,16 +192,20 @@ def test_no_right_is_given_by_a_wildcard(case: str) -> None:
 
 
 def test_the_placer_may_evict_only_where_the_setting_says_so() -> None:
-    """The right to evict pods comes with `on_violation`, and with nothing else."""
+    """The right to evict pods comes with `on_violation` and `relocation`, and with nothing else."""
     for name, values in CASES.items():
         rules = [rule for role in objects(values) for rule in role.get("rules", ())]
         evicts = [rule for rule in rules if "pods/eviction" in rule["resources"]]
         wanted = [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
         assert evicts == (wanted if name == "everything" else [])
-    reporting = {"placer": {"settings": {"on_violation": "report"}}}
-    assert not any(
-        "pods/eviction" in rule["resources"] for role in objects(reporting) for rule in role.get("rules", ())
-    )
+    for setting, evicts_too in (
+        ({"on_violation": "report"}, False),
+        ({"relocation": "dry-run"}, False),
+        ({"relocation": "on"}, True),
+    ):
+        roles = objects({"placer": {"settings": setting}})
+        found = any("pods/eviction" in rule["resources"] for role in roles for rule in role.get("rules", ()))
+        assert found is evicts_too
 
 
 def test_whole_numbers_stay_whole() -> None:
