@@ -4,13 +4,13 @@ import argparse
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_namespace, add_output, add_placer, nodes
+from plimsoll.cli.options import add_namespace, add_output, add_release, nodes, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="the pod")
     add_namespace(parser)
-    add_placer(parser)
+    add_release(parser)
     parser.add_argument(
         "--nodes",
         metavar="COUNT",
@@ -32,7 +32,7 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import explain  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
-    asked = explain.explanation(given.placer, given.namespace, given.pod, given.nodes, given.reason)
+    asked = explain.explanation(where(given), given.namespace, given.pod, given.nodes, given.reason)
     try:
         answer = asyncio.run(asked)
     except NoSuchPodError as error:

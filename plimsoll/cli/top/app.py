@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from plimsoll.cli import output
-from plimsoll.cli.asking import asking
+from plimsoll.cli.asking import Where, asking
 from plimsoll.cli.live import LiveCluster, snapshot
 from plimsoll.cli.pods import waiting_lines
 from plimsoll.cli.top.draw import HEAD_LINES, Moment, Size, lines
@@ -36,11 +36,11 @@ TICK_S: Final = 1.0
 PIPE_COLUMNS: Final = 120
 
 
-def top(where: str, sort: str, *, once: bool) -> int:
+def top(where: Where, sort: str, *, once: bool) -> int:
     """Run the command. Returns the exit code.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         sort: the first order of the GPUs.
         once: print the cluster once; so is done where standard output is no terminal, or a dumb one.
 
@@ -80,7 +80,7 @@ class _Top:
         version: grows with each change of the cluster.
     """
 
-    where: str
+    where: Where
     view: View
     console: Console
     cluster: LiveCluster = field(default_factory=LiveCluster)

@@ -57,7 +57,7 @@ async def test_readers_are_limited_and_their_places_come_free() -> None:
     made = await world(state("n1", card("GPU-1")))
     streams = made.page.streams
     async with serving(made) as url, aiohttp.ClientSession() as session:
-        streams._readers = READERS_AT_MOST - 1
+        streams._port.taken = READERS_AT_MOST - 1
         async with reading(url) as stream:
             await stream.until("synced")
             async with session.get(url + LIVE_PATH) as refused:
@@ -67,10 +67,10 @@ async def test_readers_are_limited_and_their_places_come_free() -> None:
         def left() -> bool:
             # The server notices at its next message that the reader has left.
             made.report(state("n1", card("GPU-1"), seq=made.decider.reports[NodeName("n1")].seq + 1))
-            return streams._readers == READERS_AT_MOST - 1
+            return streams._port.taken == READERS_AT_MOST - 1
 
         await until_true(left)
-        streams._readers = 0
+        streams._port.taken = 0
         async with reading(url) as stream:
             await stream.until("synced")
 
@@ -85,7 +85,7 @@ async def test_open_pages_do_not_delay_the_end_of_the_server() -> None:
             await response.content.readline()
             ended = asyncio.create_task(_rest(response))
         await ended
-        assert made.page.streams._readers == 0
+        assert made.page.streams._port.taken == 0
 
 
 async def _rest(response: aiohttp.ClientResponse) -> None:

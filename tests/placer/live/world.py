@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from placer.access import Access
 from placer.core.ledger import Booking, Grant, Ledger
 from placer.decide import Decider
 from placer.http import Api, serving_port
@@ -85,11 +86,11 @@ async def world(*states: NodeState) -> World:
 
 
 @contextlib.asynccontextmanager
-async def serving(made: World) -> AsyncIterator[str]:
-    """Serve a world's page until the context ends; gives its URL."""
+async def serving(made: World, access: Access | None = None) -> AsyncIterator[str]:
+    """Serve a world's page until the context ends, to readers that `access` allows; gives its URL."""
     reader = reader_of(made.decider)
     api = Api(reader.rows, reader, tuple, lambda: made.missing, made.decider.metrics.registry, page=made.page)
-    async with serving_port(api, "127.0.0.1", 0) as opened:
+    async with serving_port(api, "127.0.0.1", 0, access) as opened:
         yield f"http://127.0.0.1:{opened}"
 
 
