@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,6 +24,8 @@ TIMEOUT_S: Final = 60.0
 NAMED: Final = "--placer or PLIMSOLL_PLACER_URL"
 TOKEN: Final = "PLIMSOLL_PLACER_TOKEN"  # noqa: S105 - names of variables
 TOKEN_FILE: Final = "PLIMSOLL_PLACER_TOKEN_FILE"  # noqa: S105 - likewise
+
+_HOST_PORT: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):\d+/?")
 
 WHERE: Final = (
     "name the placer with --placer or PLIMSOLL_PLACER_URL: the URL of its PLIMSOLL_HTTP_PORT (http://127.0.0.1:8080 "
@@ -47,8 +50,7 @@ async def asking(where: Where) -> AsyncIterator[PlacerClient]:
         async with connected(where, TIMEOUT_S) as placer:
             yield placer
     except PlacerAwayError as error:
-        remedy = f"; {WHERE}" if isinstance(where, str) else ""
-        raise NoPlacerError(f"no placer answers at {shown_place(where)}: {error}{remedy}") from error
+        raise NoPlacerError(f"no placer answers at {shown_place(where)}: {error}") from error
 
 
 def shown_place(where: Where) -> str:
@@ -73,6 +75,10 @@ async def connected(where: Where, timeout_s: float) -> AsyncIterator[PlacerClien
         else:
             if not where:
                 raise NoPlacerError(WHERE)
+            if _HOST_PORT.fullmatch(where):
+                raise InputError(
+                    NAMED, where, "has no scheme", f"write http://{where}, or ./{where} for a socket"
+                )
             if "://" in where:
                 check_url(NAMED, where, ("http", "https"))
             client = PlacerClient(where, timeout_s, token)

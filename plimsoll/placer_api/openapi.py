@@ -32,8 +32,8 @@ def document() -> Object:
             "title": "Plimsoll placer",
             "version": "v1",
             "description": "By default, anybody who can reach the port may read. With PLIMSOLL_HTTP_AUTH, reads on "
-            "the TCP port need a bearer token. Operations with the tag `owner` are served on the control socket alone, "
-            "which only its owner can open.",
+            "the TCP port need a bearer token. Operations with the tag `owner` are served on the control socket "
+            "alone, which only its owner can open.",
         },
         "paths": paths,
         "components": {

@@ -5,6 +5,7 @@ import argparse
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
 from plimsoll.cli.options import add_namespace, add_output, add_release, nodes, where
+from plimsoll.part.errors import InputError
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,9 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import explain  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
+    for field, name in (("POD", given.pod), ("--namespace", given.namespace)):
+        if not name or "/" in name:
+            raise InputError(field, name, "is no name", "name a pod, and its namespace with -n")
     asked = explain.explanation(where(given), given.namespace, given.pod, given.nodes, given.reason)
     try:
         answer = asyncio.run(asked)
@@ -54,7 +58,7 @@ COMMAND = Command(
     run=_run,
     exits={
         "0": "the placer explained the pod, whatever its state",
-        "2": "it knows no such pod",
+        "2": "it knows no such pod, or a name or address cannot be one",
         "1": "no placer answers, or it cannot answer now",
     },
 )

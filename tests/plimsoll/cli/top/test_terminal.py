@@ -1,6 +1,5 @@
 """`plimsoll top` and every table in tmux: snapshots of their text, keys, sizes, and a placer that goes away."""
 
-import os
 import re
 from pathlib import Path
 
@@ -8,21 +7,10 @@ import pytest
 
 from plimsoll.ids import NodeName
 from tests.placer.live.world import Detour, card, serving, state
-from tests.plimsoll.cli.terminal import terminal
+from tests.plimsoll.cli.terminal import SIZES, check_snapshot, terminal
 from tests.plimsoll.cli.top.fleet import fleet
 
 GOLDEN = Path(__file__).parent / "golden"
-SIZES = ((80, 24), (200, 50))
-
-
-def check_snapshot(name: str, lines: list[str]) -> None:
-    """Compare a screen with the one that was stored, but for the time. `PLIMSOLL_UPDATE=1` stores it anew."""
-    text = re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", "\n".join(lines)) + "\n"
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("PLIMSOLL_UPDATE"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -33,7 +21,7 @@ async def test_every_list_of_top(tmp_path: Path, width: int, height: int) -> Non
         terminal(tmp_path, width, height, f"plimsoll top --placer {url}") as screen,
     ):
         size = f"{width}x{height}"
-        check_snapshot(f"top-gpus-{size}", await screen.until(lambda text: "q quit" in text))
+        check_snapshot(GOLDEN / f"top-gpus-{size}.txt", await screen.until(lambda text: "q quit" in text))
         for key, name, sign in (
             ("p", "pods", "NAMESPACE/POD STATE"),
             ("w", "waiting", "REASON"),
@@ -42,7 +30,7 @@ async def test_every_list_of_top(tmp_path: Path, width: int, height: int) -> Non
         ):
             await screen.press(key)
             shown = await screen.until(lambda text, sign=sign: re.sub(" +", " ", text).count(sign) > 0)  # type: ignore[misc]
-            check_snapshot(f"top-{name}-{size}", shown)
+            check_snapshot(GOLDEN / f"top-{name}-{size}.txt", shown)
         await screen.press("x", "q")
         await screen.until(lambda text: text.startswith("ended 0"))
 
@@ -56,7 +44,9 @@ async def test_every_table(tmp_path: Path, width: int, height: int) -> None:
             for words in ("nodes", "gpus", "pods -A", "pods -n team", "pods")
         )
         async with terminal(tmp_path, width, height, commands) as screen:
-            check_snapshot(f"tables-{width}x{height}", await screen.until(lambda text: "ended 0" in text))
+            check_snapshot(
+                GOLDEN / f"tables-{width}x{height}.txt", await screen.until(lambda text: "ended 0" in text)
+            )
 
 
 async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
