@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
@@ -30,24 +30,27 @@ SERVICE: Final = "plimsoll-placer"
 PORT: Final = "http"
 
 TOKEN_S: Final = 3600
-"""The life of a token in seconds. `top` and `--watch` ask for the next one when the placer refuses it."""
+"""The life of a token in seconds. Once the placer refuses it, the next one is asked for."""
 
 UNAUTHORIZED: Final = 401
 
 _ELSEWHERE: Final = "or name the placer with --placer, as after `kubectl port-forward`"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlacerService:
     """A placer of a cluster.
 
     Attributes:
         cluster: the cluster, as kubectl names it.
         namespace: that of the release.
+        token: the one that the API server made for the placer; None before the placer asked. It is kept from one
+            connection to the next.
     """
 
     cluster: Cluster
     namespace: str
+    token: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The service, for messages."""
@@ -77,7 +80,7 @@ class ServiceProxy:
 
     def __init__(self, service: PlacerService, token: str | None = None) -> None:
         self._service = service
-        self._token = token
+        self._given = token
         self._stack = contextlib.AsyncExitStack()
         self._client: KubeClient | None = None
 
@@ -119,15 +122,16 @@ class ServiceProxy:
 
     async def _answer(self, asked: Asked, stack: contextlib.AsyncExitStack) -> aiohttp.ClientResponse:
         response = await self._asked(asked, stack)
-        if response.status == UNAUTHORIZED and self._token is None:
-            self._token = await self._new_token()
+        if response.status == UNAUTHORIZED and self._given is None:  # no token yet, or it has expired
+            self._service.token = await self._new_token()
             response = await self._asked(asked, stack)
         return response
 
     async def _asked(self, asked: Asked, stack: contextlib.AsyncExitStack) -> aiohttp.ClientResponse:
         assert self._client is not None, "used outside its context"
         path = f"/api/v1/namespaces/{self._service.namespace}/services/{SERVICE}:{PORT}/proxy{asked.path}"
-        headers = {PROXIED: bearer(self._token)} if self._token is not None else {}
+        token = self._given or self._service.token
+        headers = {PROXIED: bearer(token)} if token is not None else {}
         query = [(name, str(value)) for name, value in asked.query.items()]
         opening = self._client.reading(path, query, headers, asked.timeout)
         response = await stack.enter_async_context(opening)

@@ -22,7 +22,8 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import gpus  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    return shown(lambda width: gpus.gpus(where(given), given.node, given.model, given.output, width), given)
+    placer = where(given)
+    return shown(lambda width: gpus.gpus(placer, given.node, given.model, given.output, width), given)
 
 
 COMMAND = Command(

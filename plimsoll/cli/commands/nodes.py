@@ -23,7 +23,8 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import nodes  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    return shown(lambda width: nodes.nodes(where(given), given.model, given.output, width), given)
+    placer = where(given)
+    return shown(lambda width: nodes.nodes(placer, given.model, given.output, width), given)
 
 
 COMMAND = Command(

@@ -25,7 +25,8 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
     wanted = pods.Wanted(None if given.all_namespaces else given.namespace, given.node)
-    return shown(lambda width: pods.pods(where(given), wanted, given.output, width), given)
+    placer = where(given)
+    return shown(lambda width: pods.pods(placer, wanted, given.output, width), given)
 
 
 COMMAND = Command(

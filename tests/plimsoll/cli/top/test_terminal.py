@@ -1,12 +1,17 @@
 """`plimsoll top` and every table in tmux: snapshots of their text, keys, sizes, and a placer that goes away."""
 
+import asyncio
+import os
 import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from plimsoll.ids import NodeName
 from tests.placer.live.world import Detour, card, serving, state
+from tests.placer.local.world import REPOSITORY
 from tests.plimsoll.cli.terminal import SIZES, check_snapshot, terminal
 from tests.plimsoll.cli.top.fleet import fleet
 
@@ -70,6 +75,38 @@ async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
         await screen.press("C-c")
         shown = await screen.until(lambda text: "ended 0" in text)
         assert [line for line in shown if line] == ["icanon", "echo", "ended 0"]  # the terminal is as it was
+
+
+async def test_ctrl_z_gives_the_terminal_back_until_fg(tmp_path: Path) -> None:
+    """The shell has its screen and its settings while top is suspended; after `fg` top has single keys again."""
+    async with serving(await fleet()) as url:
+        command = f"export PS1='ready> '; export PLIMSOLL_PLACER_URL={url}; exec bash --norc -i"
+        async with terminal(tmp_path, 80, 24, command) as screen:
+            program = f"cd {REPOSITORY}; {sys.executable} -m plimsoll top"
+            await screen.press(program, "Enter")
+            await screen.until(lambda text: "q quit" in text)
+            shell = int(await screen.tmux("list-panes", "-F", "#{pane_pid}"))
+            for by_key in (True, False):
+                if by_key:
+                    await screen.press("C-z")
+                else:
+                    os.kill(await asyncio.to_thread(child_of, shell), signal.SIGSTOP)
+                await screen.until(lambda text: "Stopped" in text)
+                await screen.press("fg", "Enter")
+                await screen.until(lambda text: "q quit" in text and "Stopped" not in text)
+                await screen.press("p")
+                await screen.until(lambda text: "NAMESPACE/POD" in text and "STATE" in text)
+                await screen.press("g")
+                await screen.until(lambda text: "NODE/GPU" in text)
+            await screen.press("q")
+            await screen.until(lambda text: text.rstrip().endswith("ready>"))
+            await screen.press("stty -a | grep -o -e '-*icanon'", "Enter")
+            await screen.until(lambda text: "\nicanon" in text)
+
+
+def child_of(pid: int) -> int:
+    """The only child of a process."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
 async def test_a_placer_that_goes_and_comes(tmp_path: Path) -> None:
