@@ -33,6 +33,7 @@ from plimsoll.quantity import format_bytes
 from plimsoll.subjects import STREAM, node_token
 
 CONNECT_S: Final = 5.0
+CLOSE_S: Final = 1.0
 BATCH: Final = 100
 IDLE_S: Final = 5.0
 """Seconds that a request for events waits; after one without an event, the consumer is looked for."""
@@ -150,7 +151,7 @@ def _place(data: dict[str, Any]) -> tuple[str, list[str]]:
 
 def _task(task: dict[str, Any]) -> str:
     used = format_bytes(task["used_bytes"])
-    return f"{task['gpu']} pid {task['pid']} {used}{_owner(task)}"
+    return f"{used} pid {task['pid']} {task['gpu']}{_owner(task)}"
 
 
 def _owner(data: dict[str, Any]) -> str:
@@ -238,6 +239,9 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
                 **access.options(),
             )
     except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # the latter: it is no NATS
+        with suppress(nats.errors.Error, OSError, TimeoutError, *_ODD_DATA):
+            async with asyncio.timeout(CLOSE_S):
+                await client.close()
         cause = cause_of(failures[0] if failures else error, _VARIABLE)
         raise NoEventsError(f"NATS at {shown_url(url)} does not answer: {cause}") from error
     client.options["max_reconnect_attempts"] = -1  # from now on the command outlives the server

@@ -48,7 +48,8 @@ def _run(given: argparse.Namespace) -> int:
     else:
         console = output.console()
         for part in explain.shown(answer):
-            console.print(part, soft_wrap=isinstance(part, Text))
+            # A pipe gets whole lines; a terminal breaks them between words.
+            console.print(part, soft_wrap=isinstance(part, Text) and not console.is_terminal)
     return 0
 
 
