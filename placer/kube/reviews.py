@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from placer.access import NOT_ACCEPTED, CannotJudgeError, ForbiddenReaderError, UnknownReaderError
-from plimsoll.kube.client import ApiError, Transport
+from plimsoll.kube.transport import ApiError, Transport
 from plimsoll.part.causes import Outage
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.access import AUDIENCE, READER

@@ -23,7 +23,7 @@ from plimsoll.bus_access import BusAccess
 from plimsoll.bus_client import BusClient
 from plimsoll.cli.columns import shortened
 from plimsoll.cli.output import printable
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import cause_of

@@ -20,7 +20,8 @@ import msgspec
 import structlog
 
 from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
-from plimsoll.kube.client import ApiError, KubeClient, connect
+from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.transport import ApiError
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.client import PlacerAwayError
