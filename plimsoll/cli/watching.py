@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import os
 import shutil
+import signal
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -41,6 +43,14 @@ async def _watch(text: Text, given: argparse.Namespace) -> None:
             await asyncio.sleep(given.watch_s)
             last, _ = await _next(text, given.output, last)
     problem = ""
+
+    def suspend() -> None:
+        """Give the terminal back until the shell's `fg`."""
+        write(LEAVE + last)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        write(ENTER + _screen(last, problem, given.watch_s))
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, suspend)
     write(ENTER)
     try:
         while True:

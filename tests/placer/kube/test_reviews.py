@@ -11,11 +11,13 @@ import pytest
 from placer.access import CannotJudgeError, ForbiddenReaderError, UnknownReaderError
 from placer.kube import reviews
 from placer.kube.reviews import Reviews
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.http import Problem
 from tests.deploy.accounts import readers, token_of
 from tests.placer.live.world import card, serving, state, world
+from tests.placer.test_app import placer
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 
@@ -124,3 +126,20 @@ async def test_more_readers_than_can_be_judged_are_sent_away(
     monkeypatch.setattr(reviews, "MOST_WAITING", 0)
     with pytest.raises(CannotJudgeError, match="wait to be judged already"):
         await access.check("invented", "/v1/state")
+
+
+async def test_a_placer_asks_by_its_setting(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
+) -> None:
+    """The placer's port asks for users of the cluster; its control socket belongs to its owner and asks nothing."""
+    settings = {"kubernetes": "on", "kubeconfig": str(apiserver.kubeconfig()), "lease_s": "15"}
+    settings |= {"http_port": "0", "http_auth": "kubernetes"}
+    async with placer(tmp_path, nats, valkey, **settings) as part, aiohttp.ClientSession() as session:
+        for headers, status in (
+            ({}, 401),
+            (apiserver.authorization("somebody"), 403),
+            (apiserver.authorization(), 200),
+        ):
+            async with session.get(part.url + "/v1/state", headers=headers) as response:
+                assert response.status == status
+        assert (await part.state()).nodes == ()

@@ -104,6 +104,22 @@ async def test_ctrl_z_gives_the_terminal_back_until_fg(tmp_path: Path) -> None:
             await screen.until(lambda text: "\nicanon" in text)
 
 
+async def test_ctrl_z_while_watching_gives_the_screen_back(tmp_path: Path) -> None:
+    """The shell has its own screen and its cursor while `--watch` is suspended; `fg` shows the table again."""
+    async with serving(await fleet()) as url:
+        command = f"export PS1='ready> '; export PLIMSOLL_PLACER_URL={url}; exec bash --norc -i"
+        async with terminal(tmp_path, 80, 24, command) as screen:
+            await screen.press(f"cd {REPOSITORY}; {sys.executable} -m plimsoll gpus -w 0.2", "Enter")
+            await screen.until(lambda text: "every 0.2 s" in text)
+            await screen.press("C-z")
+            await screen.until(lambda text: "Stopped" in text and "every 0.2 s" not in text)
+            assert await screen.tmux("display-message", "-p", "#{cursor_flag}#{alternate_on}") == "10\n"
+            await screen.press("fg", "Enter")
+            await screen.until(lambda text: "every 0.2 s" in text and "Stopped" not in text)
+            await screen.press("C-c")
+            await screen.until(lambda text: text.rstrip().endswith("ready>"))
+
+
 def child_of(pid: int) -> int:
     """The only child of a process."""
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
