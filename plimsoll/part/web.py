@@ -2,15 +2,18 @@
 
 What always holds: a port that cannot be opened is refused as a bad setting, by its variable's name. Requests under
 way delay a part's end by `SHUTDOWN_S` at most. A client that sends no whole request costs a connection for `IDLE_S`,
-and all clients of a port have `CONNECTIONS_AT_MOST`.
+and all clients of a port have `CONNECTIONS_AT_MOST`. A request that is no HTTP leaves no line in the log.
 """
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
 from aiohttp.typedefs import Middleware
 from aiohttp.web_protocol import RequestPayloadError
 
@@ -37,12 +40,19 @@ async def serving(
     """Run these routes until the context ends; the caller adds sites to the runner."""
     app = web.Application(client_max_size=body_bytes, middlewares=middlewares)
     app.add_routes(routes)
+    server_logger.addFilter(_is_no_damage)
     runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, access_log=None, keepalive_timeout=IDLE_S)
     await runner.setup()
     try:
         yield runner
     finally:
         await runner.cleanup()
+
+
+def _is_no_damage(record: logging.LogRecord) -> bool:
+    """Whether a line is about anything but a damaged request, whose line would quote headers, with tokens in them."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 async def read_body(request: web.Request) -> bytes:

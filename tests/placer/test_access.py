@@ -1,6 +1,7 @@
 """The token of the placer's TCP port: the paths that need it, its forms, its file, and the streams of its readers."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import aiohttp
@@ -143,6 +144,27 @@ async def test_no_spelling_of_a_path_passes_the_guard(file: Path, path: str) -> 
             writer.close()
             assert int(answer.split()[1]) in {400, 401, 404}, answer[:100]
             assert b'"nodes"' not in answer
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f"Authorization: Bearer {SECRET}\1",
+        f"Authorization Bearer {SECRET}",
+        f"X: {'x' * 9000}{SECRET}",
+        f" {SECRET}",
+    ],
+)
+async def test_no_log_has_a_token(file: Path, header: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A header that is damaged is answered with 400, and is no line of the log, which others read."""
+    caplog.set_level(logging.DEBUG)
+    async with serving(await world(), TokenFile(file)) as url:
+        stream, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(f"GET /v1/state HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
+        assert (await stream.read()).split()[1] == b"400"
+        writer.close()
+    assert [one.getMessage() for one in caplog.records if one.name != "asyncio"] == []
+    assert SECRET not in caplog.text
 
 
 async def test_a_new_token_in_the_file_is_in_force_by_itself(file: Path) -> None:
