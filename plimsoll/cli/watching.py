@@ -44,13 +44,17 @@ async def _watch(text: Text, given: argparse.Namespace) -> None:
             last, _ = await _next(text, given.output, last)
     problem = ""
 
+    loop = asyncio.get_running_loop()
+
     def suspend() -> None:
-        """Give the terminal back until the shell's `fg`."""
+        """Give the terminal back until the shell's `fg`. Where no shell could continue the process, it goes on."""
         write(LEAVE + last)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        loop.remove_signal_handler(signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        loop.add_signal_handler(signal.SIGTSTP, suspend)
         write(ENTER + _screen(last, problem, given.watch_s))
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, suspend)
+    loop.add_signal_handler(signal.SIGTSTP, suspend)
     write(ENTER)
     try:
         while True:

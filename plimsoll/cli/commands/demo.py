@@ -26,7 +26,8 @@ def _run(given: argparse.Namespace) -> int:
         demo = asyncio.create_task(run_demo(Console(), keep=given.keep))
         # Its servers and its folder must not stay behind. Ctrl-C cancels it anyway.
         for number in ENDING:
-            asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as by `nohup`
+                asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
         return await demo
 
     try:
