@@ -29,6 +29,7 @@ from plimsoll.ids import (
     GpuUuid,
 )
 from plimsoll.part.errors import InputError
+from plimsoll.part.times import check_time
 
 TYPE_PREFIX: Final = "dev.plimsoll."
 
@@ -169,6 +170,7 @@ def _check_report(report: Report, now_s: float) -> None:
         raise InputError("state.node", state.node, "is no name of a node", remedy)
     _check_range("state.epoch", state.epoch, 1, largest_epoch(now_s))
     _check_range("state.seq", state.seq, 1, LARGEST)
+    check_time("state.time", state.time, now_s)
     if not 0 < state.heartbeat_s <= SLOWEST_HEARTBEAT_S:
         remedy = f"give more than 0, at most {SLOWEST_HEARTBEAT_S:g}"
         raise InputError("state.heartbeat_s", state.heartbeat_s, "cannot be", remedy)

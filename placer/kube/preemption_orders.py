@@ -142,7 +142,9 @@ class Orders:
         try:
             refused = await self._write(order)
             if refused is not None:
-                structlog.get_logger().warning(f"{order.name} refused", pod=order.pod.full_name, error=refused)
+                structlog.get_logger().warning(
+                    f"{order.name} refused", pod=order.pod.full_name, error=refused
+                )
                 self.on_failed(order.pod, f"{order.name}: {refused}")
                 await asyncio.sleep(REFUSED_PAUSE_S)
         finally:

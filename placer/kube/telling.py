@@ -101,10 +101,12 @@ class Telling:
             keep_s: for how long at most, in seconds.
         """
         purpose = (
-            f"make room for pod {_name(pod)} ({pod.metadata.uid})" if pod is not None else "free a whole GPU"
+            f"make room for pod {pod.full_name} ({pod.metadata.uid})"
+            if pod is not None
+            else "free a whole GPU"
         )
         reason = f"moved to {purpose}"
-        structlog.get_logger().info("relocated", pod=_name(moved), node=node, to=to, why=reason)
+        structlog.get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
         room = f"Room for its replacement is kept on {to} for {keep_s:g} s." if to is not None else ""
         note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
         self.recorder.record(News(moved, "Relocated", note, None, pod))

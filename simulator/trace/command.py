@@ -1,6 +1,7 @@
 """`plimsoll simulate`, which is `python -m simulator trace`: replays a trace and shows what each policy leaves."""
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,9 @@ def simulate(given: argparse.Namespace) -> int:
         raise InputError("--arrived", given.arrived, "is no sensible percentage", "give 1 to 1000")
     policies = given.policy or ["fragmentation", "plimsoll"]
     trace = read_trace(given.trace, given.nodes)
+    for path in (given.csv, given.svg):
+        if path is not None:
+            _check_writable(path)
     summaries = _replayed(trace, policies, seeds, given.arrived, given.relocation)
     console = Console(width=WIDTH)
     console.print(report.table(trace.name, given.arrived, summaries))
@@ -98,6 +102,17 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if last - first >= MOST_SEEDS:
         raise InputError("--seeds", text, f"has more than {MOST_SEEDS} seeds", "replay fewer at a time")
     return tuple(range(first, last + 1))
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before the replays, which take long."""
+    folder = path.parent
+    if path.is_dir():
+        raise InputError(str(path), path.name, "is a folder", "name a file")
+    if not folder.is_dir():
+        raise InputError(str(path), str(folder), "is no folder", "make it, or name another file")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(str(path), path.name, "cannot be written", "name another file")
 
 
 def _write(path: Path, text: str) -> None:

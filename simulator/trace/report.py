@@ -16,8 +16,8 @@ FROM_PCT: Final = 60
 
 
 def table(name: str, arrived_pct: int, summaries: Sequence[Summary]) -> Table:
-    """Unallocated GPUs when 95, 100 and `arrived_pct` percent were asked for, and failed pods."""
-    points = sorted({95, 100, arrived_pct})
+    """Unallocated GPUs when 95, 100 and `arrived_pct` percent were asked for, as far as it went; and failed pods."""
+    points = sorted({pct for pct in (95, 100) if pct <= arrived_pct} | {arrived_pct})
     made = Table(title=f"{name}: GPUs without a pod, in percent, and pods without a place")
     made.add_column("policy")
     for pct in points:
