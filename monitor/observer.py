@@ -56,9 +56,17 @@ from plimsoll.events import Foreign, Gpu, Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import GpuReading, HealthReading, NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
+from plimsoll.quantity import MIB
 
 QUEUE_MAX: Final = 1024
 """Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
+
+ROUND_BYTES: Final = MIB
+"""The events of announcements that one round stores, in bytes. A backlog takes many rounds: one round for all of it
+would need more room than a small disk has, and could then never be stored. See `monitor.outbox.transaction`."""
+
+UNKNOWN_BYTES: Final = 64 * 1024
+"""The size of an event before the first one of this run: that of a node with some 250 tasks."""
 
 STORE_RETRY_S: Final = 1.0
 
@@ -95,6 +103,7 @@ class Observer:
         self._listeners = listeners
         self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
         self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
+        self._event_bytes = UNKNOWN_BYTES  # the largest event of the last round that had any
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
@@ -304,7 +313,8 @@ class Observer:
     async def _observe(self) -> tuple[Observation, Sample | None]:
         while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
             self._unstored.append(self._queue.get_nowait())
-        announcements, deaths, peaks = tuple(self._unstored), tuple(self._dead), dict(self._peaks)
+        most = max(1, ROUND_BYTES // self._event_bytes)
+        announcements, deaths, peaks = tuple(self._unstored[:most]), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
@@ -392,6 +402,7 @@ class Observer:
             self._informer.stored(batch.info, batch.now_s)
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
+        self._event_bytes = max((len(entry.body) for entry in batch.entries), default=self._event_bytes)
         self._dead.difference_update(observation.deaths)
         # A change may come before the announcement of its task.
         self._peaks = {
@@ -402,6 +413,8 @@ class Observer:
         }
         if observation.announcements:
             del self._unstored[: len(observation.announcements)]
+            if self._unstored:  # the next round takes them in
+                self._wakened.set()
             self._listeners.announcements_stored(observation.announcements[-1].seq)
 
     def _watch_deaths(self) -> None:

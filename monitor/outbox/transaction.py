@@ -9,22 +9,35 @@ from plimsoll.quantity import MIB
 
 RESERVE_BYTES: Final = 8 * MIB
 """Bytes that new events leave free on the disk. To remove published events, SQLite writes up to 4 MiB before it uses
-its log anew: on a disk without room, no event could ever be removed."""
+its log anew: on a disk without room, no event could ever be removed. The rest is for a round of events, which is
+written into the log and then into the file."""
+
+REUSED_BYTES: Final = 2 * MIB
+"""The most bytes of free pages in the file that count as room: those that a round uses in place of new ones. The log
+needs room on the disk all the same."""
 
 
 def check_room(database: sqlite3.Connection, directory: Path) -> None:
     """See that a new event leaves `RESERVE_BYTES` free: on the disk of `directory`, and in the file itself.
 
+    SQLite's log keeps the length that its longest transaction gave it. Where room is short, it is cut off first.
+
     Raises:
         sqlite3.OperationalError: less is free, as SQLite says it of a full disk.
     """
+    if _free_bytes(database, directory) >= RESERVE_BYTES:
+        return
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if _free_bytes(database, directory) < RESERVE_BYTES:
+        raise sqlite3.OperationalError(f"database or disk is full: less than {RESERVE_BYTES} bytes are free")
+
+
+def _free_bytes(database: sqlite3.Connection, directory: Path) -> int:
     disk = os.statvfs(directory)
     (pages,), (page_bytes,) = (
         database.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size")
     )
-    free_bytes = disk.f_bavail * disk.f_frsize + pages * page_bytes
-    if free_bytes < RESERVE_BYTES:
-        raise sqlite3.OperationalError(f"database or disk is full: less than {RESERVE_BYTES} bytes are free")
+    return disk.f_bavail * disk.f_frsize + min(int(pages) * int(page_bytes), REUSED_BYTES)
 
 
 class transaction:  # noqa: N801 - used as a verb
