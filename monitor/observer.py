@@ -114,7 +114,7 @@ class Observer:
         self._gpus: tuple[Gpu, ...] = ()
         self._readings: tuple[GpuReading, ...] = ()  # as last read, () while no driver answers
         self._is_away = False  # the last reading found no driver
-        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.tolerance_bytes)
+        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.rules)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._meters = IdleMeters(settings.idle_period_s)
@@ -125,7 +125,7 @@ class Observer:
         self._was_greater = False  # the epoch of the other monitor, when it was named
         self._troubles: set[str] = set()
         self._has_broker = True
-        self._has_written = False  # the round that is under way
+        self._has_events = False  # the round that is under way
 
     @property
     def epoch(self) -> int:
@@ -240,10 +240,10 @@ class Observer:
             await self._restore()
             gathering = Gathering()
             while True:
-                self._has_written = False
+                self._has_events = False
                 pause_s = await self._round()
                 ended_s = time.monotonic()
-                least_s = gathering.pause_s(ended_s, has_written=self._has_written)
+                least_s = gathering.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
@@ -379,7 +379,7 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
-        self._has_written = True
+        self._has_events = bool(batch.entries)
         await self._store.keep(
             batch.entries,
             findings.tasks,

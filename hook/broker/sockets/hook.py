@@ -71,6 +71,7 @@ class _Speaker:
         number: names the connection in replies.
         is_in_use: a datagram of the connection is being handled.
         has_asked: the process may wait for an answer, so the core must know when the connection closes.
+        process: the sender of the datagram that is being handled, once it is known.
     """
 
     container: ContainerKey
@@ -79,6 +80,7 @@ class _Speaker:
     number: int
     is_in_use: bool = False
     has_asked: bool = False
+    process: Process | None = None
 
 
 class HookSockets:
@@ -215,6 +217,12 @@ class HookSockets:
         if speaker.has_asked:
             await self._hear(ConnectionClosed(speaker.number, asyncio.get_running_loop().time()))
 
+    def _known_or_met(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
+        """The announced process, or the sender of a datagram that is still being handled."""
+        met = (each.process for each in self._speakers.get(container, {}).values() if each.pid == pid)
+        found = (process for process in met if process is not None and process.owner == owner)
+        return self._known(container, pid, owner) or next(found, None)
+
     def _note_damage(self, speaker: _Speaker, problem: str) -> None:
         self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)
 
@@ -226,7 +234,8 @@ class HookSockets:
         try:
             datagram = decode(data, self._gpus(container))
             asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
-            process = self._known(container, pid, datagram.owner) or _speaker(pid, datagram)
+            process = self._known_or_met(container, pid, datagram.owner) or _speaker(pid, datagram)
+            speaker.process = process
             speaker.has_asked |= datagram.kind is Kind.WAIT
             at_s = asyncio.get_running_loop().time()
             await self._hear(DatagramReceived(container, process, datagram, speaker.number, at_s))
