@@ -47,6 +47,7 @@ from monitor.info import Informer
 from monitor.listeners import Listeners
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
+from monitor.outbox.transaction import COVERED_BYTES
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
@@ -56,14 +57,13 @@ from plimsoll.events import Foreign, Gpu, Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import GpuReading, HealthReading, NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
-from plimsoll.quantity import MIB
 
 QUEUE_MAX: Final = 1024
 """Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
 
-ROUND_BYTES: Final = MIB
-"""The events of announcements that one round stores, in bytes. A backlog takes many rounds: one round for all of it
-would need more room than a small disk has, and could then never be stored. See `monitor.outbox.transaction`."""
+ROUND_BYTES: Final = COVERED_BYTES
+"""The events of announcements in one round, in bytes, once the disk has refused a round: a backlog in one round might
+need more room than a small disk has, and could then never be stored."""
 
 UNKNOWN_BYTES: Final = 64 * 1024
 """The size of an event before the first one of this run: that of a node with some 250 tasks."""
@@ -104,6 +104,7 @@ class Observer:
         self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
         self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
         self._event_bytes = UNKNOWN_BYTES  # the largest event of the last round that had any
+        self._is_short = False  # the disk refused a round, and its announcements are not all stored yet
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
@@ -293,6 +294,7 @@ class Observer:
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
+            self._is_short = True
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
         self._advance_conditions(found, changes, look)
@@ -313,7 +315,7 @@ class Observer:
     async def _observe(self) -> tuple[Observation, Sample | None]:
         while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
             self._unstored.append(self._queue.get_nowait())
-        most = max(1, ROUND_BYTES // self._event_bytes)
+        most = max(1, ROUND_BYTES // self._event_bytes) if self._is_short else QUEUE_MAX
         announcements, deaths, peaks = tuple(self._unstored[:most]), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
@@ -413,6 +415,7 @@ class Observer:
         }
         if observation.announcements:
             del self._unstored[: len(observation.announcements)]
+            self._is_short = self._is_short and bool(self._unstored)
             if self._unstored:  # the next round takes them in
                 self._wakened.set()
             self._listeners.announcements_stored(observation.announcements[-1].seq)
