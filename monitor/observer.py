@@ -43,10 +43,10 @@ from monitor.epoch import raise_epoch
 from monitor.foreign import ForeignNaming, ForeignReport
 from monitor.gpu_readings import GpuReadings, look_of
 from monitor.info import Informer
+from monitor.intake import Intake
 from monitor.listeners import Listeners
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
-from monitor.outbox.transaction import COVERED_BYTES
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
@@ -57,15 +57,7 @@ from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
-QUEUE_MAX: Final = 1024
-"""Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
-
-ROUND_BYTES: Final = COVERED_BYTES
-"""The events of announcements in one round, in bytes, once the disk has refused a round: a backlog in one round might
-need more room than a small disk has, and could then never be stored."""
-
-UNKNOWN_BYTES: Final = 64 * 1024
-"""The size of an event before the first one of this run: that of a node with some 250 tasks."""
+XIDS_MAX: Final = 1024  # XID errors that wait for a round
 
 STORE_RETRY_S: Final = 1.0
 
@@ -91,10 +83,7 @@ class Observer:
         self._store = store
         self._sampler = sampler
         self._listeners = listeners
-        self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
-        self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
-        self._event_bytes = UNKNOWN_BYTES  # the largest event of the last round that had any
-        self._is_short = False  # the disk refused a round, and its announcements are not all stored yet
+        self._intake = Intake()
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
@@ -155,8 +144,8 @@ class Observer:
             if isinstance(message, MemoryChange):
                 self._note_change(message)
             else:
-                await self._queue.put(message)
-                if self._queue.full() or is_urgent(message, self._tasks, self._dead):
+                await self._intake.put(message)
+                if self._intake.is_full or is_urgent(message, self._tasks, self._dead):
                     self._wakened.set()
 
     def wake(self) -> None:
@@ -201,7 +190,7 @@ class Observer:
 
     def xid_seen(self, seen: XidSeen) -> None:
         """Note an XID error."""
-        if len(self._xids) < QUEUE_MAX:  # a storm of one error says no more than the first
+        if len(self._xids) < XIDS_MAX:  # a storm of one error says no more than the first
             self._xids.append(seen)
         self._listeners.xid_seen(seen)
         self._wakened.set()
@@ -268,7 +257,7 @@ class Observer:
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
-            self._is_short = True
+            self._intake.refused()
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
         self._advance_conditions(found, changes, look)
@@ -287,10 +276,7 @@ class Observer:
         return self._store.waiting_bytes >= most
 
     async def _observe(self) -> tuple[Observation, Sample | None]:
-        while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
-            self._unstored.append(self._queue.get_nowait())
-        most = max(1, ROUND_BYTES // self._event_bytes) if self._is_short else QUEUE_MAX
-        announcements, deaths, peaks = tuple(self._unstored[:most]), tuple(self._dead), dict(self._peaks)
+        announcements, deaths, peaks = self._intake.next(), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
@@ -359,7 +345,6 @@ class Observer:
             self._informer.stored(batch.info, batch.now_s)
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
-        self._event_bytes = max((len(entry.body) for entry in batch.entries), default=self._event_bytes)
         self._dead.difference_update(observation.deaths)
         # A change may come before the announcement of its task.
         self._peaks = {
@@ -368,11 +353,10 @@ class Observer:
             if peak != observation.peaks.get(key)
             or (key not in self._tasks.lives and key.process not in self._tasks.dead)
         }
+        largest_bytes = max((len(entry.body) for entry in batch.entries), default=None)
+        if self._intake.stored(len(observation.announcements), largest_bytes):
+            self._wakened.set()
         if observation.announcements:
-            del self._unstored[: len(observation.announcements)]
-            self._is_short = self._is_short and bool(self._unstored)
-            if self._unstored:  # the next round takes them in
-                self._wakened.set()
             self._listeners.announcements_stored(observation.announcements[-1].seq)
 
     def _watch_deaths(self) -> None:
