@@ -322,7 +322,7 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
-        self._has_events = bool(batch.entries)
+        self._has_events = any(not entry.is_state for entry in batch.entries)
         await self._store.keep(
             batch.entries,
             findings.tasks,
