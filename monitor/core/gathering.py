@@ -1,9 +1,9 @@
 """When the next round of the monitor may begin, so that many events in a row share one.
 
 A round with events of tasks costs a few milliseconds of CPU and a write to disk, whatever their number. A timed
-sample while a task loads costs a quarter of that; it may find that memory has moved, and publish the state alone. The
-pace of samples bounds such rounds already. What always holds: on a quiet node an event waits for nothing, however many
-timed samples come between events.
+sample while a task loads costs a quarter of that; it may find that memory has moved, and publish the state alone.
+The pace of samples bounds such rounds already. What always holds: on a quiet node an event waits for nothing, however
+many timed samples come between events.
 """
 
 import math
