@@ -8,7 +8,7 @@ nodes once for each kind of pod and later only those that changed.
 
 import asyncio
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -157,10 +157,17 @@ def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, about_po
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """Decides over the nodes of one cluster."""
+    """Decides over the nodes of one cluster.
+
+    Attributes:
+        decider: decides on GPUs.
+        cluster: the nodes, and the pods on them.
+        pause: lets other tasks run between two slices of a search over all nodes.
+    """
 
     decider: Decider
     cluster: Cluster
+    pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
     # By kind and state; the kind used last stands last. A kind has one state at a time.
     _known: dict[Hashable, tuple[Hashable, Verdicts]] = field(default_factory=dict, init=False)
 
@@ -184,8 +191,8 @@ class NodeChoice:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
         for prepare in (self._prepare, self._prepare_wishes):
-            while not prepare(wanted):  # noqa: ASYNC110 - it waits for nothing
-                await asyncio.sleep(0)  # other tasks run between two slices
+            while not prepare(wanted):
+                await self.pause()  # other tasks run between two slices
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
         restarts = 0
@@ -201,7 +208,7 @@ class NodeChoice:
                     wanted.found[:] = islice(known.fitting, few)
                     return None if known.fitting else self._explanation(wanted, known)
                 self._judge(wanted, known, next(reversed(known.unseen)))
-            await asyncio.sleep(0)  # other tasks run between two slices
+            await self.pause()  # other tasks run between two slices
             if self._key(wanted) != key:
                 key = self._key(wanted)
                 known = self._verdicts(key)

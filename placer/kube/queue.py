@@ -96,6 +96,11 @@ class Queue:
         return {cause: sum(kind.waiting for kind in self._parking.with_cause(cause)) for cause in Cause}
 
     @property
+    def has_fresh(self) -> bool:
+        """Whether a pod waits that was never tried."""
+        return self._fresh.head() is not None
+
+    @property
     def heeds_changes(self) -> bool:
         """Whether a gain can matter now: a kind is parked."""
         return len(self._parking) > 0
