@@ -149,6 +149,12 @@ class Queue:
                 self._leave_kind(entry, now_s)
                 self._activate(entry, now_s)
 
+    def note_tried(self, uid: PodUid, now_s: float) -> None:
+        """Note that another placer, which leads or did so, has tried a pod: it is not fresh here any more."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place is Place.FRESH:
+            self._activate(entry, now_s)
+
     def discard(self, uid: PodUid, now_s: float) -> None:
         """Remove a pod that is bound, gone, or no longer ours. An unknown pod is no error."""
         entry = self._entries.pop(uid, None)
