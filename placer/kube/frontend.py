@@ -10,6 +10,7 @@ import gc
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol
 
 from placer.core.booking import Booking
@@ -40,7 +41,7 @@ from placer.kube.preemption_writes import PreemptionWrites
 from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
-from placer.kube.refusals import SCHEDULER_ERROR, Refusals
+from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
 from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.relocating import Relocating
@@ -178,7 +179,7 @@ class KubeFrontEnd:
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
         self.decider.reports.on_change(self._forget_report)
-        self._choice = NodeChoice(self.decider, self._cluster)
+        self._choice = NodeChoice(self.decider, self._cluster, partial(pause_beside, self._queue))
         self._cluster.bookings.decides = self.lease is None
         self._wakeups = Wakeups(self._queue, self.decider, self._cluster, self._work.set)
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport

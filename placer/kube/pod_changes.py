@@ -137,6 +137,8 @@ class PodChanges:
             waiting.wanted = None
             self.queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
             self.on_work()
+        elif _was_refused(pod):
+            self.queue.note_tried(uid, now_s)
 
 
 def _is_ours(pod: Pod) -> bool:
