@@ -36,6 +36,9 @@ class PlacementEvents(Protocol):
     def preempted(self, placement: Placement) -> None:
         """Queue an event for a pod that was deleted to make room for another one."""
 
+    def relocated(self, placement: Placement) -> None:
+        """Queue an event for a pod that was evicted to be moved."""
+
 
 @dataclass(frozen=True, slots=True)
 class Telling:
@@ -79,6 +82,38 @@ class Telling:
                 node=node,
                 reason=f"preempted by pod {preemptor.full_name} ({preemptor.metadata.uid})",
             )
+        )
+
+    def relocation_planned(self, pod: Pod, plan: str) -> None:
+        """Report which pods would move, or move now, to make room for a waiting one."""
+        self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
+
+    def relocated(
+        self, moved: Pod, pod: Pod | None, node: NodeName, to: NodeName | None, keep_s: float
+    ) -> None:
+        """Report that a pod was evicted to be moved.
+
+        Args:
+            moved: the pod.
+            pod: the waiting pod for which it moves; None where it moves to free a GPU.
+            node: the node that it leaves.
+            to: the node on which room is kept for its replacement; None if that room has been given up.
+            keep_s: for how long at most, in seconds.
+        """
+        purpose = (
+            f"make room for pod {pod.full_name} ({pod.metadata.uid})"
+            if pod is not None
+            else "free a whole GPU"
+        )
+        reason = f"moved to {purpose}"
+        structlog.get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
+        room = f"Room for its replacement is kept on {to} for {keep_s:g} s." if to is not None else ""
+        note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
+        self.recorder.record(News(moved, "Relocated", note, None, pod))
+        meta = moved.metadata
+        uid = PodUid(meta.uid)
+        self.bus.relocated(
+            Placement(namespace=meta.namespace, name=meta.name, pod=uid, node=node, to=to, reason=reason)
         )
 
     def doubted(self, booking: Booking, *, decides: bool) -> None:

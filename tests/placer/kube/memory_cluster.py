@@ -28,6 +28,7 @@ class MemoryCluster:
     def __init__(self) -> None:
         self.reports, ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, ledger, Metrics())
+        self.decider.candidates.prepare(HEADROOM)
         self.cluster = Cluster(ledger)
         self.choice = NodeChoice(self.decider, self.cluster)
         self.seqs: dict[str, int] = {}

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from placer import decide
 from placer.core import assignment, selector
 from placer.core.fit import NODE_AFFINITY
 from placer.core.plan import Plan
+from placer.core.policies import POLICIES
 from placer.core.reasons import Reason, summary
 from placer.core.refusal import Refusal
 from placer.core.room import misfit
@@ -74,6 +76,18 @@ async def test_a_pod_finds_its_node_behind_many_that_do_not_fit() -> None:
     assert world.nodes_read() <= MOST_UNFIT + choice.FEW_NODES
     assert await world.choice.explain(wanted) is None
     assert await world.place(wanted) == "large"
+
+
+async def test_the_first_pod_of_a_policy_ranks_few_nodes_at_a_time() -> None:
+    """A decision with a policy that nobody has used ranks a part of the nodes, and its explanation the others."""
+    world = small(MANY)
+    wanted, other = (replace(pod(name), policy=POLICIES["binpack"]) for name in "pq")
+    decided = world.decide(wanted)
+    assert isinstance(decided, Refusal)
+    assert not decided.is_final
+    unranked = sum(not world.decider.candidates.rank(wanted.policy, 1) for _ in range(MANY))
+    assert unranked > MANY / 2
+    assert await world.place(other) is not None
 
 
 async def test_many_nodes_that_fit_behind_many_that_do_not_are_found() -> None:
