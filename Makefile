@@ -4,6 +4,9 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
+# Where no byte code is written, each start of a part compiles all that it imports: more than half of the start.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON := .venv/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 
