@@ -107,6 +107,7 @@ def test_a_full_queue_blocks_the_launch(node: Node) -> None:
 def test_the_book_can_be_watched(node: Node) -> None:
     """Each line of a watched book is one GPU at the moment that it names. The watch ends when its reader is gone."""
     with node.background("device_time.four_minutes") as program:
+        began_ns = time.monotonic_ns()
         with subprocess.Popen(
             [node.tool, "watch", "0", "20"], env=node.environment(), stdout=subprocess.PIPE, text=True
         ) as watching:
@@ -118,5 +119,6 @@ def test_the_book_can_be_watched(node: Node) -> None:
     times = [line["time_ns"] for line in lines]
     unfinished = [line["processes"][0]["unfinished_ns"] for line in lines]
     assert all(earlier < later for earlier, later in pairwise(times))
-    assert times[-1] - times[0] >= 60_000_000
+    # A late line does not delay the next one, so two lines may be closer than the pace.
+    assert all(told - began_ns >= 20_000_000 * number for number, told in enumerate(times))
     assert [later - times[0] for later in times] == [later - unfinished[0] for later in unfinished]

@@ -47,6 +47,11 @@ class Launcher(Script):
         work = self.work(gpu)
         return (work.launched_ns, work.standing) == (0, threads)
 
+    def without_core_ns(self) -> int:
+        """How long its threads were ready to run while the machine gave them no core, by the kernel's count."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[1]) for thread in threads)
+
     def told_ns(self, gpu: int = 0) -> int:
         """How long the GPU executed its ended bursts, as the library tells it."""
         work = self.work(gpu)
