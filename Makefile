@@ -164,8 +164,8 @@ bench-placer: native ## the placer beside stock kube-scheduler, and its decision
 TRACES := ../shared/traces
 
 .PHONY: bench-policies
-bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; QUICK=1 for three seeds
-	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick)
+bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; RESULTS=file to go on; QUICK=1
+	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick) $(if $(RESULTS),--results "$(RESULTS)")
 
 .PHONY: bench-webhook
 bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second over TLS; QUICK=1 under half a minute

@@ -40,11 +40,11 @@ class Plimsoll(MixPolicy):
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
         """The idle part that a pod can use, and the number of pods that fit."""
         count = np.floor(idle_milli / need_milli)
-        return np.stack([np.where(count > 0, idle_milli, 0.0), count], axis=-1)
+        return np.stack([np.where(count > 0, idle_milli, 0.0), count], axis=1)
 
     def places(self, states: States, typicals: Typicals) -> Floats:
         """The mean of the number of pods that fit, and of the usable idle part in units of a pod."""
-        usable, count = states.offers[..., 0], states.offers[..., 1]
+        usable, count = states.offers[:, 0], states.offers[:, 1]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.card]
         by_cpu = np.floor(states.cpu_milli[:, None] / np.maximum(typicals.cpu_milli, 1.0))
         counted = np.minimum(np.floor(count / np.maximum(typicals.gpus, 1.0)), by_cpu)
