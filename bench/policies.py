@@ -2,8 +2,8 @@
 
 The protocol is that of `simulator.trace`. The traces and the published figures are read from a folder that is named,
 and never copied. All 300 replays take half an hour on one core. With `--results FILE` each replay is a line there,
-and those that the file has are not repeated: a run that was ended goes on, and parts that ran apart join. The last line is
-JSON.
+and those that the file has are not repeated: a run that was ended goes on, and parts that ran apart join. The last
+line is JSON.
 """
 
 import argparse
