@@ -28,6 +28,8 @@ from simulator.trace.replay import replay
 
 LISTS: Final = ("default", "gpushare40", "gpushare100", "multigpu20", "gpuspec33")
 POLICIES: Final = ("random", "bestfit", "fragmentation", "plimsoll", "headroom", "binpack")
+ALSO_TIMED: Final = ("kang-literal", "locality", "topology")
+"""The other policies, of which one replay says how long a decision takes."""
 PUBLISHED: Final = {"random": "Random", "bestfit": "BestFit", "fragmentation": "FGD"}
 PUBLISHED_CSV: Final = "fgd_published_summary.csv"
 SEEDS: Final = tuple(range(42, 52))
@@ -94,6 +96,8 @@ def main(words: Sequence[str] | None = None) -> int:
         for policy in given.policy or POLICIES
         for seed in seeds
     ]
+    if not (given.list or given.policy):
+        tasks += [Task(LISTS[0], policy, seeds[0]) for policy in ALSO_TIMED]
     found = _grouped(tasks, _runs(given.traces, tasks, given.results, given.processes))
     published = _published(given.traces / PUBLISHED_CSV)
     Console(width=120).print(_table(found, published))
@@ -207,7 +211,10 @@ def _table(found: dict[Key, list[Run]], published: dict[Key, float]) -> Table:
     for name in dict.fromkeys(name for name, _ in found):
         cells = []
         for policy in policies:
-            runs = found[name, policy]
+            runs = found.get((name, policy), [])
+            if not runs:
+                cells.append("–")
+                continue
             known = published.get((name, PUBLISHED.get(policy, "")))
             note = f" ({known:.2f})" if known is not None else ""
             cells.append(f"{_mean_pct(runs):.2f}{note}\n{_mean_failed(runs):.0f}")
