@@ -161,8 +161,8 @@ bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; 
 	@$(PYTHON) -m bench.hook_share $(if $(QUICK),--quick)
 
 .PHONY: bench-placer
-bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes
-	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick)
+bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes; PART=n1000
+	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick) $(PART:%=--part %)
 
 # The traces are not part of the project: Alibaba's cluster-trace-gpu-v2023, with the published figures beside the lists.
 TRACES := ../shared/traces

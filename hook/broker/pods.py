@@ -22,7 +22,8 @@ from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, Refused
 from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
 from plimsoll.ids import ContainerName, NodeName, PodUid
-from plimsoll.kube.client import connect, kubeconfig_path
+from plimsoll.kube.client import connect
+from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
 from plimsoll.part.errors import InputError
@@ -141,7 +142,7 @@ class Follower:
         if known is not None and known.problem == problem:
             return
         effect = "its earlier lines hold" if uid in self._present else "its programs cannot use a GPU"
-        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        where = pod.full_name
         _log.error("pod_has_no_lines", pod=where, problem=problem, effect=effect)
 
     async def _vanish(self, pod: PodUid) -> None:

@@ -14,7 +14,7 @@ from placer.core.index import Surroundings
 from placer.core.ranking import Rankings
 from placer.core.room import SHARERS_PER_GPU, Room
 from placer.core.site import Request, Rooms
-from plimsoll.contract import ContainerDemand, hardest_first
+from plimsoll.demand import ContainerDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.percent import most_pct
 
@@ -30,6 +30,9 @@ is idle."""
 
 _Place = tuple[str | None, _Bucket, _GpuRank, int]
 """The exclusion label of the GPU's pods, and the GPU's bucket, key and size."""
+
+_EmptyPlace = tuple[frozenset[str], _NodeRank, int]
+"""The models of a node's empty GPUs, the node's key, and the number of these GPUs."""
 
 _ANY: Final = "any"
 _DECLARED: Final = "declared"
@@ -51,6 +54,7 @@ class GpuIndex:
         self._has_percentages = False
         # By the models of the empty GPUs; the size is their number.
         self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(around.work)
+        self._empty_at: dict[NodeName, _EmptyPlace] = {}
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
         """The nodes with a GPU that fits the pod's hardest container; all nodes for a pod that asks for none."""
@@ -127,9 +131,13 @@ class GpuIndex:
                         del self._shared[exclusion]
                 for place in new:
                     self._add(place)
-        if not any(_is_empty(before.get(uuid)) or _is_empty(after.get(uuid)) for uuid in changed):
-            return
-        was, now = self._empty_place(node, before), self._empty_place(node, after)
+        if any(_is_empty(before.get(uuid)) or _is_empty(after.get(uuid)) for uuid in changed):
+            self._move_empty(node, after)
+
+    def _move_empty(self, node: NodeName, after: Rooms) -> None:
+        was, now = self._empty_at.pop(node, None), self._empty_place(node, after)
+        if now is not None:
+            self._empty_at[node] = now
         if was != now:
             if was is not None:
                 self._empty.remove(was[0], was[1])
@@ -159,7 +167,7 @@ class GpuIndex:
             (exclusion, (kind, model, share, idle), key, size) for kind, size in sizes.items() if size > 0
         )
 
-    def _empty_place(self, node: NodeName, rooms: Rooms) -> tuple[frozenset[str], _NodeRank, int] | None:
+    def _empty_place(self, node: NodeName, rooms: Rooms) -> _EmptyPlace | None:
         empty = [room for room in rooms.values() if room.is_empty]
         if not empty:
             return None

@@ -48,7 +48,8 @@ class GpuLabels:
 
     def refuse(self, pod: Locality) -> Reason | None:
         """The reason why a pod with these labels may not join, or None."""
-        if not self.exclusions <= {pod.exclusion}:
+        others = self.exclusions
+        if others and (len(others) > 1 or pod.exclusion not in others):
             return Reason.EXCLUDED if pod.exclusion is None else Reason.EXCLUSION
         return Reason.ANTI_AFFINITY if pod.anti_affinity in self.anti_affinity else None
 

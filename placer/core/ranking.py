@@ -64,7 +64,7 @@ class Ranking(Generic[K]):
             self._replace(chunk, chunk + 1, (), [])
             return
         self._greatest[chunk] = keys[-1]
-        if size == self._largest[chunk]:
+        if size == self._largest[chunk] and size not in sizes:
             self._largest[chunk] = max(sizes)
         if len(keys) < CHUNK // 8:
             self._join(chunk)

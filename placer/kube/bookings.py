@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from placer.core.booking import Booking, Doubt, booking_of, larger
 from placer.core.fit import needs_of
 from placer.core.foreign import foreign_booking
-from placer.core.ledger import Booking, Doubt, Ledger, booking_of, larger
+from placer.core.ledger import Ledger
 from placer.core.resize.change import Change
-from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu, parse_pod
+from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
+from plimsoll.demand import parse_pod
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

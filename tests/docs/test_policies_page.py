@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import POLICIES, Policy
 from placer.core.policies.installed import Installed
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView

@@ -29,7 +29,7 @@ from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals
 from placer.core.policies.policy import Judgement
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Site
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 
 COUNTED: Final = 0.3
 """The part of a node's worth that is by number of pods; found on the openb traces, where 0.3 to 0.7 differ little."""

@@ -23,7 +23,7 @@ from placer.core.topology.choice import (
 )
 from placer.core.topology.sets import REMEMBERED, Shape, best_set
 from placer.core.view import NodeView
-from plimsoll.contract import ContainerDemand, PodDemand, hardest_first
+from plimsoll.demand import ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 
 
