@@ -53,13 +53,15 @@ class Plimsoll(MixPolicy):
 
     def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
         """The GPUs by which the node loses least; for a pod that declares no memory, those with most room."""
-        policy = HEADROOM.arrange if _is_undeclared(site.request) else super(Plimsoll, self).arrange
-        return policy(site, demand, fitting)
+        if _is_undeclared(site.request):
+            return HEADROOM.arrange(site, demand, fitting)
+        return MixPolicy.arrange(self, site, demand, fitting)
 
     def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
         """Judge by the loss of the node; a pod that declares no memory by the room on its GPUs."""
-        policy = HEADROOM.judge if _is_undeclared(site.request) else super(Plimsoll, self).judge
-        return policy(site, choices)
+        if _is_undeclared(site.request):
+            return HEADROOM.judge(site, choices)
+        return MixPolicy.judge(self, site, choices)
 
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
         """The idle part that a pod can use, and the number of pods that fit."""
