@@ -151,7 +151,7 @@ class Decider:
             among: the nodes to choose from, in their order of preference. None: all reported nodes.
 
         Raises:
-            ConflictError: the pod is booked already.
+            NotBookedError: the pod is booked already.
         """
         return self.count(lambda: self.choose(request, policy, among, NodeSide(fit)))
 

@@ -185,6 +185,18 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self.relocated_pods = Counter(
+            "plimsoll_placer_relocated_pods",
+            "Pods that were evicted to be moved, so that a waiting pod gets a GPU.",
+            registry=self.registry,
+        )
+        self.relocation_plans = Counter(
+            "plimsoll_placer_relocation_plans",
+            "Searches for pods to move, by outcome: `none` (no plan), `dry-run` (reported), `begun`; and rooms of "
+            "replacements that did not come, as `given-up`.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.pending_bound_seconds = Histogram(
             "plimsoll_placer_pending_bound_seconds",
             "Time from the first sight of a pod until it is bound.",

@@ -1,4 +1,5 @@
-"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted` events.
+"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable`, `pod.foreign`, `pod.preempted` and
+`pod.relocated` events.
 
 Changes of the pool go the same way, as `pool.acquired`, `pool.released` and `pool.lost`. In their queue a reservation
 pod stands in the place of the pod.
@@ -43,7 +44,7 @@ SOURCE: Final = "/placer"
 
 log = structlog.get_logger(__name__)
 
-Decided = Literal["placed", "unplaceable", "foreign", "preempted"]
+Decided = Literal["placed", "unplaceable", "foreign", "preempted", "relocated"]
 
 
 def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
@@ -99,6 +100,10 @@ class Publisher:
     def preempted(self, placement: Placement) -> None:
         """Queue an event for a pod that was deleted to make room for another; returns at once."""
         self._queue_event("preempted", placement)
+
+    def relocated(self, placement: Placement) -> None:
+        """Queue an event for a pod that was evicted to be moved; returns at once."""
+        self._queue_event("relocated", placement)
 
     def acquired(self, change: PoolChange) -> None:
         """Queue an event for a GPU that joined the pool; the same reservation and GPU is stored once."""

@@ -75,7 +75,7 @@ class NodeChoice:
         A pod that is nominated for a node goes there, if it fits there now.
 
         Raises:
-            ConflictError: the pod is booked already.
+            NotBookedError: the pod is booked already.
         """
         return self.decider.count(lambda: self._decide(wanted))
 

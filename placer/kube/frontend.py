@@ -42,6 +42,10 @@ from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
 from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
+from placer.kube.relocation.kept import KeptRooms
+from placer.kube.relocation.movers import Movers
+from placer.kube.relocation.relocating import Relocating
+from placer.kube.relocation.rules import Mode, RelocationRules
 from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
@@ -93,6 +97,7 @@ class KubeOptions:
         evictions: what happens to pods that pass their lines.
         pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
         opt_out_label: a node with this label and the value `off` takes no pods.
+        relocation: which pods are moved, and for which.
     """
 
     policy: Policy
@@ -104,6 +109,7 @@ class KubeOptions:
     pool_namespace: str = OFF
     evictions: EvictionRules = field(default_factory=EvictionRules)
     opt_out_label: str = OPT_OUT_LABEL
+    relocation: RelocationRules = field(default_factory=RelocationRules)
 
 
 @dataclass(slots=True)
@@ -156,6 +162,7 @@ class KubeFrontEnd:
     _retelling: Retelling = field(init=False)
     _budgets: Budgets = field(default_factory=Budgets)
     _preempting: Preempting = field(init=False)
+    _relocating: Relocating = field(init=False)
     explainer: KubeExplainer = field(init=False)
     live_pods: KubePods = field(init=False)
     tickets: Tickets = field(init=False)
@@ -218,6 +225,7 @@ class KubeFrontEnd:
             self._metrics.nominations,
             self._work.set,
         )
+        self._relocating = self._make_relocating()
         self.tickets = Tickets(self._placing, self.resize, self.leads)
         self._pod_changes = PodChanges(
             self._pods,
@@ -229,6 +237,7 @@ class KubeFrontEnd:
             self._pool,
             self.tickets,
             self._outside,
+            self._relocating.kept,
             self._work.set,
         )
         self._committer = Committer(
@@ -290,6 +299,7 @@ class KubeFrontEnd:
             self.options.policy,
             self.synced,
             self.leads,
+            relocation_of=self._relocating.plan_for,
         )
         self.live_pods = KubePods(self._pods, self._waiting)
         self._metrics.registry.register(WaitingPods(self._queue))
@@ -304,6 +314,28 @@ class KubeFrontEnd:
             self.leads,
         )
         self.extender = self._make_extender()
+
+    def _make_relocating(self) -> Relocating:
+        preempting = self._preempting
+        movers = Movers(
+            self._cluster,
+            self.decider.ledger,
+            self._budgets,
+            self.options.relocation,
+            lambda: preempting.orders.unmovable,
+            self.clock,
+        )
+        return Relocating(
+            self.options.relocation,
+            self._waiting,
+            self._choice,
+            preempting,
+            movers,
+            KeptRooms(self._cluster, preempting),
+            self._telling,
+            self.leads,
+            self._metrics,
+        )
 
     def _make_extender(self) -> Extender:
         binds = Binds(
@@ -337,6 +369,8 @@ class KubeFrontEnd:
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
                 group.create_task(self._preempting.run(), name="kube: preempt")
                 group.create_task(self.evictions.run(), name="kube: evict")
+                if self.options.relocation.mode is not Mode.OFF:
+                    group.create_task(self._relocating.run(), name="kube: relocate")
                 group.create_task(self._pool.run(), name="kube: release GPUs of the pool")
                 group.create_task(self.tickets.run(), name="kube: carry out resizes")
                 group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")

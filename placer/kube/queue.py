@@ -208,8 +208,7 @@ class Queue:
     def refusal(self, kind: Hashable) -> KindRefusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
         known = self.kinds.get(kind)
-        is_sure = known is not None and known.parked and not known.woken and not known.unprobed
-        return known.refusal if known is not None and is_sure else None
+        return known.refusal if known is not None and known.is_refused else None
 
     def join(self, uid: PodUid, kind: Hashable, now_s: float) -> None:
         """Park a pod by its kind's `refusal`, without a decision of its own."""
@@ -238,9 +237,7 @@ class Queue:
         if entry.is_outdated:
             self.again(uid, now_s)
             return
-        known = self.kinds.get(kind)
-        if known is None:
-            known = self.kinds.add(Kind(kind, next(self._numbers)))
+        known = self.kinds.get(kind) or self.kinds.add(Kind(kind, next(self._numbers)))
         self._recall_front(known, uid)
         self._add(known, entry, now_s)
         known.refusals += 1

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from plimsoll.cli.asking import asking
+from plimsoll.cli.asking import Where, asking
 from plimsoll.cli.columns import aligned
 from plimsoll.cli.output import DOCUMENTS, document, note
 from plimsoll.gpu_events import GpuHealth, HealthClass
@@ -23,11 +23,11 @@ MORE_HEADINGS: Final = ("SCORE", "UUID", "MODEL")
 UNKNOWN: Final = "–"
 
 
-async def gpus(where: str, node: str | None, model: str | None, form: str, width: int | None) -> str:
+async def gpus(where: Where, node: str | None, model: str | None, form: str, width: int | None) -> str:
     """The text of the command; writes a line to standard error where there is no such GPU.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         node: only this node.
         model: only GPUs of this model.
         form: `table`, `wide`, `json` or `yaml`.
@@ -45,11 +45,11 @@ async def gpus(where: str, node: str | None, model: str | None, form: str, width
     return "".join(line + "\n" for line in lines)
 
 
-async def nodes_of(where: str, node: str | None = None, model: str | None = None) -> list[NodeRow]:
+async def nodes_of(where: Where, node: str | None = None, model: str | None = None) -> list[NodeRow]:
     """The nodes that have reported, by name, with their GPUs.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         node: only this node.
         model: only GPUs of this model, and nodes that have one.
 

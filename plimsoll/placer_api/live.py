@@ -22,6 +22,9 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 LIVE_PATH: Final = "/v1/live"
 
+ONCE: Final = "once"
+"""The query by which a reader asks for one whole state: the stream ends after it, and takes no page's place."""
+
 
 class Status(Struct, frozen=True, kw_only=True):
     """The placer that answers.

@@ -3,6 +3,7 @@
 import { byId, make } from "./dom.js";
 import { bytes, clock, percent, podName } from "./format.js";
 import { stateOf } from "./nodes.js";
+import { headers } from "./token.js";
 
 const STATES = { placed: "no process yet", started: "started", loading: "loading", loaded: "loaded" };
 const KEYS = [
@@ -54,7 +55,7 @@ export async function showPod(namespace, name) {
   const mine = show(title, make("p", { class: "empty" }, "asking the placer …"));
   let children;
   try {
-    const response = await fetch(`/v1/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/explain`);
+    const response = await fetch(`/v1/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/explain`, { headers: headers() });
     const body = await response.json();
     children = response.ok ? explained(body) : [make("p", { class: "lead" }, body.message)];
   } catch {
