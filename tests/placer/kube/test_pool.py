@@ -378,13 +378,11 @@ def test_a_reservation_is_read_as_the_kubelet_reports_it() -> None:
     The broker's annotation tells the card earlier, and no longer than until there is a message.
     """
 
-    def with_card(early: str | None = None, **terminated: Any) -> Pod:  # noqa: ANN401 - of the API
+    def with_card(early: str = "", /, **terminated: Any) -> Pod:  # noqa: ANN401 - of the API
         pod = reservation("r", "n1")
-        if early is not None:
-            metadata = msgspec.structs.replace(
-                pod.metadata, annotations={**(pod.metadata.annotations or {}), CARD: early}
-            )
-            pod = msgspec.structs.replace(pod, metadata=metadata)
+        annotations = {**(pod.metadata.annotations or {}), CARD: early}
+        metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+        pod = msgspec.structs.replace(pod, metadata=metadata)
         status = {"initContainerStatuses": [{"name": "card", "state": {"terminated": terminated}}]}
         return msgspec.structs.replace(pod, status=msgspec.convert(status, type(pod.status)))
 
