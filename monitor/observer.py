@@ -13,7 +13,6 @@ see `monitor.core.pace`. What always holds:
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import AsyncIterable, Mapping
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.gathering import Gathering
 from monitor.core.health import Look
-from monitor.core.idle import IdleMeters
 from monitor.core.lifecycle import TaskKey
 from monitor.core.observation import (
     JOURNAL_START,
@@ -42,7 +40,8 @@ from monitor.core.pace import Pace
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
-from monitor.foreign import ForeignReport
+from monitor.foreign import ForeignNaming, ForeignReport
+from monitor.gpu_readings import GpuReadings, look_of
 from monitor.info import Informer
 from monitor.listeners import Listeners
 from monitor.outbox.database import Rest
@@ -52,9 +51,9 @@ from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
-from plimsoll.events import Foreign, Gpu, Phase
+from plimsoll.events import Gpu, Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
-from plimsoll.nvml.readings import GpuReading, HealthReading, NvmlAwayError, XidSeen
+from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
 QUEUE_MAX: Final = 1024
@@ -69,15 +68,6 @@ NO_DRIVER: Final = (
     "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
 )
 """The remedy where no driver answers."""
-
-UTILISATION_S: Final = 5.0
-"""Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
-
-FOREIGN_EVERY_S: Final = 600.0
-"""While another monitor reports under this node's name, the log and an event name it at this interval, in seconds.
-
-They also name it once its epoch passes ours, because from then on readers drop this monitor's reports.
-"""
 
 log = structlog.get_logger("monitor.observer")
 
@@ -103,17 +93,12 @@ class Observer:
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
-        self._readings: tuple[GpuReading, ...] = ()  # as last read, () while no driver answers
-        self._is_away = False  # the last reading found no driver
+        self._readings = GpuReadings(settings.idle_period_s, self._slow_s)
         self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.tolerance_bytes)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
-        self._meters = IdleMeters(settings.idle_period_s)
-        self._figures: Mapping[GpuUuid, HealthReading] = {}  # as last read
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
-        self._utilisation_due_s = 0.0
-        self._foreign_named_s = -math.inf
-        self._was_greater = False  # the epoch of the other monitor, when it was named
+        self._foreign = ForeignNaming(NodeName(settings.node))
         self._troubles: set[str] = set()
         self._has_broker = True
         self._has_written = False  # the round that is under way
@@ -131,12 +116,12 @@ class Observer:
     @property
     def busy_s(self) -> Mapping[GpuUuid, float]:
         """Per GPU, the seconds of work since this start of the monitor."""
-        return self._meters.busy_s
+        return self._readings.meters.busy_s
 
     @property
     def ecc_errors(self) -> Mapping[GpuUuid, int]:
         """Per GPU, its uncorrected ECC errors since it was last reset, as last read."""
-        return {gpu: figures.uncorrected_ecc for gpu, figures in self._figures.items()}
+        return self._readings.ecc_errors
 
     def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
         """Note whether the broker takes measurements; called after each attempt."""
@@ -197,23 +182,12 @@ class Observer:
     def foreign_reported(self, report: ForeignReport) -> None:
         """Note a report that another monitor published under this node's name."""
         self._listeners.foreign_report()
-        now_s, ours = time.monotonic(), self._reports.epoch
-        is_greater = report.epoch > ours
-        if now_s - self._foreign_named_s < FOREIGN_EVERY_S and is_greater <= self._was_greater:
-            return
-        self._foreign_named_s, self._was_greater = now_s, is_greater
-        effect = "this monitor's reports" if is_greater else "the other monitor's reports"
-        foreign = Foreign(
-            node=NodeName(self._settings.node),
-            epoch=ours,
-            gpus=tuple(gpu.uuid for gpu in self._gpus),
-            foreign_epoch=report.epoch,
-            foreign_gpus=report.gpus,
-            reason=f"two monitors report as this node; readers drop {effect}; stop one, or name its node rightly",
-        )
-        log.error("another monitor reports under this node's name", **msgspec.structs.asdict(foreign))
-        self._reports.add_foreign(foreign)
-        self._wakened.set()
+        gpus = tuple(gpu.uuid for gpu in self._gpus)
+        event = self._foreign.event(report, self._reports.epoch, gpus, time.monotonic())
+        if event is not None:
+            log.error("another monitor reports under this node's name", **msgspec.structs.asdict(event))
+            self._reports.add_foreign(event)
+            self._wakened.set()
 
     def xid_seen(self, seen: XidSeen) -> None:
         """Note an XID error."""
@@ -265,13 +239,13 @@ class Observer:
         now_s = time.monotonic()
         findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
         gpus = node_state.gpus(
-            self._readings,
-            self._meters.idle_pct,
+            self._readings.gpus,
+            self._readings.meters.idle_pct,
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
         )
         time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
-        look = self._look(sample, xids, now_s, time_text)
+        look = look_of(sample, xids, now_s, time_text)
         found, changes = conditions.look(self._conditions, look, gpus, self._settings.condition_rules)
         batch = self._reports.batch(
             findings,
@@ -312,9 +286,9 @@ class Observer:
 
     async def _sample(self) -> Sample | None:
         """Sample the GPUs; None if no driver answers, or not yet."""
-        is_due = not self._sampler.is_busy and time.monotonic() >= self._utilisation_due_s
+        is_due = not self._sampler.is_busy and self._readings.is_utilisation_due(time.monotonic())
         try:
-            since_us, watched = self._meters.last_us if is_due else None, self._deaths.watched
+            since_us, watched = self._readings.meters.last_us if is_due else None, self._deaths.watched
             if not self._sampler.has_begun:
                 self._pace.begins(time.monotonic())
             sample = await self._sampler.sample(since_us, watched, reads_health=is_due or bool(self._xids))
@@ -323,35 +297,16 @@ class Observer:
                 if info is not None:
                     self._reports.add_info(info)
         except NvmlAwayError as error:
-            self._readings, self._is_away = (), True
+            self._readings.lose()
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
             self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
             return None
         if is_due:
-            longest_s = min(UTILISATION_S, self._settings.idle_period_s)
-            self._utilisation_due_s = time.monotonic() + max(self._slow_s, longest_s)
+            self._readings.utilisation_read(time.monotonic())
         if sample is not None:
             self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
-            self._readings, self._is_away = sample.readings, False
-            self._meters.add(sample.utilisation)
-            self._figures = sample.figures or self._figures
+            self._readings.take(sample)
         return sample
-
-    @staticmethod
-    def _look(sample: Sample | None, xids: tuple[XidSeen, ...], now_s: float, time_text: str) -> Look:
-        """The driver's word on the GPUs' health. While it says nothing, errors wait for it."""
-        if sample is None:
-            return Look(now_s, time_text)
-        return Look(
-            now_s=now_s,
-            time=time_text,
-            present=sample.readings,
-            failing=sample.failing,
-            figures=sample.figures,
-            xids=xids,
-            session=sample.session,
-            divided=sample.divided,
-        )
 
     def _advance_conditions(self, found: Conditions, changes: ConditionChanges, look: Look) -> None:
         self._conditions = found
@@ -425,7 +380,9 @@ class Observer:
         elif self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
         else:
-            return self._settings.nvml_retry_s if self._is_away else max(0.0, self._pace.wait_s(now_s))
+            return (
+                self._settings.nvml_retry_s if self._readings.is_away else max(0.0, self._pace.wait_s(now_s))
+            )
         return min(self._pace.pause_s(self._tasks, now_s), heartbeat_s)
 
     def _troubled(self, what: str) -> float:
@@ -440,4 +397,4 @@ class Observer:
         was_troubled = bool(self._troubles)
         self._troubles = {what for what in self._troubles if sample is None and what.startswith(NO_GPU)}
         if was_troubled and not self._troubles:
-            log.info("observing again", gpus=len(self._readings))
+            log.info("observing again", gpus=len(self._readings.gpus))

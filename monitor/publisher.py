@@ -36,7 +36,7 @@ from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.bus_access import BusAccess
 from plimsoll.bus_client import BusClient
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
@@ -68,7 +68,7 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server and node to publish for, the stream to make if it is missing, and the files to come in by."""
+    """The server and the node to publish for, the stream to make if it is missing, and the credentials' files."""
 
     url: str
     node: NodeName
@@ -165,9 +165,9 @@ class Publisher:
             **self._options,
         )
         for subject in reports_of(self._target.node):
-            await client.subscribe(subject, cb=self._heard)
+            await client.subscribe(subject, cb=self._received)
 
-    async def _heard(self, message: Msg) -> None:
+    async def _received(self, message: Msg) -> None:
         """Take in a message of this node that somebody else published."""
         report = read_foreign(message.data)
         if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
@@ -195,7 +195,7 @@ class Publisher:
             self._position = None
             remedy = "allow this user to subscribe to the node's reports, as the chart does"
             effect = "another monitor under this node's name is not noticed"
-            log.warning("NATS lets us not listen", effect=effect, error=str(error), remedy=remedy)
+            log.warning("NATS does not let us subscribe", effect=effect, error=str(error), remedy=remedy)
             return
         self._unreachable(error)
 

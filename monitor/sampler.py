@@ -62,7 +62,7 @@ class Sampler:
     """Reads the node on its own thread, one sample at a time. `close` it when done.
 
     Args:
-        late: called on the loop once a sample is there that `sample` did not wait for.
+        late: called on the loop when a sample comes after `sample` has stopped waiting for it.
         took: gets the name and the seconds of each call of the driver, in the sampler's thread.
     """
 
@@ -98,7 +98,7 @@ class Sampler:
         Args:
             since_us: see `Nvml.read`; without effect while the sampler is busy.
             watched: see `Identities.of`; likewise.
-            reads_health: the driver's figures on health too, which costs two more calls a GPU; likewise.
+            reads_health: the driver's figures on health too, by two more calls for each GPU; likewise.
 
         Returns:
             None while the driver takes longer than `PATIENCE_S`. The next call after `late` returns the sample.

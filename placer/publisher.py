@@ -24,7 +24,8 @@ from placer.core.plan import Plan
 from placer.metrics import Metrics
 from plimsoll.bus import Stream
 from plimsoll.bus_connection import REQUEST_S
-from plimsoll.events import Placement, PoolChange, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Placement, PoolChange
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.backoff import Pauses

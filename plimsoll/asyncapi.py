@@ -11,17 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from plimsoll.events import (
-    LIMIT_EVENTS,
-    CloudEvent,
-    Data,
-    Foreign,
-    Limit,
-    Placement,
-    PoolChange,
-    Report,
-    event_type,
-)
+from plimsoll.envelope import CloudEvent, event_type
+from plimsoll.events import LIMIT_EVENTS, Data, Foreign, Limit, Placement, PoolChange, Report
 from plimsoll.gpu_events import HealthChange, NodeInfo, Pressure
 
 Object = dict[str, Any]

@@ -12,16 +12,9 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from plimsoll.contract import (
-    DECISION,
-    LINES,
-    SHARES,
-    ContainerDemand,
-    assigned_annotation,
-    assigned_gpus,
-    parse_pod,
-)
+from plimsoll.contract import DECISION, LINES, SHARES, assigned_annotation, assigned_gpus
 from plimsoll.cpus import parse_cpus
+from plimsoll.demand import ContainerDemand, parse_pod
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import NO_ORDER, StartOrder

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from plimsoll.cpus import parse_cpus
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.gpu_events import NodeInfo
 from plimsoll.ids import NODE_PATTERN, UUID_PATTERN
 from plimsoll.part.errors import InputError

@@ -24,9 +24,11 @@ from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, Refused
 from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
 from plimsoll.ids import ContainerName, NodeName, PodUid
-from plimsoll.kube.client import Transport, connect, kubeconfig_path
+from plimsoll.kube.client import connect
+from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
+from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 
 RETRY_S: Final = 5.0

@@ -20,9 +20,9 @@ import structlog
 
 from hook.broker.pod_resources import Devices, Holder, SilentError, devices_of
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import ApiError, PatchKind, TransientError, Transport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
+from plimsoll.kube.transport import ApiError, PatchKind, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.pool import CARD, DEVICE, is_reservation, reservation_of

@@ -13,7 +13,7 @@ from placer.core.index import Surroundings
 from placer.core.ranking import Rankings
 from placer.core.room import SHARERS_PER_GPU, Room
 from placer.core.site import Request, Rooms
-from plimsoll.contract import ContainerDemand, PodDemand, hardest_first
+from plimsoll.demand import ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.percent import most_pct
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from plimsoll.contract import PodDemand, hardest_first
+from plimsoll.demand import PodDemand, hardest_first
 from plimsoll.ids import PodUid
 
 COVERAGE: Final = 0.95

@@ -15,11 +15,12 @@ is promised more of a GPU than the card has, because its own allocations would t
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.core.locality import IDLE, GpuLabels, gpu_labels
 from placer.core.reasons import Reason
 from placer.core.view import GpuView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName
 from plimsoll.locality import Locality
 from plimsoll.quantity import MIB

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from placer.core.booking import Booking, Doubt, booking_of, larger
 from placer.core.foreign import foreign_booking
-from placer.core.ledger import Booking, Doubt, Ledger, booking_of, larger
+from placer.core.ledger import Ledger
 from placer.core.resize.change import Change
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import NodeState

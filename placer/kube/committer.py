@@ -14,7 +14,6 @@ import structlog
 
 from placer.core.plan import Plan
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
-from placer.kube.choice import Wanted
 from placer.kube.cluster import Cluster
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
@@ -24,6 +23,7 @@ from placer.kube.telling import Telling
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.reservation import Reservation
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -58,7 +58,7 @@ class Committer:
         volumes: binds claims.
         binder: binds pods.
         recorder: writes news; it waits while pods are being bound.
-        telling: tells results.
+        telling: reports each result to people, and on the bus.
         preempting: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.

@@ -9,23 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.booking import Booking
 from placer.core.explain.expected import is_expected
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.ledger import Booking
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
 from placer.explaining import SLICE, NotExplainedError, Turns, rest
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.pods import PodIndex
 from placer.kube.queue import Queue
 from placer.kube.standing import standing_of
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid

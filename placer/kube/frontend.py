@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-import structlog
-
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.kube.attempts import Attempts
-from placer.kube.binding import WRITE_LIFETIME_S, Binder
+from placer.kube.binding import Binder
 from placer.kube.budgets import Budgets
-from placer.kube.choice import NodeChoice, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.committer import Committer
 from placer.kube.drift import DriftCheck
@@ -31,7 +29,7 @@ from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
-from placer.kube.fence import fence
+from placer.kube.fence import take_over
 from placer.kube.live import KubePods
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods import PodIndex
@@ -54,15 +52,16 @@ from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting
 from placer.kube.wakeups import Wakeups
+from placer.kube.wanted import understood
 from placer.kube.watches import Watches
 from placer.metrics import Metrics
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Timing
+from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.placer_api.rpc import Resize, Resizing
 
@@ -124,7 +123,7 @@ class KubeFrontEnd:
         explainer: explains pods to people.
         live_pods: names of pods, and those that wait, for the live page.
         tickets: carries out resizes.
-        evictions: tells of pods that pass their lines, and evicts them.
+        evictions: reports pods that pass their lines, and evicts them.
         recall: awaited before the first decision: reads what earlier placers learned. It must neither raise nor take
             long.
         clock: the wall clock in UTC.
@@ -372,9 +371,8 @@ class KubeFrontEnd:
 
     async def _schedule(self, group: asyncio.TaskGroup) -> None:
         await self._watches.until_synced()
-        drift = DriftCheck(
-            self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
-        )
+        ledger, pause_s = self.decider.ledger, self.options.drift_s
+        drift = DriftCheck(self.transport, self._cluster, ledger, self._metrics, pause_s)
         group.create_task(drift.run(), name="kube: compare the ledger")
         self.synced.set()
         await self.reports_loaded.wait()
@@ -383,7 +381,7 @@ class KubeFrontEnd:
             self.decider.learn(state)
         if self.lease is not None:
             await self.lease.held.wait()
-            await self._take_over()
+            await take_over(self._placing, self._scopes, self._watches.pods.catch_up, self._without_node)
         await self.recall()
         self._cluster.bookings.decides = True
         self._preempting.check_all()
@@ -398,22 +396,5 @@ class KubeFrontEnd:
                 group.create_task(self._committer.commit(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
-    async def _take_over(self) -> None:
-        """Learn all that an earlier leader wrote, and make its late writes fail."""
-        began_s, inherited = asyncio.get_running_loop().time(), self._scopes.inherited
-        await self._watches.pods.catch_up()
-        if inherited is None:
-            return
-        waiting = (*(one.pod for one in self._waiting.values()), *self._outside)
-        late = {_name(pod) for pod in waiting if inherited.has(pod)} | inherited.resized
-        if late:
-            version = await fence(self._placing, late, began_s + WRITE_LIFETIME_S)
-            await self._watches.pods.catch_up(
-                version
-            )  # a write may have arrived just before its pod was changed
-        self._scopes.inherited = None
-        structlog.get_logger().info("late writes fenced off", pods=len(late))
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+    def _without_node(self) -> tuple[Pod, ...]:
+        return (*(one.pod for one in self._waiting.values()), *self._outside)

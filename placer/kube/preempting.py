@@ -1,7 +1,7 @@
 """Preemption: makes room for a refused pod by the end of pods of lower priority, and holds that room for it.
 
 The pod is nominated first, in the API server too, then its victims are deleted. It is placed by a decision of its own
-once they are gone. What always holds: a pod has its victims ended at one node at a time, and no pod is deleted for a
+once they are gone. What always holds: the victims of one pod are on one node at a time, and no pod is deleted for a
 pod that has left the queue. A nomination that was read from the API server, after a restart or a change of the
 leader, counts as one that was made here.
 """
@@ -18,7 +18,7 @@ from placer.core.fit import needs_of
 from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
 from placer.kube.occupants import priority_of
@@ -28,6 +28,7 @@ from placer.kube.trial import NodeTrial
 from placer.kube.victim_search import NO_VICTIMS, NOT_HELPFUL, PASSING, UNSETTLED, NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
@@ -75,8 +76,8 @@ class Preempting:
     outcomes: Counter
     on_work: Callable[[], None]
     _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
-    # Pods whose nomination was written here: what the watch shows of it is late.
-    _told: set[PodUid] = field(default_factory=set)
+    # Pods whose nomination was written here: the watch shows their status late.
+    _written: set[PodUid] = field(default_factory=set)
     _freed: dict[PodUid, float] = field(default_factory=dict)  # preemptors: since when they wait for a report
     _filled: set[NodeName] = field(default_factory=set)
     _some_filled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,7 +97,7 @@ class Preempting:
         explained: Explanation | None = None
         for _ in range(ROUNDS):
             explained = await self.choice.explain(wanted)
-            # No pod ends for a room that a new GPU of the pool will have.
+            # A GPU that joins the pool will have the room, so no pod has to end.
             if (
                 explained is None
                 or not self._may_matter(wanted)
@@ -122,7 +123,7 @@ class Preempting:
         return _with(explained, CHANGING)
 
     def may_pass(self, uid: PodUid) -> bool:
-        """Whether the last refusal of a pod may pass without any change that is announced; asks once."""
+        """Whether the last refusal of a pod may pass without an announced change; True once for each refusal."""
         if uid not in self._hasty:
             return False
         self._hasty.discard(uid)
@@ -148,10 +149,10 @@ class Preempting:
         return bool(lower) and self._ineligible(wanted) is None
 
     async def left_by_victims(self, wanted: Wanted, node: NodeName) -> tuple[str, ...] | None:
-        """The reasons against a node that has changed which the end of pods there would not lift for a parked pod.
+        """The reasons that keep a parked pod from a node that has changed, even if pods of lower priority end there.
 
-        Empty if it would lift them all now, so that the pod could preempt, or if the node keeps changing. None if
-        the end of pods is no help there. The node has not changed when this returns.
+        Empty if their end would lift all reasons now, so that the pod could preempt, or if the node keeps changing.
+        None if their end is no help there. The node has not changed when this returns.
         """
         found = await self.search.on_node(wanted, node)
         if isinstance(found, Victims) or UNSETTLED in found:
@@ -160,7 +161,7 @@ class Preempting:
 
     def observe(self, pod: Pod) -> None:
         """Take a pod without a node as the watch shows it, for the nomination in its status."""
-        if PodUid(pod.metadata.uid) not in self._told or not self.leads.is_set():
+        if PodUid(pod.metadata.uid) not in self._written or not self.leads.is_set():
             self._take_over(pod)
 
     def not_bound(self, pod: Pod) -> None:
@@ -200,7 +201,7 @@ class Preempting:
     def forget(self, uid: PodUid) -> None:
         """Hold no room for a pod that is gone, or has a node."""
         self._drop(uid, "gone")
-        self._told.discard(uid)
+        self._written.discard(uid)
         self._freed.pop(uid, None)
         self._hasty.discard(uid)
 
@@ -236,7 +237,7 @@ class Preempting:
         return waiting is not None and waiting.wanted is wanted
 
     def _ineligible(self, wanted: Wanted) -> str | None:
-        """Why a pod may not preempt now; None if it may."""
+        """The reason why a pod may not preempt now; None if it may."""
         uid = wanted.request.pod
         if wanted.pod.spec.preemptionPolicy == "Never":
             return NEVER
@@ -274,7 +275,7 @@ class Preempting:
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
         nominations.put(Nomination(pod, node, wanted.needs, booking, ending))
-        self._told.add(uid)
+        self._written.add(uid)
         self._freed.pop(uid, None)
         self.orders.put(Order(pod, node, victims.pods))
         names = [_name(one.pod) for one in victims.pods]
@@ -288,7 +289,7 @@ class Preempting:
         waiting = self.waiting.get(uid)
         if ended is None or not ended.is_ours or waiting is None:
             return
-        self._told.add(uid)
+        self._written.add(uid)
         self._freed.pop(uid, None)
         self.orders.take_back(waiting.pod)
 

@@ -16,8 +16,8 @@ from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
 from placer.kube.preemption_writes import PreemptionWrites
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ApiError, TransientError
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import ApiError, TransientError
 from plimsoll.part.ending import heed_cancellation
 
 AT_ONCE: Final = 8

@@ -15,8 +15,8 @@ import msgspec
 
 from placer.kube.occupants import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
 from plimsoll.ids import NodeName
-from plimsoll.kube.client import ConflictError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.transport import ConflictError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 

@@ -1,6 +1,6 @@
-"""Tells the result of each attempt to place a pod: to people by events, conditions and the log, and on the bus.
+"""Reports the result of each attempt to place a pod: to people by events, conditions and the log, and on the bus.
 
-What always holds: a method returns at once, and a refusal of a pod that is bound or gone is told to nobody.
+What always holds: a method returns at once, and a refusal of a pod that is bound or gone is not reported.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ from typing import Protocol
 
 import structlog
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.plan import Plan
-from placer.kube.record import News, Recorder, cut
+from placer.kube.pod_events import News, cut
+from placer.kube.record import Recorder
 from placer.kube.refusals import UNSCHEDULABLE
 from placer.kube.waiting import Waiting
 from placer.publisher import placement
@@ -38,7 +39,7 @@ class PlacementEvents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """Tells results.
+    """Reports results.
 
     Attributes:
         waiting: the pods without a node.
@@ -51,7 +52,7 @@ class Telling:
     bus: PlacementEvents
 
     def placed(self, pod: Pod, placed: Plan) -> None:
-        """Tell that a pod was bound."""
+        """Report that a pod was bound."""
         node = placed.booking.node
         structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
         note = cut(
@@ -61,7 +62,7 @@ class Telling:
         self.bus.placed(placement(pod.metadata, placed))
 
     def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
-        """Tell that a pod was deleted to make room for another one."""
+        """Report that a pod was deleted to make room for another one."""
         structlog.get_logger().info("preempted", pod=_name(victim), node=node, preemptor=_name(preemptor))
         note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
         self.recorder.record(News(victim, "Preempted", note, None, preemptor))
@@ -77,7 +78,7 @@ class Telling:
         )
 
     def doubted(self, booking: Booking, *, decides: bool) -> None:
-        """Tell that a bound pod counts otherwise than its decision says.
+        """Report that a bound pod counts otherwise than its decision says.
 
         Args:
             booking: how the pod counts now.
@@ -103,7 +104,7 @@ class Telling:
             )
 
     def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
-        """Tell that a pod was not placed; `reason` is that of its condition."""
+        """Report that a pod was not placed; `reason` is that of its condition."""
         uid = PodUid(pod.metadata.uid)
         waiting = self.waiting.get(uid)
         if waiting is None:

@@ -6,7 +6,9 @@ very pod counts as free. What always holds: a trial changes nothing.
 
 from typing import TYPE_CHECKING
 
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
+from placer.core.refusal import Refusal
 from placer.core.site import Candidate
 from placer.core.supposition import Supposition
 from placer.core.view import NodeView
@@ -18,7 +20,7 @@ from placer.kube.rule_check import RuleCheck
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 if TYPE_CHECKING:  # `choice` tries nominated pods on their nodes
-    from placer.kube.choice import Wanted
+    from placer.kube.wanted import Wanted
 
 
 class NodeTrial:
@@ -50,7 +52,7 @@ class NodeTrial:
             load.add(one.needs)
         if rules is None and cluster.has_node(node):
             beside = [(node, one.pod) for one in held]
-            rules = cluster.rule_check(wanted.pod, wanted.domains, node, beside)
+            rules = cluster.pod_rules.check(wanted.pod, wanted.domains, node, beside)
         self._supposed = Supposed(load, held, rules)
         self._policy = wanted.policy
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
@@ -76,7 +78,7 @@ class NodeTrial:
         self._supposed.without[one.uid] = one
         rules = self._supposed.rules
         if rules is not None:
-            rules.leave_out(self._cluster.counted(rules, one.uid))
+            rules.leave_out(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.remove(one.uid)
 
@@ -86,7 +88,7 @@ class NodeTrial:
         del self._supposed.without[one.uid]
         rules = self._supposed.rules
         if rules is not None:
-            rules.put_back(self._cluster.counted(rules, one.uid))
+            rules.put_back(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.room import Room
 from placer.decide import Decider
 from placer.live.pods import PodName

@@ -20,7 +20,8 @@ from placer.webhook.core.generations import Timing
 from placer.webhook.metrics import Metrics
 from placer.webhook.server import Certificates, serving_reviews
 from placer.webhook.settings import PREFIX, SETTLE_CHECKS, Settings, rules_of, words
-from plimsoll.kube.client import connect, kubeconfig_path
+from plimsoll.kube.client import connect
+from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.web import serving_tcp
 

@@ -21,7 +21,7 @@ from plimsoll.asyncapi import KINDS
 from plimsoll.bus import LOST_PINGS, NATS_SCHEMES, PING_S
 from plimsoll.bus_access import BusAccess
 from plimsoll.bus_client import BusClient
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import cause_of

@@ -13,7 +13,7 @@ from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals, 
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Site
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName
 
 BLIND_DRAWS: Final = 24

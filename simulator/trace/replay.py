@@ -13,11 +13,12 @@ from typing import Final
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Mix, kind_of, typical_of
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB, MIB
 from simulator.trace.arrivals import ARRIVED, draw

@@ -13,7 +13,8 @@ import nats.errors
 import redis.asyncio as redis
 from nats.js.errors import NotFoundError
 
-from plimsoll.events import NodeState, decode_report
+from plimsoll.envelope import decode_report
+from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.subjects import STREAM, pod_subject, state_subject, task_subject

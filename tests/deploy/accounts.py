@@ -11,7 +11,8 @@ from typing import Final
 
 import yaml
 
-from plimsoll.kube.client import Body, PatchKind, Query, Transport, connect
+from plimsoll.kube.client import connect
+from plimsoll.kube.transport import Body, PatchKind, Query, Transport
 from tests.servers.apiserver import ApiServer, Object
 from tools.chart import BASE, NAMESPACE
 

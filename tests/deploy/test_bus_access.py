@@ -87,7 +87,7 @@ async def test_a_node_speaks_for_itself_alone(tmp_path: Path) -> None:
         async with monitor_of(tmp_path / "own", url, **files) as monitor:
             await until_true(lambda: monitor.logged("publishing"))
             await until_true(lambda: monitor.logged("made the stream"))
-            assert not monitor.logged("NATS lets us not listen")
+            assert not monitor.logged("NATS does not let us subscribe")
         async with monitor_of(tmp_path / "other", url, **{**files, "node": NODES[1]}) as monitor:
             await until_true(lambda: [line for line in monitor.log if refusal(NODES[1]) in str(line)])
             assert not monitor.logged("stopped")

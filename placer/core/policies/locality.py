@@ -3,8 +3,8 @@
 Source: Yeh et al., "KubeShare", HPDC 2020, §4.3, Algorithm 1. Its steps, and their places here:
 
 1. *A pod with an affinity label goes to the GPU that has it.* The plan sees to that under every policy
-   (`placer.core.plan`). Where no GPU has the label, an idle GPU is preferred here, then the one with the largest free
-   part, so that the label's later pods have space.
+   (`placer.core.planning`). Where no GPU has the label, an idle GPU is preferred here, then the one with the largest
+   free part, so that the label's later pods have space.
 2. *GPUs of other exclusion labels, with the pod's anti-affinity label, or without the room are left out*, as under
    every policy (`placer.core.room.misfit`).
 3. *Best fit among GPUs without an affinity label, then worst fit among those with one, then a new GPU.* An idle GPU
@@ -33,7 +33,7 @@ from placer.core.index import Index, Surroundings
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Rooms, Site
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import GpuUuid, NodeName
 
 _LATER: Final = 0.45

@@ -22,7 +22,7 @@ from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import SHARERS_PER_GPU, Room
 from placer.core.site import Choice, Request, Rooms, Site
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import GpuUuid, NodeName
 
 LEVELS: Final = 1001

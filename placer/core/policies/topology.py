@@ -33,7 +33,7 @@ from placer.core.topology.choice import (
     packed,
     worth,
 )
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName
 
 

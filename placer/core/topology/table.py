@@ -9,7 +9,7 @@ from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
 from placer.core.room import misfit
 from placer.core.site import Request, Rooms
 from placer.core.topology.choice import chosen, empty_among, links_of, owner_models, worth
-from plimsoll.contract import hardest_first
+from plimsoll.demand import hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 
 

@@ -15,8 +15,9 @@ import msgspec
 import structlog
 
 from placer.core.ledger import ConflictError
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import Policy
+from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
 from placer.kube.cluster import Cluster
@@ -30,8 +31,8 @@ from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ApiError, NotFoundError, Transport
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.transport import ApiError, NotFoundError, Transport
 from plimsoll.part.times import rfc3339
 
 ANSWER_S: Final = 4.0

@@ -21,9 +21,9 @@ from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.reservation import ClaimStep, Reservation, VolumeStep
 from placer.kube.volumes.shelf import known_volume
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ApiError, PatchKind, TransientError, Transport
 from plimsoll.kube.models import Named, ObjectMeta
 from plimsoll.kube.storage_models import BOUND_BY_CONTROLLER, SELECTED_NODE, Volume
+from plimsoll.kube.transport import ApiError, PatchKind, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError

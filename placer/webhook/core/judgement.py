@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.plan import check_supported
+from placer.core.planning import check_supported
 from placer.core.policies import policy_named
 from placer.kube.unhandled import refuse_unhandled
 from placer.webhook.core.injection import Injector
@@ -23,9 +23,9 @@ from plimsoll.contract import (
     POLICY,
     SCHEDULER_NAME,
     asks_gpu,
-    parse_pod,
     refuse_answers,
 )
+from plimsoll.demand import parse_pod
 from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, translated
 from plimsoll.kube.models import Container, Pod, PodSpec, decode_pod
 from plimsoll.part.errors import InputError

@@ -20,7 +20,8 @@ from hook.broker.engine import Engine
 from hook.broker.layouts import Layouts
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName
-from plimsoll.kube.client import ApiError, Body, KubeClient, PatchKind, connect
+from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.transport import ApiError, Body, PatchKind
 from plimsoll.pool import CARD, DEVICE, GPU, RELEASE
 from tests.deploy.accounts import RIGHTS, kubeconfig_of
 from tests.node.kubelet_api import PODS

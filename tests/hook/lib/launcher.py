@@ -37,6 +37,11 @@ class Launcher(Script):
         """For how long the GPU executed its work, by the driver's own book."""
         return int(self._booked(gpu)["busy_ns"])
 
+    def waited_for_cpu_ns(self) -> int:
+        """How long its threads were ready to run while the cores did other work, by the kernel's count."""
+        delays = (path.read_text().split()[1] for path in Path(f"/proc/{self.pid}/task").glob("*/schedstat"))
+        return sum(map(int, delays))
+
     def work(self, gpu: int = 0) -> Work:
         """The words in which the library tells of its work there."""
         work: Work = self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]

@@ -64,17 +64,20 @@ def test_little_is_queued_ahead(launcher: Launcher, gate: GateWriter, state: int
 def test_enough_is_queued_that_the_gpu_never_idles(
     launcher: Launcher, gate: GateWriter, state: int, kernel_ns: int
 ) -> None:
-    """A program that launches without waiting keeps the GPU at work under any bound of its queue."""
+    """A program that launches without waiting keeps the GPU at work under any bound of its queue.
+
+    The GPU may idle only while the program is ready to launch and the machine's cores do other work.
+    """
     gate.set(state)
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
     until(lambda: launcher.executed_ns() > WARM_NS)
     busy_ratio: list[float] = []
     while not busy_ratio or busy_ratio[-1] < 0.97:
         assert len(busy_ratio) < TRIES, f"executed of the time, each time: {busy_ratio}"
-        from_ns, executed_ns = monotonic_ns(), launcher.executed_ns()
+        from_ns, excused_ns = monotonic_ns(), launcher.executed_ns() + launcher.waited_for_cpu_ns()
         sleep(2)
-        until_ns, until_executed_ns = monotonic_ns(), launcher.executed_ns()
-        busy_ratio.append((until_executed_ns - executed_ns + kernel_ns) / (until_ns - from_ns))
+        until_ns, until_excused_ns = monotonic_ns(), launcher.executed_ns() + launcher.waited_for_cpu_ns()
+        busy_ratio.append((until_excused_ns - excused_ns + kernel_ns) / (until_ns - from_ns))
     launcher.do("over.set(); joined()")
 
 

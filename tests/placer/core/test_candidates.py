@@ -7,15 +7,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Grant, Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies import POLICIES
+from placer.core.refusal import Refusal
 from placer.core.room import room_on
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, ConflictError, Ledger, booking_of
-from placer.core.plan import Refusal, check_supported, together
+from placer.core.booking import Booking, booking_of
+from placer.core.ledger import ConflictError, Ledger
+from placer.core.planning import check_supported
 from placer.core.policies import POLICIES, policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal, together
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.kube.binding import answer
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError

@@ -17,25 +17,27 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.binding import answer
-from placer.kube.choice import Wanted
 from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
-from placer.kube.lanes import Place
-from placer.kube.queue import LONGEST_BACKOFF_S, Probe, Try
+from placer.kube.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue import Probe, Try
+from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Transport
 from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Deleted, Modified
+from plimsoll.kube.transport import Transport
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state
 from tests.placer.kube.world import Told
 
 Object = dict[str, Any]
 MEMORY, SHARE, WHOLE = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
+BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
+LABELLED = {"app": "x"}
 
 
 class Scene:

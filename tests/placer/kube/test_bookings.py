@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.ledger import Ledger
 from placer.core.reasons import Reason
 from placer.core.resize.change import Change
 from placer.core.room import misfit, room_on
 from placer.core.view import node_view
 from placer.kube.cluster import Cluster
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

@@ -11,7 +11,7 @@ import pytest
 from placer.core.resize.change import change_of
 from placer.kube.resize import KubeResizer
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Transport
+from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB

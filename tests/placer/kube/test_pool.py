@@ -14,9 +14,9 @@ from placer.core.score import Formula
 from placer.kube.pool import PoolWatch
 from placer.node_rows import NodeRows
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import Body, ConflictError, PatchKind, Transport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced
+from plimsoll.kube.transport import Body, ConflictError, PatchKind, Transport
 from plimsoll.pool import CARD, GPU, NODE, RELEASE, RESERVATION, reservation_of
 from plimsoll.quantity import GIB
 from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene

@@ -3,8 +3,8 @@
 import asyncio
 
 from placer.core.policies.headroom import HEADROOM
-from placer.kube.choice import Wanted, understood
 from placer.kube.refusals import OPEN_IN_A_ROW, Backlog
+from placer.kube.wanted import Wanted, understood
 from tests.placer.kube.scene import pod_of
 
 

@@ -25,8 +25,9 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, NodeState, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.kube.client import Transport, connect
+from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.transport import Transport
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import CHECK_S
 from tests.servers.apiserver import ApiServer, Object

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.decide import Decider
 from placer.http import Api, serving_port
 from placer.live.pods import PodName

@@ -9,14 +9,15 @@ import pytest
 
 from placer.core import policies
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import POLICIES, Policy, policy_named
 from placer.core.policies.installed import Installed
+from placer.core.refusal import Refusal
 from placer.core.room import Room
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.errors import InputError
 from tests.placer.core.worlds import declared, gpu, init, request, state

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Kind, Mix, Typical
-from placer.core.plan import Plan, plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan, plan_on
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 

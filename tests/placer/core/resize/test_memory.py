@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Ledger, grant_of
+from placer.core.booking import Booking, grant_of
+from placer.core.ledger import Ledger
 from placer.core.resize.change import Change, NotNowError, change_of
 from placer.core.resize.room import check_room
 from placer.core.room import room_on
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize

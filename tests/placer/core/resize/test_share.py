@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, ConflictError, Ledger, grant_of
-from placer.core.plan import Refusal, plan
+from placer.core.booking import Booking, grant_of
+from placer.core.ledger import ConflictError, Ledger
+from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.resize.change import Change, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize

@@ -13,10 +13,10 @@ from placer.kube.volumes.binder import NotBoundError, VolumeBinder
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.reservation import Reservation, give_up, reserve
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Body, PatchKind, Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import Claim, StorageClass, Volume
+from plimsoll.kube.transport import Body, PatchKind, Transport
 
 NODE, LABELS = NodeName("n"), {"zone": "a"}
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}

@@ -7,13 +7,12 @@ import pytest
 
 from placer.core.mounts import ClaimKey, Disk, mounts_of
 from placer.kube.volumes.ask import ask_of
-from placer.kube.volumes.disks import Disks
 from placer.kube.volumes.limits import Attachable, attached, exceeds
 from placer.kube.volumes.matching import match
 from placer.kube.volumes.provisioning import FreeSpaces, allows, free_space
 from placer.kube.volumes.shelf import Shelf, known_volume
 from placer.kube.volumes.storage import Storage
-from placer.kube.volumes.users import Users
+from placer.kube.volumes.users import Disks, Users
 from placer.kube.volumes.wish import wish_of
 from placer.kube.volumes.zones import is_elsewhere, zones_of
 from plimsoll.kube.models import Pod

@@ -2,14 +2,9 @@
 
 import pytest
 
-from plimsoll.contract import (
-    MOST_INIT_CONTAINERS,
-    ContainerDemand,
-    PodDemand,
-    assigned_gpus,
-    parse_pod,
-)
+from plimsoll.contract import assigned_gpus
 from plimsoll.decision import decision_of
+from plimsoll.demand import MOST_INIT_CONTAINERS, ContainerDemand, PodDemand, parse_pod
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
