@@ -16,8 +16,10 @@ import structlog
 from monitor.settings import Settings
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
 from plimsoll.events import Gpu
-from plimsoll.kube.client import ApiError, PatchKind, Transport, connect, kubeconfig_path
+from plimsoll.kube.client import connect
+from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.models import Node, NodeStatus
+from plimsoll.kube.transport import ApiError, PatchKind, Transport
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 

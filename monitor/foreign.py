@@ -9,6 +9,7 @@ there is no other monitor.
 """
 
 import json
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,8 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 
-from plimsoll.events import LARGEST, largest_epoch
+from plimsoll.envelope import largest_epoch
+from plimsoll.events import LARGEST, Foreign
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.subjects import STREAM, node_token
@@ -30,6 +32,12 @@ BATCH: Final = 256
 
 ANSWER_S: Final = 10.0
 """A server on a busy disk answers within a second; after this time an answer counts as lost."""
+
+FOREIGN_EVERY_S: Final = 600.0
+"""While another monitor reports under this node's name, the log and an event name it at this interval, in seconds.
+
+They also name it once its epoch passes ours, because from then on readers drop this monitor's reports.
+"""
 
 _GET: Final = f"$JS.API.DIRECT.GET.{STREAM}"
 _NO_RESPONDERS: Final = "503"
@@ -64,6 +72,41 @@ class ForeignReport:
 
     epoch: int
     gpus: tuple[GpuUuid, ...]
+
+
+class ForeignNaming:
+    """Decides when another monitor is named in the log and by an event."""
+
+    def __init__(self, node: NodeName) -> None:
+        """Have named none yet, on the monitor's node."""
+        self._node = node
+        self._named_s = -math.inf
+        self._was_greater = False  # the epoch of the other monitor, when it was named
+
+    def event(
+        self, report: ForeignReport, epoch: int, gpus: tuple[GpuUuid, ...], now_s: float
+    ) -> Foreign | None:
+        """The event that names the other monitor, where it is due.
+
+        Args:
+            report: the other monitor's.
+            epoch: ours.
+            gpus: ours.
+            now_s: the time.
+        """
+        is_greater = report.epoch > epoch
+        if now_s - self._named_s < FOREIGN_EVERY_S and is_greater <= self._was_greater:
+            return None
+        self._named_s, self._was_greater = now_s, is_greater
+        effect = "this monitor's reports" if is_greater else "the other monitor's reports"
+        return Foreign(
+            node=self._node,
+            epoch=epoch,
+            gpus=gpus,
+            foreign_epoch=report.epoch,
+            foreign_gpus=report.gpus,
+            reason=f"two monitors report as this node; readers drop {effect}; stop one, or name its node rightly",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ see `monitor.core.pace`. What always holds:
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import AsyncIterable, Mapping
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
 from monitor.core.gathering import Gathering
 from monitor.core.health import Look
-from monitor.core.idle import IdleMeters
 from monitor.core.lifecycle import TaskKey
 from monitor.core.observation import (
     JOURNAL_START,
@@ -42,8 +40,10 @@ from monitor.core.pace import Pace
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
-from monitor.foreign import ForeignReport
+from monitor.foreign import ForeignNaming, ForeignReport
+from monitor.gpu_readings import GpuReadings, look_of
 from monitor.info import Informer
+from monitor.intake import Intake
 from monitor.listeners import Listeners
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
@@ -52,13 +52,12 @@ from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
-from plimsoll.events import Foreign, Gpu, Phase
+from plimsoll.events import Gpu, Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
-from plimsoll.nvml.readings import GpuReading, HealthReading, NvmlAwayError, XidSeen
+from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
-QUEUE_MAX: Final = 1024
-"""Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
+XIDS_MAX: Final = 1024  # XID errors that wait for a round
 
 STORE_RETRY_S: Final = 1.0
 
@@ -69,15 +68,6 @@ NO_DRIVER: Final = (
     "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
 )
 """The remedy where no driver answers."""
-
-UTILISATION_S: Final = 5.0
-"""Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
-
-FOREIGN_EVERY_S: Final = 600.0
-"""While another monitor reports under this node's name, the log and an event name it at this interval, in seconds.
-
-They also name it once its epoch passes ours, because from then on readers drop this monitor's reports.
-"""
 
 log = structlog.get_logger("monitor.observer")
 
@@ -93,8 +83,7 @@ class Observer:
         self._store = store
         self._sampler = sampler
         self._listeners = listeners
-        self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
-        self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
+        self._intake = Intake()
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
@@ -103,20 +92,15 @@ class Observer:
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
-        self._readings: tuple[GpuReading, ...] = ()  # as last read, () while no driver answers
-        self._is_away = False  # the last reading found no driver
-        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.tolerance_bytes)
+        self._readings = GpuReadings(settings.idle_period_s, self._slow_s)
+        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.rules)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
-        self._meters = IdleMeters(settings.idle_period_s)
-        self._figures: Mapping[GpuUuid, HealthReading] = {}  # as last read
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
-        self._utilisation_due_s = 0.0
-        self._foreign_named_s = -math.inf
-        self._was_greater = False  # the epoch of the other monitor, when it was named
+        self._foreign = ForeignNaming(NodeName(settings.node))
         self._troubles: set[str] = set()
         self._has_broker = True
-        self._has_written = False  # the round that is under way
+        self._has_events = False  # the round that is under way
 
     @property
     def epoch(self) -> int:
@@ -131,12 +115,12 @@ class Observer:
     @property
     def busy_s(self) -> Mapping[GpuUuid, float]:
         """Per GPU, the seconds of work since this start of the monitor."""
-        return self._meters.busy_s
+        return self._readings.meters.busy_s
 
     @property
     def ecc_errors(self) -> Mapping[GpuUuid, int]:
         """Per GPU, its uncorrected ECC errors since it was last reset, as last read."""
-        return {gpu: figures.uncorrected_ecc for gpu, figures in self._figures.items()}
+        return self._readings.ecc_errors
 
     def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
         """Note whether the broker takes measurements; called after each attempt."""
@@ -160,8 +144,8 @@ class Observer:
             if isinstance(message, MemoryChange):
                 self._note_change(message)
             else:
-                await self._queue.put(message)
-                if self._queue.full() or is_urgent(message, self._tasks, self._dead):
+                await self._intake.put(message)
+                if self._intake.is_full or is_urgent(message, self._tasks, self._dead):
                     self._wakened.set()
 
     def wake(self) -> None:
@@ -197,27 +181,16 @@ class Observer:
     def foreign_reported(self, report: ForeignReport) -> None:
         """Note a report that another monitor published under this node's name."""
         self._listeners.foreign_report()
-        now_s, ours = time.monotonic(), self._reports.epoch
-        is_greater = report.epoch > ours
-        if now_s - self._foreign_named_s < FOREIGN_EVERY_S and is_greater <= self._was_greater:
-            return
-        self._foreign_named_s, self._was_greater = now_s, is_greater
-        effect = "this monitor's reports" if is_greater else "the other monitor's reports"
-        foreign = Foreign(
-            node=NodeName(self._settings.node),
-            epoch=ours,
-            gpus=tuple(gpu.uuid for gpu in self._gpus),
-            foreign_epoch=report.epoch,
-            foreign_gpus=report.gpus,
-            reason=f"two monitors report as this node; readers drop {effect}; stop one, or name its node rightly",
-        )
-        log.error("another monitor reports under this node's name", **msgspec.structs.asdict(foreign))
-        self._reports.add_foreign(foreign)
-        self._wakened.set()
+        gpus = tuple(gpu.uuid for gpu in self._gpus)
+        event = self._foreign.event(report, self._reports.epoch, gpus, time.monotonic())
+        if event is not None:
+            log.error("another monitor reports under this node's name", **msgspec.structs.asdict(event))
+            self._reports.add_foreign(event)
+            self._wakened.set()
 
     def xid_seen(self, seen: XidSeen) -> None:
         """Note an XID error."""
-        if len(self._xids) < QUEUE_MAX:  # a storm of one error says no more than the first
+        if len(self._xids) < XIDS_MAX:  # a storm of one error says no more than the first
             self._xids.append(seen)
         self._listeners.xid_seen(seen)
         self._wakened.set()
@@ -231,10 +204,10 @@ class Observer:
             await self._restore()
             gathering = Gathering()
             while True:
-                self._has_written = False
+                self._has_events = False
                 pause_s = await self._round()
                 ended_s = time.monotonic()
-                least_s = gathering.pause_s(ended_s, has_written=self._has_written)
+                least_s = gathering.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
@@ -265,13 +238,14 @@ class Observer:
         now_s = time.monotonic()
         findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
         gpus = node_state.gpus(
-            self._readings,
-            self._meters.idle_pct,
+            self._readings.gpus,
+            self._readings.meters.idle_pct,
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
+            self._readings.memory_meters.busy_pct,
         )
         time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
-        look = self._look(sample, xids, now_s, time_text)
+        look = look_of(sample, xids, now_s, time_text)
         found, changes = conditions.look(self._conditions, look, gpus, self._settings.condition_rules)
         batch = self._reports.batch(
             findings,
@@ -284,6 +258,7 @@ class Observer:
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
+            self._intake.refused()
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
         self._advance_conditions(found, changes, look)
@@ -302,9 +277,7 @@ class Observer:
         return self._store.waiting_bytes >= most
 
     async def _observe(self) -> tuple[Observation, Sample | None]:
-        while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
-            self._unstored.append(self._queue.get_nowait())
-        announcements, deaths, peaks = tuple(self._unstored), tuple(self._dead), dict(self._peaks)
+        announcements, deaths, peaks = self._intake.next(), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
@@ -312,9 +285,9 @@ class Observer:
 
     async def _sample(self) -> Sample | None:
         """Sample the GPUs; None if no driver answers, or not yet."""
-        is_due = not self._sampler.is_busy and time.monotonic() >= self._utilisation_due_s
+        is_due = not self._sampler.is_busy and self._readings.is_utilisation_due(time.monotonic())
         try:
-            since_us, watched = self._meters.last_us if is_due else None, self._deaths.watched
+            since_us, watched = self._readings.meters.last_us if is_due else None, self._deaths.watched
             if not self._sampler.has_begun:
                 self._pace.begins(time.monotonic())
             sample = await self._sampler.sample(since_us, watched, reads_health=is_due or bool(self._xids))
@@ -323,35 +296,16 @@ class Observer:
                 if info is not None:
                     self._reports.add_info(info)
         except NvmlAwayError as error:
-            self._readings, self._is_away = (), True
+            self._readings.lose()
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
             self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
             return None
         if is_due:
-            longest_s = min(UTILISATION_S, self._settings.idle_period_s)
-            self._utilisation_due_s = time.monotonic() + max(self._slow_s, longest_s)
+            self._readings.utilisation_read(time.monotonic())
         if sample is not None:
             self._listeners.driver_answered(True)  # noqa: FBT003 - likewise
-            self._readings, self._is_away = sample.readings, False
-            self._meters.add(sample.utilisation)
-            self._figures = sample.figures or self._figures
+            self._readings.take(sample)
         return sample
-
-    @staticmethod
-    def _look(sample: Sample | None, xids: tuple[XidSeen, ...], now_s: float, time_text: str) -> Look:
-        """The driver's word on the GPUs' health. While it says nothing, errors wait for it."""
-        if sample is None:
-            return Look(now_s, time_text)
-        return Look(
-            now_s=now_s,
-            time=time_text,
-            present=sample.readings,
-            failing=sample.failing,
-            figures=sample.figures,
-            xids=xids,
-            session=sample.session,
-            divided=sample.divided,
-        )
 
     def _advance_conditions(self, found: Conditions, changes: ConditionChanges, look: Look) -> None:
         self._conditions = found
@@ -369,7 +323,7 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
-        self._has_written = True
+        self._has_events = any(not entry.is_state for entry in batch.entries)
         await self._store.keep(
             batch.entries,
             findings.tasks,
@@ -400,8 +354,10 @@ class Observer:
             if peak != observation.peaks.get(key)
             or (key not in self._tasks.lives and key.process not in self._tasks.dead)
         }
+        largest_bytes = max((len(entry.body) for entry in batch.entries), default=None)
+        if self._intake.stored(len(observation.announcements), largest_bytes):
+            self._wakened.set()
         if observation.announcements:
-            del self._unstored[: len(observation.announcements)]
             self._listeners.announcements_stored(observation.announcements[-1].seq)
 
     def _watch_deaths(self) -> None:
@@ -425,7 +381,9 @@ class Observer:
         elif self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
         else:
-            return self._settings.nvml_retry_s if self._is_away else max(0.0, self._pace.wait_s(now_s))
+            return (
+                self._settings.nvml_retry_s if self._readings.is_away else max(0.0, self._pace.wait_s(now_s))
+            )
         return min(self._pace.pause_s(self._tasks, now_s), heartbeat_s)
 
     def _troubled(self, what: str) -> float:
@@ -440,4 +398,4 @@ class Observer:
         was_troubled = bool(self._troubles)
         self._troubles = {what for what in self._troubles if sample is None and what.startswith(NO_GPU)}
         if was_troubled and not self._troubles:
-            log.info("observing again", gpus=len(self._readings))
+            log.info("observing again", gpus=len(self._readings.gpus))

@@ -10,6 +10,8 @@ How that holds:
   one connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a
   later one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
 * The client library buffers nothing while disconnected: the outbox alone decides what is sent.
+* An event under a former name of this node, which NATS does not take from this monitor, is dropped: it would hold up
+  all events behind it.
 * Before the first event of a run is sent, the epoch passes every epoch of this node in the stream. A start reads only
   the messages that no earlier run has seen.
 """
@@ -17,6 +19,7 @@ How that holds:
 import asyncio
 import contextlib
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -36,7 +39,7 @@ from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.bus_access import BusAccess
 from plimsoll.bus_client import BusClient
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
@@ -59,6 +62,8 @@ all return at once."""
 MARGIN_S: Final = 60.0
 """The duplicate window counts as shorter by this, because server and node read different clocks."""
 
+_REFUSED: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
+
 log = structlog.get_logger("monitor.publisher")
 
 
@@ -68,7 +73,7 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server and node to publish for, the stream to make if it is missing, and the files to come in by."""
+    """The server and the node to publish for, the stream to make if it is missing, and the credentials' files."""
 
     url: str
     node: NodeName
@@ -110,6 +115,7 @@ class Publisher:
         self._outage = Outage(log.warning)
         self._disk = Outage(log.error)
         self._in_flight: list[asyncio.Future[PubAck]] = []
+        self._refused: set[str] = set()  # subjects under former names, which this user may not publish
 
     @property
     def is_reachable(self) -> bool | None:
@@ -165,9 +171,9 @@ class Publisher:
             **self._options,
         )
         for subject in reports_of(self._target.node):
-            await client.subscribe(subject, cb=self._heard)
+            await client.subscribe(subject, cb=self._received)
 
-    async def _heard(self, message: Msg) -> None:
+    async def _received(self, message: Msg) -> None:
         """Take in a message of this node that somebody else published."""
         report = read_foreign(message.data)
         if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
@@ -183,6 +189,9 @@ class Publisher:
     async def _disconnected(self) -> None:
         """Give up the events in flight: they will not be acknowledged any more."""
         self._position = None
+        self._give_up()
+
+    def _give_up(self) -> None:
         for ack in self._in_flight:
             ack.cancel()
 
@@ -195,9 +204,28 @@ class Publisher:
             self._position = None
             remedy = "allow this user to subscribe to the node's reports, as the chart does"
             effect = "another monitor under this node's name is not noticed"
-            log.warning("NATS lets us not listen", effect=effect, error=str(error), remedy=remedy)
+            log.warning("NATS does not let us subscribe", effect=effect, error=str(error), remedy=remedy)
+            return
+        refused = _REFUSED.search(str(error))
+        if refused is not None and refused[1].rpartition(".")[2] != node_token(self._target.node):
+            self._refused.add(refused[1].lower())
+            self._give_up()
             return
         self._unreachable(error)
+
+    async def _drop_refused(self, batch: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
+        """Drop the events that NATS takes under no circumstances; returns the others."""
+        dropped = [entry for entry in batch if entry.subject.lower() in self._refused]
+        if not dropped:
+            return batch
+        await self._store.remove(entry.number for entry in dropped)
+        log.error(
+            "events under a former name of this node were dropped: NATS takes no such event from this user",
+            dropped=len(dropped),
+            subjects=sorted({entry.subject for entry in dropped}),
+            remedy="none is needed",
+        )
+        return tuple(entry for entry in batch if entry.subject.lower() not in self._refused)
 
     async def _pause(self, seconds: float) -> None:
         """Wait; a reconnection ends the pause early."""
@@ -221,7 +249,7 @@ class Publisher:
             self._wakened.clear()
             batch = await self._store.oldest(BATCH)
             if batch:
-                await self._send(jetstream, batch)
+                await self._send(jetstream, await self._drop_refused(batch))
                 self._disk.ended()
             else:
                 await self._wakened.wait()
@@ -288,7 +316,8 @@ class Publisher:
                             entry.subject, entry.body, stream=STREAM, headers=headers
                         )
                     )
-                await asyncio.wait(acks)
+                if acks:
+                    await asyncio.wait(acks)
         except (TimeoutError, nats.errors.Error, OSError) as error:
             raise _LostError(str(error) or "no acknowledgement in time") from error
         finally:

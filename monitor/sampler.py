@@ -34,6 +34,7 @@ class Sample:
         readings: the GPUs that answered.
         listing: the living processes on them.
         utilisation: per GPU, (microseconds since the epoch, busy percent), oldest first.
+        memory_traffic: the same of the GPUs' memory: the time in which it was read or written.
         figures: the health of the GPUs that answered; empty if it was not read.
         failing: the GPUs that did not answer.
         session: the number of the session with the driver, see `Nvml.sessions`.
@@ -44,6 +45,7 @@ class Sample:
     readings: tuple[GpuReading, ...]
     listing: Listing
     utilisation: Mapping[GpuUuid, tuple[tuple[int, float], ...]]
+    memory_traffic: Mapping[GpuUuid, tuple[tuple[int, float], ...]]
     figures: Mapping[GpuUuid, HealthReading]
     failing: tuple[FailingGpu, ...]
     session: int
@@ -62,7 +64,7 @@ class Sampler:
     """Reads the node on its own thread, one sample at a time. `close` it when done.
 
     Args:
-        late: called on the loop once a sample is there that `sample` did not wait for.
+        late: called on the loop when a sample comes after `sample` has stopped waiting for it.
         took: gets the name and the seconds of each call of the driver, in the sampler's thread.
     """
 
@@ -98,7 +100,7 @@ class Sampler:
         Args:
             since_us: see `Nvml.read`; without effect while the sampler is busy.
             watched: see `Identities.of`; likewise.
-            reads_health: the driver's figures on health too, which costs two more calls a GPU; likewise.
+            reads_health: the driver's figures on health too, by two more calls for each GPU; likewise.
 
         Returns:
             None while the driver takes longer than `PATIENCE_S`. The next call after `late` returns the sample.
@@ -179,6 +181,7 @@ class Sampler:
             readings=tuple(gpu.reading for gpu in gpus),
             listing=Listing(frozenset(gpu.reading.uuid for gpu in gpus), processes),
             utilisation={gpu.reading.uuid: gpu.utilisation for gpu in gpus},
+            memory_traffic={gpu.reading.uuid: gpu.memory_traffic for gpu in gpus},
             figures=figures,
             failing=nvml.failing,
             session=nvml.sessions,

@@ -8,10 +8,10 @@ the others keep their view up to date, and write and answer nothing.
 import asyncio
 import contextlib
 import gc
-import math
 import secrets
+import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +19,9 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
+from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
-from placer.core.policies import policy_named
+from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
 from placer.explaining import Explainer, NotExplainedError
 from placer.http import Api, open_socket, serving_port, serving_socket
@@ -40,6 +41,7 @@ from placer.local.runner import LocalSettings
 from placer.metrics import Metrics, Promises, UnhealthyGpus
 from placer.node_rows import NodeRows
 from placer.publisher import Publisher
+from placer.readiness import KubePart, lacking
 from placer.reports import ReportView
 from placer.rpc import RpcServer
 from placer.scores import ScoreList
@@ -50,6 +52,7 @@ from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
 from plimsoll.bus_connection import connect
 from plimsoll.events import Report
+from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -63,13 +66,6 @@ if TYPE_CHECKING:
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
 
-GRACE_S: Final = 5.0
-"""Seconds without a live watch, or without an answer about reports or the lease, after which the placer is not ready.
-Shorter times also pass while everything is well: a request for reports that finds none, or the pause after an answer
-that was lost, takes 2 s, and the next answer must have time to come."""
-
-NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""The pod's own namespace, inside a cluster."""
 
 COLLECT_AFTER: Final = (50_000, 20, 20)
 """The thresholds of Python's garbage collector. With its own, (700, 10, 10), it walks the objects of a whole cluster
@@ -96,39 +92,7 @@ class _Parts:
     limits: LimitView
     news: NewsRoom
     local: LocalFrontEnd | None
-    cluster: "_Cluster | None"
-
-
-@dataclass(slots=True)
-class _Cluster:
-    """The front end for Kubernetes as the other parts see it.
-
-    Attributes:
-        metrics: those of the lease.
-        leads: set once this placer is the one that places.
-        front_end: None until the connection was made.
-        lease: likewise.
-    """
-
-    metrics: Metrics
-    leads: asyncio.Event = field(default_factory=asyncio.Event)
-    front_end: "KubeFrontEnd | None" = None
-    lease: Lease | None = None
-
-    def missing(self) -> list[str]:
-        """The things of the cluster that the placer lacks now."""
-        missing = []
-        if self.front_end is None or not self.front_end.synced.is_set():
-            missing.append("pods, nodes and volumes are still being read")
-        elif self.front_end.broken_s() > GRACE_S:
-            missing.append("a watch of pods, nodes or volumes is broken")
-        # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
-        if self.lease is not None:
-            # A lease of a longer duration is read less often, and is held until its deadline.
-            grace_s = max(GRACE_S, self.lease.timing.deadline_s)
-            if grace_s < self.lease.silent_s() < math.inf:
-                missing.append("the API server does not answer about the lease")
-        return missing
+    cluster: KubePart | None
 
 
 async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.Event) -> None:
@@ -143,6 +107,7 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
     gc.set_threshold(*COLLECT_AFTER)
+    await asyncio.to_thread(load_policies)
     decider = Decider(ReportView(), Ledger(), Metrics())
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of
@@ -172,7 +137,7 @@ async def _assemble(
     client = BusClient()
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None
+    cluster = KubePart(metrics) if _schedules_kubernetes(settings, environment) else None
     _check_has_nodes(settings, cluster)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(client, reports, metrics, options)
@@ -191,7 +156,7 @@ async def _assemble(
     local_pods = LocalPods(local) if local is not None else None
 
     def missing() -> list[str]:
-        return _missing(client, intake, cluster)
+        return lacking(client, intake, cluster)
 
     page = await live_page(
         client,
@@ -232,14 +197,14 @@ async def _assemble(
     return parts, api
 
 
-def _pod_sources(local: LocalPods | None, cluster: _Cluster | None) -> list[PodSource]:
+def _pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSource]:
     sources: list[PodSource] = [local] if local is not None else []
     if cluster is not None and cluster.front_end is not None:
         sources.append(cluster.front_end.live_pods)
     return sources
 
 
-def _explainers(local: LocalExplainer | None, cluster: _Cluster | None) -> list[Explainer]:
+def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[Explainer]:
     explainers: list[Explainer] = [local] if local is not None else []
     if cluster is not None:
         if cluster.front_end is None:
@@ -248,19 +213,7 @@ def _explainers(local: LocalExplainer | None, cluster: _Cluster | None) -> list[
     return explainers
 
 
-def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[str]:
-    """The things that the placer lacks for its work at this moment, for people."""
-    missing = []
-    if not client.is_connected:
-        missing.append("NATS is out of reach")
-    if not intake.ready.is_set():
-        missing.append("the last reports are still being read")
-    elif intake.silent_s() > GRACE_S:
-        missing.append("reports are not being read")
-    return missing + (cluster.missing() if cluster else [])
-
-
-def _check_has_nodes(settings: Settings, cluster: _Cluster | None) -> None:
+def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
     """Refuse a placer that could place nothing: it has neither a cluster nor local nodes."""
     if cluster is None and not settings.local_nodes:
         remedy = (
@@ -337,7 +290,9 @@ async def _answer(parts: _Parts) -> None:
 
 async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitStack) -> None:
     if settings.http_port is not None:
-        port = await stack.enter_async_context(serving_port(api, settings.http_address, settings.http_port))
+        access = await _access(settings, stack)
+        serving_there = serving_port(api, settings.http_address, settings.http_port, access)
+        port = await stack.enter_async_context(serving_there)
         log.info("http ready", address=settings.http_address, port=port)
     if settings.control_socket:
         listener = await asyncio.to_thread(open_socket, Path(settings.control_socket))
@@ -345,13 +300,31 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
         log.info("control socket ready", path=settings.control_socket)
 
 
-async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
+async def _access(settings: Settings, stack: contextlib.AsyncExitStack) -> Access | None:
+    if settings.http_auth == "token":
+        return TokenFile(Path(settings.http_token_file))
+    if settings.http_auth == "none":
+        return None
+    from placer.kube.reviews import Reviews  # noqa: PLC0415 - as in `_run_kube`
+    from plimsoll.kube.client import connect  # noqa: PLC0415
+    from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
+
+    # Connections of its own: readers must not delay the lease.
+    kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
+    transport = await stack.enter_async_context(connect(kubeconfig))
+    return Reviews(transport, time.monotonic)
+
+
+async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
     from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
-    from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
+    from placer.kube.frontend import KubeFrontEnd  # noqa: PLC0415
+    from placer.kube.options import KubeOptions  # noqa: PLC0415
+    from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
-    from plimsoll.kube import client as kube_client  # noqa: PLC0415
+    from plimsoll.kube.client import connect  # noqa: PLC0415
+    from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
 
     settings, metrics = parts.settings, cluster.metrics
     policy = policy_named(settings.policy, PREFIX + "POLICY")
@@ -362,10 +335,18 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         pool_namespace=settings.pool_namespace,
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
+        relocation=RelocationRules(
+            Mode(settings.relocation),
+            settings.relocation_after_s,
+            settings.relocation_keep_s,
+            settings.relocation_rest_s,
+            settings.relocation_per_hour,
+            settings.relocation_spare_gpus,
+        ),
     )
-    kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
-    namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
-    async with kube_client.connect(kubeconfig) as transport:
+    kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
+    namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
+    async with connect(kubeconfig) as transport:
         lease = Lease(
             transport,
             namespace,
@@ -403,10 +384,6 @@ async def _run_for_lead(lease: Lease, front_end: "KubeFrontEnd", loaded: asyncio
     await front_end.synced.wait()
     await loaded.wait()
     await lease.run()
-
-
-def _own_namespace() -> str:
-    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "kube-system"
 
 
 async def _close(client: Client) -> None:

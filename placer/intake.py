@@ -33,7 +33,8 @@ from placer.metrics import Metrics
 from placer.report_stream import BATCH, age_s, consumer_of, last_messages, server_time
 from placer.reports import ReportView
 from plimsoll.bus import Stream
-from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, Report, decode_report
+from plimsoll.envelope import decode_report
+from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.node_info import decode_info
 from plimsoll.part.backoff import Pauses

@@ -15,7 +15,8 @@ import structlog
 from nats.aio.client import Client
 
 from placer.core.explain.slowness import LimitNews
-from plimsoll.events import Limit, decode_event, event_type
+from plimsoll.envelope import decode_event, event_type
+from plimsoll.events import Limit
 from plimsoll.ids import PodUid
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError

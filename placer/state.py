@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
 from placer.node_rows import NodeRows
 from plimsoll.placer_api.http import DoubtRow, PodRow
 

@@ -17,7 +17,8 @@ from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
-from plimsoll.events import Limit, decode_event, event_type
+from plimsoll.envelope import decode_event, event_type
+from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage

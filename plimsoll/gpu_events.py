@@ -1,6 +1,6 @@
 """Data of the events about GPUs as devices: health, pressure, and the node's hardware.
 
-`plimsoll.events` has the envelope, the reports, and all other events.
+`plimsoll.events` has the reports and all other events, `plimsoll.envelope` their envelope.
 """
 
 import enum

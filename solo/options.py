@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from placer.core.plan import check_supported
+from placer.core.planning import check_supported
 from plimsoll.broker.wire import RUN_NAMESPACE
 from plimsoll.contract import (
     BEST_EFFORT,
@@ -23,8 +23,8 @@ from plimsoll.contract import (
     GPU_SHARE,
     POLICY,
     SHARE_LIMIT,
-    parse_pod,
 )
+from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError

@@ -13,14 +13,16 @@ import sys
 from pathlib import Path
 from typing import Final, Self
 
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies import policy_named
+from placer.core.refusal import Refusal
 from placer.core.registration import registration
 from placer.core.site import Request
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
 from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.native.preload import preloadable

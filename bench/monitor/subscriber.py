@@ -12,7 +12,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from plimsoll.events import Report, Task, decode_event, decode_report
+from plimsoll.envelope import decode_event, decode_report
+from plimsoll.events import Report, Task
 from plimsoll.ids import ProcessKey
 from plimsoll.subjects import EVENTS, STREAM
 

@@ -20,7 +20,8 @@ from bench.placer.objects import GPUS, node_state, report_message
 from placer.reports import ReportView
 from placer.scores import CHUNK, ScoreList
 from plimsoll.cli.demo.servers import valkey_server
-from plimsoll.events import NodeState, Phase, Task, decode_report
+from plimsoll.envelope import decode_report
+from plimsoll.events import NodeState, Phase, Task
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.quantity import GIB
 from plimsoll.subjects import STREAM

@@ -18,7 +18,8 @@ from nats.js.api import Header
 from bench.placer.ground import CONNECTIONS, Ground, Json, RefusedError
 from plimsoll.bus import Stream
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
-from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Gpu, NodeState, Report
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.times import rfc3339
 from plimsoll.quantity import GIB

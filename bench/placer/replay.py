@@ -26,11 +26,13 @@ from bench.percentile import percentile
 from bench.placer.ground import Json
 from bench.placer.objects import GPUS, TOO_MANY_GIB, node_object, node_state, pod_object
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import POLICIES
+from placer.core.refusal import Refusal
 from placer.decide import Decider
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
+from placer.kube.wanted import Wanted, understood
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME
@@ -55,6 +57,7 @@ def cluster_of(nodes: int) -> NodeChoice:
     ledger, reports = Ledger(), ReportView()
     cluster = Cluster(ledger)
     choice = NodeChoice(Decider(reports, ledger, Metrics()), cluster)
+    choice.decider.candidates.prepare(POLICIES["headroom"])  # as the placer does; it ranks as reports come
     for number in range(nodes):
         state = node_state(number, 1)
         reports.apply(state)

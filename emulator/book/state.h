@@ -97,7 +97,7 @@ struct book_share {
 struct book_mps {
     uint32_t is_server;         /* lock */
     uint32_t server;            /* lock; atomic; of a client: the server's slot, plus 1; 0 = no client */
-    uint64_t server_claimed_ns; /* lock; tells the server from a later process in its slot */
+    uint64_t server_claimed_ns; /* lock; a later process in the server's slot has another value */
     uint64_t pipe_device, pipe_inode; /* lock; of a server: its directory */
 };
 

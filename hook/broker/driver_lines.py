@@ -87,7 +87,7 @@ class DriverLines:
         Args:
             node: the broker's knowledge; it is only read.
             driver: the broker's thread for NVML.
-            cgroup_root: where control groups of version 2 are mounted, as on the node.
+            cgroup_root: the mount point of the node's control groups (version 2).
             enforcement: the setting.
         """
         self._node = node

@@ -1,7 +1,7 @@
 """The memory of hooked processes, read from their pages and sent to a subscriber when it changes much.
 
 What always holds: a program pays nothing for being watched, because only the broker reads, by `pread`. A slow
-subscriber holds up no other and costs no memory: the pages are read again once it has read.
+subscriber holds up no other and costs no memory: the pages are read again once it has taken its changes.
 """
 
 import asyncio

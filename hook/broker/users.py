@@ -1,4 +1,4 @@
-"""The end of a private broker: once it has no user any more, however the last one ended.
+"""Ends a private broker once its last user has ended, however that happened.
 
 Each user holds a shared lock on one file. The kernel releases it with the user's last process, also where that was
 killed, and where no disk has room for a message. What always holds: a broker that ends has the lock for itself until

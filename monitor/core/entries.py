@@ -14,7 +14,7 @@ import msgspec
 from monitor.core.health import Changed
 from monitor.core.lifecycle import Fact, Life
 from monitor.core.pressure import PressureChange
-from plimsoll import events
+from plimsoll import envelope
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Foreign, Gpu, Limit, NodeState, Report
 from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
@@ -106,16 +106,18 @@ def task_entries(moment: Moment, facts: Iterable[Fact], first_seq: int) -> tuple
 
 def state_entry(moment: Moment, seq: int) -> Entry:
     """A `node.state` event: the state alone."""
-    event_id = events.fact_id(moment.boot_id, moment.node, "state", moment.epoch, seq)
-    body = events.encode("node.state", event_id, moment.source, moment.time, Report(state=moment.state(seq)))
+    event_id = envelope.fact_id(moment.boot_id, moment.node, "state", moment.epoch, seq)
+    body = envelope.encode(
+        "node.state", event_id, moment.source, moment.time, Report(state=moment.state(seq))
+    )
     return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
 
 
 def foreign_entry(moment: Moment, foreign: Foreign) -> Entry:
     """A `node.foreign` event: another monitor reports under this node's name."""
     parts = (foreign.node, "foreign", foreign.epoch, foreign.foreign_epoch, moment.time)
-    event_id = events.fact_id(moment.boot_id, *parts)
-    body = events.encode("node.foreign", event_id, moment.source, moment.time, foreign)
+    event_id = envelope.fact_id(moment.boot_id, *parts)
+    body = envelope.encode("node.foreign", event_id, moment.source, moment.time, foreign)
     return Entry(event_id, foreign_subject(foreign.node), body)
 
 
@@ -123,15 +125,15 @@ def health_entry(moment: Moment, change: Changed) -> Entry:
     """A `gpu.health` event: a GPU's conditions changed."""
     fields = {name: getattr(change.health, name) for name in change.health.__struct_fields__}
     data = HealthChange(node=moment.node, before=change.before, **fields)
-    event_id = events.fact_id(moment.boot_id, moment.node, "health", data.gpu, moment.time)
-    body = events.encode("gpu.health", event_id, moment.source, moment.time, data)
+    event_id = envelope.fact_id(moment.boot_id, moment.node, "health", data.gpu, moment.time)
+    body = envelope.encode("gpu.health", event_id, moment.source, moment.time, data)
     return Entry(event_id, gpu_subject("health", moment.node), body)
 
 
 def info_entry(moment: Moment, info: NodeInfo) -> Entry:
     """A `node.info` event: the node's hardware."""
-    event_id = events.fact_id(moment.boot_id, moment.node, "info", moment.time)
-    body = events.encode("node.info", event_id, moment.source, moment.time, info)
+    event_id = envelope.fact_id(moment.boot_id, moment.node, "info", moment.time)
+    body = envelope.encode("node.info", event_id, moment.source, moment.time, info)
     return Entry(event_id, info_subject(moment.node), body)
 
 
@@ -148,8 +150,8 @@ def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
         free_bytes=gpu.usable_bytes - gpu.used_bytes,
         limit_bytes=change.limit_bytes,
     )
-    event_id = events.fact_id(moment.boot_id, moment.node, "pressure", gpu.uuid, moment.time)
-    body = events.encode("gpu.pressure", event_id, moment.source, moment.time, data)
+    event_id = envelope.fact_id(moment.boot_id, moment.node, "pressure", gpu.uuid, moment.time)
+    body = envelope.encode("gpu.pressure", event_id, moment.source, moment.time, data)
     return Entry(event_id, gpu_subject("pressure", moment.node), body)
 
 
@@ -194,14 +196,14 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
 
 
 def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: Iterable[object]) -> Entry:
-    event_id = events.fact_id(moment.boot_id, *parts)
-    body = events.encode(f"limit.{what}", event_id, moment.source, time, data)
+    event_id = envelope.fact_id(moment.boot_id, *parts)
+    body = envelope.encode(f"limit.{what}", event_id, moment.source, time, data)
     return Entry(event_id, limit_subject(what, moment.node), body, limit=what)
 
 
 def _task_entry(moment: Moment, fact: Fact, seq: int) -> Entry:
     task, what = fact.life.task, fact.phase.value
-    event_id = events.fact_id(moment.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
+    event_id = envelope.fact_id(moment.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
     report = Report(state=moment.state(seq), task=task)
-    body = events.encode(f"task.{what}", event_id, moment.source, moment.time, report)
+    body = envelope.encode(f"task.{what}", event_id, moment.source, moment.time, report)
     return Entry(event_id, task_subject(what, moment.node), body, carries_state=True)

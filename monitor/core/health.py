@@ -1,4 +1,4 @@
-"""The health of the node's GPUs: what NVML shows and reports becomes conditions, and changes of them become events.
+"""The health of the node's GPUs: figures and errors of NVML become conditions, and changes of these become events.
 
 A condition ends in one of three ways:
 
@@ -33,7 +33,7 @@ PARTED: Final = "its card was divided anew by MIG"
 _THROTTLES: Final = frozenset({"thermal", "power"})
 
 _Kind = tuple[str, int | None]
-"""`what` and the XID's number: what tells one condition of a GPU from another."""
+"""`what` and the XID's number. A GPU has at most one condition of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ def _with(record: Record, condition: Condition, now_s: float) -> Record:
 
 
 def _held(record: Record, seen: Look, hold_s: float) -> Record:
-    """The record without conditions that have not recurred for long, and without times that nobody asks for."""
+    """The record without conditions that have not recurred for long, and without the times of those that ended."""
     if not record.seen_s:
         return record
     kept = tuple(

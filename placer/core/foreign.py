@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking, Doubt, grant_of
+from placer.core.booking import Booking, Doubt, grant_of
 from placer.core.owners import owner_of
-from plimsoll.contract import ContainerDemand, parse_pod
+from plimsoll.demand import ContainerDemand, parse_pod
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

@@ -6,7 +6,7 @@ pod's owner is not registered, so it is not read back.
 
 from collections.abc import Iterator
 
-from placer.core.ledger import Booking, Grant
+from placer.core.booking import Booking, Grant
 from placer.core.plan import Plan
 from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, Line, Register
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -15,11 +15,12 @@ is promised more of a GPU than the card has, because its own allocations would t
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.core.locality import IDLE, GpuLabels, gpu_labels
 from placer.core.reasons import Reason
 from placer.core.view import GpuView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName
 from plimsoll.locality import Locality
 from plimsoll.quantity import MIB
@@ -109,7 +110,8 @@ class Room:
     @property
     def free_ratio(self) -> float:
         """Headroom ÷ usable memory, 0–1."""
-        return min(max(self.free_bytes / self.gpu.usable_bytes, 0.0), 1.0)
+        ratio = self.free_bytes / self.gpu.usable_bytes
+        return ratio if 0.0 <= ratio <= 1.0 else float(ratio > 1.0)  # `min` and `max` take twice as long
 
 
 def closed_room(gpu: GpuView) -> Room:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeAlias
 
-from placer.core.ledger import Grant, Ledger
+from placer.core.booking import Grant
+from placer.core.ledger import Ledger
 from placer.core.room import Room
 from placer.core.view import NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 Rooms: TypeAlias = Mapping[GpuUuid, Room]
@@ -23,7 +24,7 @@ class Request:
     Attributes:
         pod: its uid.
         demand: the demand of its containers.
-        owner: as in `placer.core.ledger.Booking`.
+        owner: as in `placer.core.booking.Booking`.
         cpu_milli: the CPU that it requests of its node, in thousandths. Policies read it; whether the node has it is
             the front end's check.
     """

@@ -7,9 +7,12 @@ are those that `room_on` gives.
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from placer.core.ledger import Booking, Ledger
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import Policy
+from placer.core.refusal import Refusal
 from placer.core.room import Room, room_on
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from placer.core.changes import Changes
-from placer.core.plan import Refusal
 from placer.core.ranking import Ranking, Work
 from placer.core.reasons import Reason, summary_of
+from placer.core.refusal import Refusal
 from plimsoll.ids import NodeName
 from plimsoll.pool import MOST_NAMED
 

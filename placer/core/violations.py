@@ -13,7 +13,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Ledger, learns
+from placer.core.booking import Booking, learns
+from placer.core.ledger import Ledger
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.quantity import MIB

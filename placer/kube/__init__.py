@@ -1,14 +1,15 @@
 """The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
-Here: the order in which pods are tried (`queue`, with `parking` for pods that fit nowhere), the changes that could
-help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node (`cluster`),
-the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one write that
-places (`binding`), within all that carries out a plan (`committer`), the end of an earlier leader's late writes
-(`scope`, `fence`), the results as told (`telling`, and `record` for the API server), persistent volumes (`volumes`),
-features that are refused by name (`unhandled`), rules about other pods (`domains`, and `antiaffinity` for the rules
-of pods that already have a node), one pod's decision (`choice`) and its explanation to people (`explain`), resizes
-(`resize`) and the tickets for them (`resize_tickets`), the loop over all (`frontend`), and the answers to a kube-
-scheduler that stands in front (`extender`).
+Here: the order in which pods are tried (`queue`, with `kinds` and `parking` for pods that fit nowhere), the changes
+that could help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
+(`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
+write that places (`binding`), within all that carries out a plan (`committer`), the end of an earlier leader's late
+writes (`scope`, `fence`), the reports of results (`telling`; for the API server `record`, with `pod_events`),
+persistent volumes (`volumes`), features that are refused by name (`unhandled`), rules about other pods (`pod_rules`,
+from `domains` for a pod's own rules and `antiaffinity` for those of pods that already have a node), one pod as its
+decision reads it (`wanted`), the decision (`choice`) and its explanation to people (`explain`), resizes (`resize`)
+and the tickets for them (`resize_tickets`), the loop over all (`frontend`), and the answers to a kube-scheduler that
+stands in front (`extender`).
 
 Preemption: the pods that have a node (`occupants`) and the disruption budgets (`budgets`), the reasons that the end
 of pods can lift (`liftable`), one node without some of its pods (`trial`), the cheapest victims on a node (`victims`)

@@ -12,10 +12,10 @@ from typing import Final
 
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
-from placer.kube.choice import NodeChoice, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.committer import Placed
 from placer.kube.hints import NOTHING, causes_of
 from placer.kube.preempting import Preempting
@@ -25,6 +25,7 @@ from placer.kube.telling import Telling
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.waiting import Waiting
 from placer.kube.wakeups import Wakeups
+from placer.kube.wanted import understood
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.part.ending import heed_cancellation
@@ -46,7 +47,7 @@ class Attempts:
         volumes: reserves the volumes of a pod that has a place.
         preempting: gives the pods that could be preempted.
         refusals: explains refusals.
-        telling: tells results.
+        telling: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
         metrics: measures waits, and counts probes.
         work: set when the queue may have work.
@@ -116,8 +117,8 @@ class Attempts:
             return None
         try:
             result = self.choice.decide(wanted)
-        except ConflictError as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        except NotBookedError as error:
+            name = pod.full_name
             structlog.get_logger().warning("decision put off", pod=name, error=str(error))
             self.queue.again(uid, _now_s())
             self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)

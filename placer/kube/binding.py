@@ -18,14 +18,15 @@ from typing import Final
 import msgspec
 import structlog
 
-from placer.core.ledger import decided, start_of
+from placer.core.booking import decided, start_of
 from placer.core.plan import Plan
 from placer.kube.scope import Scopes
 from placer.kube.waiting import same_pod
 from plimsoll.contract import ASSIGNED_PREFIX
 from plimsoll.decision import Decision, annotations_of
 from plimsoll.ids import NodeName
-from plimsoll.kube.client import (
+from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
     GoneError,
@@ -34,7 +35,6 @@ from plimsoll.kube.client import (
     TransientError,
     Transport,
 )
-from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.ending import heed_cancellation
 
 FIRST_PAUSE_S: Final = 0.2

@@ -7,34 +7,24 @@ nodes once for each kind of pod and later only those that changed.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-import msgspec
-
-from placer.core.fit import Needs, NodeRules, needs_of, rules_of
-from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, check_supported
-from placer.core.policies import Policy, policy_named
+from placer.core.plan import Plan
 from placer.core.reasons import Reason
-from placer.core.site import Request
+from placer.core.refusal import Refusal
 from placer.core.verdicts import Explanation, Verdicts
-from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.decide import Decider, Held, NodeSide
 from placer.kube.cluster import Cluster
-from placer.kube.domains.rules import DomainRules, domain_rules_of
-from placer.kube.domains.wishes import NO_WISHES, DomainWishes, domain_wishes_of
 from placer.kube.node_wishes import PROMISING, node_wishes
 from placer.kube.nominations import bookings_of
 from placer.kube.occupants import priority_of
 from placer.kube.trial import NodeTrial
-from placer.kube.unhandled import refuse_unhandled
-from plimsoll.contract import POLICY, RESOURCES, parse_pod, refuse_answers
-from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Pod
+from placer.kube.wanted import Wanted
+from plimsoll.contract import RESOURCES
+from plimsoll.ids import NodeName
 
 KINDS: Final = 32
 """The kinds of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
@@ -49,118 +39,33 @@ rarely names few nodes."""
 SLICE: Final = 64
 """The nodes that `explain` judges before it lets other tasks run: some 2 ms."""
 
-CHECKS: Final = 128
-"""The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
-nodes above are for a pod with fewer checks. For any other pod they are smaller."""
 
 READ_AT_ONCE: Final = 1024
 """The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
 
+RANKED_AT_ONCE: Final = 64
+"""The nodes whose GPUs a decision, or a slice of `explain`, ranks by a policy that is new: some 4 ms."""
+
 RESTARTS: Final = 8
 """The times that `explain` begins anew because rules about pods changed meanwhile. Then the pod backs off."""
 
-RULE_CHECKS: Final = 4
-"""The time that each rule about other pods takes on one node, in checks."""
-CLAIM_CHECKS: Final = 32
-"""The time that each claim takes on one node, in checks."""
-
-CONTAINER_CHECKS: Final = 64
-"""The time that each further container with a GPU takes on one node, in checks."""
 
 _OUR_SUMS: Final = frozenset(f"Insufficient {name}" for name in RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A pod that this scheduler can place, as its decision reads it.
+class NodeChoice:
+    """Decides over the nodes of one cluster.
 
     Attributes:
-        pod: as the watch showed it.
-        request: its demand of GPUs.
-        needs: its needs apart from GPUs.
-        rules: its rules about its node.
-        domains: its rules about other pods.
-        policy: the order among GPUs that fit.
-        kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
-            labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
-            `NodeChoice.volume_state`).
-        weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
-        wishes: its wishes about its node, as far as a node alone can meet them.
-        domain_wishes: its wishes about other pods.
-        found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
-            it would not come to by itself.
+        decider: decides on GPUs.
+        cluster: the nodes, and the pods on them.
+        pause: lets other tasks run between two slices of a search over all nodes.
     """
-
-    pod: Pod
-    request: Request
-    needs: Needs
-    rules: NodeRules
-    domains: DomainRules
-    policy: Policy
-    kind: bytes
-    weight: int
-    wishes: tuple[Wish, ...] = field(default=(), compare=False)
-    domain_wishes: DomainWishes = field(default=NO_WISHES, compare=False)
-    found: list[NodeName] = field(default_factory=list, compare=False)
-
-
-def understood(pod: Pod, default: Policy) -> Wanted:
-    """Read a pod's demand.
-
-    Args:
-        pod: the pod.
-        default: the policy for a pod that names none.
-
-    Raises:
-        InputError: the pod is malformed, or uses a feature that is not handled.
-    """
-    demand = parse_pod(pod)
-    refuse_answers(pod)
-    check_supported(demand)
-    refuse_unhandled(pod)
-    named = demand.policy
-    policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
-    needs, rules = needs_of(pod), rules_of(pod)
-    request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod), needs.amounts.get("cpu", 0))
-    domains = domain_rules_of(pod, rules)
-    domain_wishes = domain_wishes_of(pod, rules)
-    kind = _kind(pod, request, needs, rules, domains, policy)
-    about_pods = domains.count + (domain_wishes.count if domain_wishes.key else 0)
-    weight = _weight(pod, request, needs, rules, about_pods)
-    wishes = wishes_of(pod, rules.tolerations)
-    return Wanted(pod, request, needs, rules, domains, policy, kind, weight, wishes, domain_wishes)
-
-
-def _kind(
-    pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules, policy: Policy
-) -> bytes:
-    spec, demand = pod.spec, request.demand
-    affinity = spec.affinity.nodeAffinity if spec.affinity else None
-    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
-    learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
-    owner = request.owner if learns else None
-    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
-    rank = (priority_of(pod), pod.spec.preemptionPolicy)  # room is held against some priorities
-    abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features), rules.uses_volume)
-    places = (spec.nodeSelector, required, spec.tolerations, abilities)
-    return hashlib.sha256(msgspec.json.encode((read, rank, places), order="sorted")).digest()
-
-
-def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, about_pods: int) -> int:
-    checks = rules.selector.checks + count_of_checks(pod) + len(needs.amounts) + len(needs.ports)
-    checks += len(pod.metadata.labels or ())
-    checks += RULE_CHECKS * about_pods
-    checks += CLAIM_CHECKS * len(needs.mounts.claims)
-    further = max(0, len(request.demand.containers) - 1)
-    return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChoice:
-    """Decides over the nodes of one cluster."""
 
     decider: Decider
     cluster: Cluster
+    pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
     # By kind and state; the kind used last stands last. A kind has one state at a time.
     _known: dict[Hashable, tuple[Hashable, Verdicts]] = field(default_factory=dict, init=False)
 
@@ -170,7 +75,7 @@ class NodeChoice:
         A pod that is nominated for a node goes there, if it fits there now.
 
         Raises:
-            ConflictError: the pod is booked already.
+            NotBookedError: the pod is booked already.
         """
         return self.decider.count(lambda: self._decide(wanted))
 
@@ -184,8 +89,8 @@ class NodeChoice:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
         for prepare in (self._prepare, self._prepare_wishes):
-            while not prepare(wanted):  # noqa: ASYNC110 - it waits for nothing
-                await asyncio.sleep(0)  # other tasks run between two slices
+            while not prepare(wanted):
+                await self.pause()  # other tasks run between two slices
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
         restarts = 0
@@ -201,7 +106,7 @@ class NodeChoice:
                     wanted.found[:] = islice(known.fitting, few)
                     return None if known.fitting else self._explanation(wanted, known)
                 self._judge(wanted, known, next(reversed(known.unseen)))
-            await asyncio.sleep(0)  # other tasks run between two slices
+            await self.pause()  # other tasks run between two slices
             if self._key(wanted) != key:
                 key = self._key(wanted)
                 known = self._verdicts(key)
@@ -251,7 +156,7 @@ class NodeChoice:
 
     def _explanation(self, wanted: Wanted, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
-        topics = self.cluster.topics(wanted.pod, wanted.domains)
+        topics = self.cluster.pod_rules.topics(wanted.pod, wanted.domains)
         explained = replace(known.explanation(len(self.cluster.nodes)), topics=topics)
         if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(wanted):
             expected = self.decider.expected(wanted.request.owner)
@@ -367,19 +272,24 @@ class NodeChoice:
         return self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node, wanted.domains)
 
     def _prepare(self, wanted: Wanted) -> bool:
-        """Read a part of what rules about pods need; returns whether all is read."""
-        return self.cluster.prepare(wanted.domains, _most(READ_AT_ONCE, wanted))
+        """Read a part of what rules about pods need, and rank a part of the GPUs by a policy that nobody has used.
+
+        Returns whether all is read and ranked.
+        """
+        if not self.cluster.pod_rules.prepare(wanted.domains, _most(READ_AT_ONCE, wanted)):
+            return False
+        return not _wants_gpu(wanted) or self.decider.candidates.rank(wanted.policy, RANKED_AT_ONCE)
 
     def _prepare_wishes(self, wanted: Wanted) -> bool:
         """Read a part of what wishes about pods need; returns whether all is read."""
         wishes = wanted.domain_wishes
-        return not wishes.key or self.cluster.prepare(wishes, _most(READ_AT_ONCE, wanted))
+        return not wishes.key or self.cluster.pod_rules.prepare(wishes, _most(READ_AT_ONCE, wanted))
 
     def _key(self, wanted: Wanted) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort, ledger = _is_best_effort(wanted), self.decider.ledger
         expected = ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
-        applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
+        applying, state = self.cluster.pod_rules.state(wanted.pod, wanted.domains)
         tied = ledger.fixed(wanted.request.demand)
         objections = wanted.policy.state(wanted.request, ledger)
         return (wanted.kind, expected, applying, self.volume_state(wanted), objections), (state, tied)

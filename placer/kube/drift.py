@@ -14,15 +14,16 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from placer.core.ledger import Grant, Ledger
+from placer.core.booking import Grant
+from placer.core.ledger import Ledger
 from placer.kube.cluster import Cluster
 from placer.metrics import Metrics
 from plimsoll.contract import asks_gpu
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import ApiError, Query, Transport
 from plimsoll.kube.models import TERMINAL_PHASES, Named, Page, Pod, decode_pod
 from plimsoll.kube.pages import pieces
+from plimsoll.kube.transport import ApiError, Query, Transport
 from plimsoll.lifespan import Lifespan, peak
 from plimsoll.part.errors import InputError
 
@@ -90,7 +91,7 @@ class DriftCheck:
             self._mend(uid, drift.pod)
 
     async def apart(self) -> dict[PodUid, Drift]:
-        """The pods that differ in a fresh list, be it only because the watch has not shown them yet.
+        """The pods that differ in a fresh list, also those that differ only until the watch shows them.
 
         Raises:
             ApiError, msgspec.MsgspecError: as `compare`.
@@ -131,7 +132,7 @@ class DriftCheck:
         if stated != counted or self._labels_differ(uid, pod):
             keys = {*(stated or {}), *counted}
             apart = sum(abs((stated or {}).get(key, (0, 0))[0] - counted.get(key, (0, 0))[0]) for key in keys)
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
+            name = pod.full_name if pod is not None else uid
             found[uid] = Drift(name, pod, apart)
 
     def _counted(self, uid: PodUid) -> Promises:

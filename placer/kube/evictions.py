@@ -1,4 +1,4 @@
-"""Tells of pods that pass their lines in spite of enforcement, and evicts them where a setting says so.
+"""Reports pods that pass their lines in spite of enforcement, and evicts them where a setting says so.
 
 The eviction goes through the eviction API, which respects disruption budgets and gives the pod its grace period. What
 always holds: without the setting nothing is evicted. The pod's uid is a precondition, so no other pod of its name is
@@ -17,13 +17,14 @@ import structlog
 
 from placer.core.violations import Violation, Violations
 from placer.kube.cluster import Cluster
-from placer.kube.record import News, Recorder
+from placer.kube.pod_events import News
+from placer.kube.record import Recorder
 from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import ApiError, ConflictError, NotFoundError, TransientError, Transport
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, TransientError, Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.quantity import format_bytes
 
@@ -62,7 +63,7 @@ class EvictionRules:
 
 @dataclass(slots=True)
 class Evictions:
-    """Tells and evicts while `run` does; events and reports may come before.
+    """Reports and evicts while `run` does; events and nodes' reports may come before.
 
     Attributes:
         rules: see `EvictionRules`.
@@ -70,8 +71,8 @@ class Evictions:
         cluster: the pods that have a node.
         recorder: writes events about pods.
         metrics: counts what happens.
-        violations: who passes a line.
-        is_silent: whether a node has not reported for too long, so that its last report shows nothing of now.
+        violations: the pods that pass a line.
+        is_silent: whether a node has not reported for too long, so that its last report is outdated.
         leads: set once this placer is the one that places.
     """
 
@@ -84,10 +85,12 @@ class Evictions:
     is_silent: Callable[[NodeName], bool]
     leads: asyncio.Event
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _told: dict[PodUid, float] = field(default_factory=dict)  # when it is due again, on the loop's clock
+    _due_s: dict[PodUid, float] = field(
+        default_factory=dict
+    )  # of pods that were handled, on the loop's clock
 
     def suspect(self, pod: PodUid, gpu: GpuUuid | None) -> None:
-        """An event accuses a pod; returns at once."""
+        """Take in an event that a pod passes its line; returns at once."""
         self.violations.suspect(pod, gpu)
 
     def measure(self, state: NodeState) -> None:
@@ -96,24 +99,24 @@ class Evictions:
         self._news.set()
 
     async def run(self) -> NoReturn:
-        """Tell and evict until cancelled."""
+        """Report and evict until cancelled."""
         await self.leads.wait()
         while True:
             heed_cancellation()
-            due_s = min((at for at in self._told.values() if at < float("inf")), default=None)
+            due_s = min((at for at in self._due_s.values() if at < float("inf")), default=None)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due_s):
                     await self._news.wait()
             self._news.clear()
             confirmed = {one.pod: one for one in self.violations.confirmed()}
-            self._told = {pod: at for pod, at in self._told.items() if pod in confirmed}
+            self._due_s = {pod: at for pod, at in self._due_s.items() if pod in confirmed}
             self.metrics.violations.set(len(confirmed))
             for pod in confirmed:
-                if self._told.get(pod, 0.0) <= _now_s() and await self._handle(pod):
+                if self._due_s.get(pod, 0.0) <= _now_s() and await self._handle(pod):
                     await asyncio.sleep(self.rules.pause_s)  # bounds the evictions per minute
 
     async def _handle(self, pod: PodUid) -> bool:
-        """Tell of a pod, or evict it; returns whether the API server was asked for an eviction."""
+        """Report a pod, or evict it; returns whether the API server was asked for an eviction."""
         # Some time may have passed since the pod was found.
         found = next((one for one in self.violations.confirmed() if one.pod == pod), None)
         occupant = self.cluster.occupants.find(pod)
@@ -124,10 +127,10 @@ class Evictions:
             or occupant.pod.metadata.deletionTimestamp
         ):
             return False
-        self._told[pod] = float("inf")
+        self._due_s[pod] = float("inf")
         spared = self._spared(occupant.pod)
         if spared is not None:
-            self._tell(occupant.pod, "LinePassed", f"{_said(found)} {spared}", found)
+            self._report(occupant.pod, "LinePassed", f"{_finding(found)} {spared}", found)
             return False
         await self._evict(occupant.pod, found)
         return True
@@ -142,29 +145,24 @@ class Evictions:
 
     async def _evict(self, pod: Pod, found: Violation) -> None:
         meta = pod.metadata
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
         try:
-            await self.transport.post(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction", body)
+            await self.transport.post(path, eviction_of(pod))
         except NotFoundError:
             return  # it ended by itself
         except ApiError as error:
-            self._told[found.pod] = _now_s() + self.rules.retry_s
+            self._due_s[found.pod] = _now_s() + self.rules.retry_s
             self.metrics.evictions.labels(_outcome(error)).inc()
             if isinstance(error, ConflictError):  # it changed at this moment, or is another pod by now
                 return
             again = f"It could not be evicted, which is tried again in {self.rules.retry_s:g} s: {error}"
-            self._tell(pod, "EvictionRefused", f"{_said(found)} {again}", found)
+            self._report(pod, "EvictionRefused", f"{_finding(found)} {again}", found)
         else:
             self.metrics.evictions.labels("evicted").inc()
-            self._tell(pod, "Evicted", f"{_said(found)} It was evicted.", found)
+            self._report(pod, "Evicted", f"{_finding(found)} It was evicted.", found)
 
-    def _tell(self, pod: Pod, reason: str, note: str, found: Violation) -> None:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    def _report(self, pod: Pod, reason: str, note: str, found: Violation) -> None:
+        name = pod.full_name
         structlog.get_logger().warning(
             "a pod passes its line",
             pod=name,
@@ -176,13 +174,24 @@ class Evictions:
         self.recorder.record(News(pod, reason, note, None))
 
 
+def eviction_of(pod: Pod) -> dict[str, object]:
+    """The body that evicts this very pod, and no other one of its name."""
+    meta = pod.metadata
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+    }
+
+
 def _outcome(error: ApiError) -> str:
     if isinstance(error, TransientError):
         return "refused" if error.status == TOO_MANY_REQUESTS else "unanswered"
     return "forbidden" if not isinstance(error, ConflictError) else "changed"
 
 
-def _said(found: Violation) -> str:
+def _finding(found: Violation) -> str:
     """The finding for people; the same text in each attempt, so that Kubernetes counts one event."""
     held, line = format_bytes(found.used_bytes), format_bytes(found.line_bytes)
     return f"The pod holds {held} on GPU {found.gpu} by NVML, past its line of {line}."

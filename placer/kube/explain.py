@@ -9,23 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.booking import Booking
 from placer.core.explain.expected import is_expected
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.ledger import Booking
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
 from placer.explaining import SLICE, NotExplainedError, Turns, rest
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.pods import PodIndex
 from placer.kube.queue import Queue
 from placer.kube.standing import standing_of
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid
@@ -56,6 +57,7 @@ class KubeExplainer:
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
         news_of: gives recent events about a pod's limits; None where none are read.
+        relocation_of: gives the last plan to move pods for a waiting one, for people; empty without any.
     """
 
     pods: PodIndex
@@ -67,6 +69,7 @@ class KubeExplainer:
     synced: asyncio.Event
     leads: asyncio.Event
     news_of: Callable[[PodUid], tuple[LimitNews, ...]] | None = None
+    relocation_of: Callable[[PodUid], str] = lambda _: ""
     _turns: Turns = field(default_factory=Turns)
 
     async def explain(self, namespace: str, name: str, page: PageAsked) -> Explained | None:
@@ -122,7 +125,11 @@ class KubeExplainer:
         known = self.waiting.get(uid)
         now_s = asyncio.get_running_loop().time()
         queue = standing_of(uid, known, self.queue, now_s) if known is not None else None
-        before = wire.Waiting(queue=queue, message=known.refused_for if known is not None else "")
+        before = wire.Waiting(
+            queue=queue,
+            message=known.refused_for if known is not None else "",
+            relocation=self.relocation_of(uid),
+        )
         try:
             wanted = known.wanted if known is not None else None
             wanted = wanted or understood(pod, self.policy)

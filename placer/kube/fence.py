@@ -1,4 +1,4 @@
-"""Changes pods, so that no write of an earlier version can succeed any more.
+"""The takeover from an earlier leader: changes pods, so that no write of an earlier version can succeed any more.
 
 Each bind and each resize has the pod's resourceVersion as a precondition. What always holds: once `fence` returns, no
 bind or resize of these pods succeeds that was sent before.
@@ -6,14 +6,16 @@ bind or resize of these pods succeeds that was sent before.
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
 import structlog
 
-from plimsoll.kube.client import ApiError, NotFoundError, PatchKind, Transport
-from plimsoll.kube.models import Named
+from placer.kube.binding import WRITE_LIFETIME_S
+from placer.kube.scope import Scopes
+from plimsoll.kube.models import Named, Pod
+from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 
@@ -21,6 +23,32 @@ FENCE: Final = "placer.plimsoll.dev/fence"
 """An annotation that means nothing; each fence gives it another value."""
 AT_ONCE: Final = 32
 """Writes under way together."""
+
+
+async def take_over(
+    transport: Transport,
+    scopes: Scopes,
+    catch_up: Callable[[int | None], Awaitable[None]],
+    waiting: Callable[[], Iterable[Pod]],
+) -> None:
+    """Learn all that an earlier leader wrote, and make its late writes fail.
+
+    Args:
+        transport: for writes; this placer leads now.
+        scopes: the pods that the earlier leader may still be changing, if there was one.
+        catch_up: returns once all changes of pods up to a resourceVersion are known; None: up to now.
+        waiting: the pods that are known to wait for a node.
+    """
+    began_s, inherited = asyncio.get_running_loop().time(), scopes.inherited
+    await catch_up(None)
+    if inherited is None:
+        return
+    late = {pod.full_name for pod in waiting() if inherited.has(pod)} | inherited.resized
+    if late:
+        version = await fence(transport, late, began_s + WRITE_LIFETIME_S)
+        await catch_up(version)  # a write may have arrived just before its pod was changed
+    scopes.inherited = None
+    structlog.get_logger().info("late writes fenced off", pods=len(late))
 
 
 async def fence(transport: Transport, pods: Iterable[str], until_s: float) -> int | None:

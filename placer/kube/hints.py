@@ -17,7 +17,7 @@ from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from placer.kube.volumes.reasons import OF_VOLUMES
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
 from plimsoll.part.errors import InputError
@@ -48,7 +48,7 @@ class Cause(enum.Flag):
     RULES = enum.auto()
     """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
     POOL = enum.auto()
-    """The GPU is outside of the pool: on its way, or not to be had."""
+    """The GPU is outside of the pool: it joins soon, or cannot be acquired."""
     VOLUMES = enum.auto()
     """Volumes of claims: their nodes and zones, attach limits, free space; the driver of our inline volume."""
 
@@ -110,7 +110,7 @@ class Gain:
         above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
             first were not kept out by memory before, and pods that declare more than the second still are.
         above_priority: pods of higher priority than this may preempt pods of the node; None: no waiting pod may.
-        preempt_bytes: the most bytes of one GPU that they could get so.
+        preempt_bytes: the most bytes of one GPU that they could get by preemption.
         above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
     """
 
@@ -170,7 +170,7 @@ def _cause(reason: str) -> Cause:
     if reason.startswith("Insufficient "):
         return Cause.RESOURCES
     if reason.startswith(UNHEALTHY):
-        return _SOME_GPU | Cause.GPUS  # the reasons of the GPU are not given, were it healthy
+        return _SOME_GPU | Cause.GPUS  # a healthy GPU could be refused for other reasons, which are not given
     return Cause.NODE if reason.startswith("node(s) had untolerated taint") else EVERYTHING
 
 

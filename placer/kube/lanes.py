@@ -1,11 +1,15 @@
-"""The pods of the queue, and the lanes in which those stand that may be tried now."""
+"""The pods of the queue, the lanes of those that may be tried now, and the timers of those that wait for a time."""
 
 import enum
 import heapq
 from dataclasses import dataclass
+from typing import Final
 
 from placer.kube.parking import Kind, Rank
 from plimsoll.ids import PodUid
+
+FIRST_BACKOFF_S: Final = 1.0
+LONGEST_BACKOFF_S: Final = 10.0
 
 
 class Place(enum.Enum):
@@ -84,3 +88,39 @@ class Lane:
                 if child < len(self._heap):
                     heapq.heappush(edge, (self._heap[child], child))
         return found
+
+
+class Timers:
+    """The pods that back off and the parked kinds, by the time at which each is tried again."""
+
+    def __init__(self) -> None:
+        self._timed: list[tuple[float, int, Entry | Kind]] = []  # may hold outdated items
+        self._numbers = 0
+
+    def set(self, thing: Entry | Kind) -> None:
+        """Let a pod or a kind come back at its `due_s`. An earlier timer of it is outdated once `due_s` differs."""
+        self._numbers += 1
+        heapq.heappush(self._timed, (thing.due_s, self._numbers, thing))
+
+    def due_s(self) -> float | None:
+        """The next time at which a pod becomes active by itself, on the clock of `now_s`; None if there is none."""
+        while self._timed and not _is_due(self._timed[0][2], self._timed[0][0]):
+            heapq.heappop(self._timed)
+        return self._timed[0][0] if self._timed else None
+
+    def pop(self) -> Entry | Kind:
+        """Take the pod or the kind that is due next; `due_s` must not be None."""
+        return heapq.heappop(self._timed)[2]
+
+
+def _is_due(thing: Entry | Kind, due_s: float) -> bool:
+    """Whether a pod or a kind still waits for this time."""
+    if isinstance(thing, Kind):
+        return thing.waiting > 0 and thing.front is None and thing.due_s == due_s
+    return thing.place is Place.BACKOFF and thing.due_s == due_s
+
+
+def backoff_s(attempts: int) -> float:
+    """The pause after so many attempts, or refusals of a kind: 1 s, doubled with each, up to 10 s."""
+    exponent = min(max(attempts - 1, 0), 10)  # far past the ceiling already
+    return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**exponent)

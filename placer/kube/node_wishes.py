@@ -21,7 +21,7 @@ def node_wishes(
     nodes: Iterable[NodeName] | None,
     most: int,
 ) -> NodeWishes:
-    """The wishes of one decision, with the counts of now. Wishes about pods that are not counted yet are left out.
+    """The wishes of one decision, with the present counts. Wishes about pods that are not counted yet are left out.
 
     Args:
         cluster: the nodes and the counts.
@@ -30,7 +30,7 @@ def node_wishes(
         nodes: those that the pod may choose from; only a list keeps other promising nodes out.
         most: the number of promising nodes.
     """
-    gauge = cluster.gauge(about_pods) if about_pods.key else None
+    gauge = cluster.pod_rules.gauge(about_pods) if about_pods.key else None
     wishes = alone if gauge is None else alone + gauge.wishes()
 
     def met_by(node: NodeName) -> Met:

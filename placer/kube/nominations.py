@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from placer.core.booking import Booking
 from placer.core.fit import Needs
-from placer.core.ledger import Booking
 from placer.kube.antiaffinity import Keepout, readable_keepouts_of
 from placer.kube.occupants import priority_of
 from plimsoll.contract import SCHEDULER_NAME
@@ -66,8 +66,8 @@ class Nominations:
         """Make it without nominations.
 
         Args:
-            on_change: called with each node for which one was made or ended.
-            on_end: called after that with each node for which one ended or moved, so that others may have its room.
+            on_change: called with each node for which a nomination began or ended.
+            on_end: called after that with each node for which a nomination ended or moved: others may have its room.
         """
         self._on_change, self._on_end = on_change, on_end
         self._known: dict[PodUid, Nomination] = {}

@@ -23,7 +23,7 @@ PROBES_AT_MOST: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class KindRefusal:
     """The refusal that the pods of a kind share.
 
     Attributes:
@@ -32,7 +32,7 @@ class Refusal:
         ask_bytes: see `placer.kube.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
         priority: that of the kind's pods; None if they may not preempt.
-        topics: the changes that may lift `Cause.RULES`, see `Cluster.on_rules`; None: any of them may.
+        topics: the changes that may lift `Cause.RULES`, see `PodRules.on_change`; None: any of them may.
     """
 
     note: str = ""
@@ -63,7 +63,7 @@ class Kind:
 
     key: Hashable
     number: int
-    refusal: Refusal = Refusal()
+    refusal: KindRefusal = KindRefusal()
     members: list[Rank] = field(default_factory=list)
     waiting: int = 0
     front: PodUid | None = None
@@ -73,6 +73,11 @@ class Kind:
     refused_s: float = 0.0
     due_s: float = 0.0
     unprobed: set[NodeName] = field(default_factory=set)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the refusal is in force, and no change may have lifted it."""
+        return self.parked and not self.woken and not self.unprobed
 
 
 class Parking:
@@ -104,7 +109,7 @@ class Parking:
         """The highest priority of a parked kind that may preempt; None if none may."""
         return max(self._preemptors, default=None)
 
-    def park(self, kind: Kind, refusal: Refusal) -> None:
+    def park(self, kind: Kind, refusal: KindRefusal) -> None:
         """Put a refusal in force; it knows every change so far."""
         self.leave(kind)
         kind.parked, kind.woken, kind.refusal = True, False, refusal

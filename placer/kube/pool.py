@@ -19,8 +19,8 @@ from placer.core.pool import Pool, Standing
 from placer.kube.cluster import Cluster
 from plimsoll.events import PoolChange
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import ApiError, ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.pool import DEVICE, RELEASE, Release, Reservation, is_dedicated, is_reservation, reservation_of

@@ -1,7 +1,7 @@
 """Preemption: makes room for a refused pod by the end of pods of lower priority, and holds that room for it.
 
 The pod is nominated first, in the API server too, then its victims are deleted. It is placed by a decision of its own
-once they are gone. What always holds: a pod has its victims ended at one node at a time, and no pod is deleted for a
+once they are gone. What always holds: the victims of one pod are on one node at a time, and no pod is deleted for a
 pod that has left the queue. A nomination that was read from the API server, after a restart or a change of the
 leader, counts as one that was made here.
 """
@@ -18,16 +18,17 @@ from placer.core.fit import needs_of
 from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
-from placer.kube.occupants import priority_of
+from placer.kube.occupants import Occupant, priority_of
 from placer.kube.preemption_orders import Order, Orders
 from placer.kube.queue import Queue
 from placer.kube.trial import NodeTrial
 from placer.kube.victim_search import NO_VICTIMS, NOT_HELPFUL, PASSING, UNSETTLED, NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
@@ -75,14 +76,14 @@ class Preempting:
     outcomes: Counter
     on_work: Callable[[], None]
     _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
-    # Pods whose nomination was written here: what the watch shows of it is late.
-    _told: set[PodUid] = field(default_factory=set)
+    # Pods whose nomination was written here: the watch shows their status late.
+    _written: set[PodUid] = field(default_factory=set)
     _freed: dict[PodUid, float] = field(default_factory=dict)  # preemptors: since when they wait for a report
     _filled: set[NodeName] = field(default_factory=set)
     _some_filled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.orders.on_end = self._end_and_retry
+        self.orders.on_end = self.give_up
         self.choice.cluster.on_filled(self._note_filled)
         self.choice.decider.reports.on_change(self._note_filled)
         self.choice.decider.ledger.on_change(lambda node, _: self._note_filled(node))  # a resize too
@@ -96,7 +97,7 @@ class Preempting:
         explained: Explanation | None = None
         for _ in range(ROUNDS):
             explained = await self.choice.explain(wanted)
-            # No pod ends for a room that a new GPU of the pool will have.
+            # A GPU that joins the pool will have the room, so no pod has to end.
             if (
                 explained is None
                 or not self._may_matter(wanted)
@@ -122,7 +123,7 @@ class Preempting:
         return _with(explained, CHANGING)
 
     def may_pass(self, uid: PodUid) -> bool:
-        """Whether the last refusal of a pod may pass without any change that is announced; asks once."""
+        """Whether the last refusal of a pod may pass without an announced change; True once for each refusal."""
         if uid not in self._hasty:
             return False
         self._hasty.discard(uid)
@@ -148,10 +149,10 @@ class Preempting:
         return bool(lower) and self._ineligible(wanted) is None
 
     async def left_by_victims(self, wanted: Wanted, node: NodeName) -> tuple[str, ...] | None:
-        """The reasons against a node that has changed which the end of pods there would not lift for a parked pod.
+        """The reasons that keep a parked pod from a node that has changed, even if pods of lower priority end there.
 
-        Empty if it would lift them all now, so that the pod could preempt, or if the node keeps changing. None if
-        the end of pods is no help there. The node has not changed when this returns.
+        Empty if their end would lift all reasons now, so that the pod could preempt, or if the node keeps changing.
+        None if their end is no help there. The node has not changed when this returns.
         """
         found = await self.search.on_node(wanted, node)
         if isinstance(found, Victims) or UNSETTLED in found:
@@ -160,7 +161,7 @@ class Preempting:
 
     def observe(self, pod: Pod) -> None:
         """Take a pod without a node as the watch shows it, for the nomination in its status."""
-        if PodUid(pod.metadata.uid) not in self._told or not self.leads.is_set():
+        if PodUid(pod.metadata.uid) not in self._written or not self.leads.is_set():
             self._take_over(pod)
 
     def not_bound(self, pod: Pod) -> None:
@@ -200,7 +201,7 @@ class Preempting:
     def forget(self, uid: PodUid) -> None:
         """Hold no room for a pod that is gone, or has a node."""
         self._drop(uid, "gone")
-        self._told.discard(uid)
+        self._written.discard(uid)
         self._freed.pop(uid, None)
         self._hasty.discard(uid)
 
@@ -236,7 +237,7 @@ class Preempting:
         return waiting is not None and waiting.wanted is wanted
 
     def _ineligible(self, wanted: Wanted) -> str | None:
-        """Why a pod may not preempt now; None if it may."""
+        """The reason why a pod may not preempt now; None if it may."""
         uid = wanted.request.pod
         if wanted.pod.spec.preemptionPolicy == "Never":
             return NEVER
@@ -251,8 +252,7 @@ class Preempting:
 
     def _still_end(self, own: Nomination) -> bool:
         """Whether pods still end on the nominated node, or their memory is still reported."""
-        on_node = self.choice.cluster.occupants.below(own.priority, own.node)
-        if any(one.is_being_preempted or one.uid in own.victims for one in on_node):
+        if self._ending(own):
             self._freed.pop(own.uid, None)
             return True
         found = self.choice.decider.candidates.find(own.node)
@@ -261,12 +261,35 @@ class Preempting:
             return False
         return _now_s() - self._freed.setdefault(own.uid, _now_s()) < LINGER_S
 
+    def _ending(self, own: Nomination) -> list[Occupant]:
+        """The pods that still end on a nominated node, so that the nominated pod gets their room."""
+        return [
+            one
+            for one in self.choice.cluster.occupants.on(own.node)
+            if one.uid in own.victims
+            or one.is_being_evicted  # as for a relocation; its priority may be as high
+            or (one.priority < own.priority and one.is_being_preempted)
+        ]
+
+    def hold(self, nomination: Nomination) -> None:
+        """Hold room for a waiting pod that relocation nominates; its status, as the watch shows it, is late."""
+        self._written.add(nomination.uid)
+        self._freed.pop(nomination.uid, None)
+        self.choice.cluster.nominations.put(nomination)
+
+    def retry(self, uid: PodUid) -> None:
+        """Try a waiting pod again; one that does not wait any more is no error."""
+        waiting = self.waiting.get(uid)
+        if waiting is not None:
+            self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
+            self.on_work()
+
     def _nominate(self, wanted: Wanted, victims: Victims) -> str:
         """Hold the room of the victims, and have them deleted; returns the text for people."""
         uid, node, nominations = wanted.request.pod, victims.node, self.choice.cluster.nominations
         for other in nominations.on(node):
             if other.is_ours and other.uid != uid and other.priority < priority_of(wanted.pod):
-                self._end_and_retry(other.uid)  # as kube-scheduler does: it may find another place sooner
+                self.give_up(other.uid)  # as kube-scheduler does: it may find another place sooner
         known = nominations.find(uid)
         if known is not None and known.node != node:
             self._drop(uid, "given_up")
@@ -274,12 +297,12 @@ class Preempting:
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
         nominations.put(Nomination(pod, node, wanted.needs, booking, ending))
-        self._told.add(uid)
+        self._written.add(uid)
         self._freed.pop(uid, None)
         self.orders.put(Order(pod, node, victims.pods))
-        names = [_name(one.pod) for one in victims.pods]
+        names = [one.pod.full_name for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        structlog.get_logger().info("preempting", pod=_name(pod), node=node, victims=names)
+        structlog.get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)
         return f"{len(names)} pod(s) of lower priority end on {node} to make room: {named}."
 
     def _end(self, uid: PodUid) -> None:
@@ -288,7 +311,7 @@ class Preempting:
         waiting = self.waiting.get(uid)
         if ended is None or not ended.is_ours or waiting is None:
             return
-        self._told.add(uid)
+        self._written.add(uid)
         self._freed.pop(uid, None)
         self.orders.take_back(waiting.pod)
 
@@ -299,13 +322,10 @@ class Preempting:
             self.outcomes.labels(outcome).inc()
         return ended
 
-    def _end_and_retry(self, uid: PodUid) -> None:
+    def give_up(self, uid: PodUid) -> None:
         """End a pod's nomination, and try the pod again."""
         self._end(uid)
-        waiting = self.waiting.get(uid)
-        if waiting is not None:
-            self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
-            self.on_work()
+        self.retry(uid)
 
     def _note_filled(self, node: NodeName) -> None:
         if self.choice.cluster.nominations.are_on(node):
@@ -327,11 +347,11 @@ class Preempting:
         """End the nominations for a node that have no room, even once all pods that end there are gone."""
         for own in self.choice.cluster.nominations.on(node):
             if node not in self.choice.cluster.nodes:
-                self._end_and_retry(own.uid)
+                self.give_up(own.uid)
                 continue
             plan = self._plan_later(own)
             if plan is None and own.uid in self.waiting:
-                self._end_and_retry(own.uid)
+                self.give_up(own.uid)
             self._hold_gpus(own, plan)
 
     def _hold_gpus(self, own: Nomination, plan: Plan | None) -> None:
@@ -352,9 +372,8 @@ class Preempting:
         only: tuple[GpuUuid | None, ...] = (*gpus, None) if len(gpus) == 1 else (None,)
         for gpu in only:
             trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, own.node, gpu)
-            for one in self.choice.cluster.occupants.below(own.priority, own.node):
-                if one.is_being_preempted or one.uid in own.victims:
-                    trial.remove(one)
+            for one in self._ending(own):
+                trial.remove(one)
             for uid in own.victims:
                 trial.remove_memory(uid)
             plan = trial.plan()
@@ -370,10 +389,6 @@ def _with(
     if explained is None:
         return None
     return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons | reasons)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _now_s() -> float:

@@ -1,8 +1,8 @@
 """The queue of pods that wait for a node: fresh, tried again, backing off, or parked until something changes.
 
 Rank is priority, then entry: a pod that comes back stands behind those that came before. Pods that were never tried
-have a lane of their own. Retries and the probes of parked pods together get a bounded share of the time while fresh
-pods wait. So a new pod never waits for pods that fit nowhere, and these are not forgotten either.
+have a lane of their own. While fresh pods wait, retries and probes get a bounded share of the time, see
+`placer.kube.retry_allowance`.
 
 A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A node that changed is
 probed for the kinds that may gain by it, the first rank first. As soon as one fits it is tried, before the next
@@ -18,25 +18,19 @@ import heapq
 import random
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Final
 
 from placer.kube.hints import NOTHING, Cause, Gain
-from placer.kube.lanes import Entry, Lane, Place
-from placer.kube.parking import Kind, Parking, Rank, Refusal
+from placer.kube.kinds import Kinds
+from placer.kube.lanes import Entry, Lane, Place, Timers, backoff_s
+from placer.kube.parking import Kind, KindRefusal, Parking
+from placer.kube.retry_allowance import RetryAllowance
 from plimsoll.ids import NodeName, PodUid
 
-FIRST_BACKOFF_S: Final = 1.0
-LONGEST_BACKOFF_S: Final = 10.0
 PARKED_AT_MOST_S: Final = 300.0
 """A parked kind is tried again after this long, in case a change was missed. The first half is certain, the rest is
 spread at random, so that kinds which were parked together do not come back together."""
-RETRIES_SHARE: Final = 0.2
-"""The share of the time that retries and probes get while fresh pods wait."""
-LARGEST_DEBT_S: Final = 1.0
-"""A retry or a probe that took longer, because the process stood still, counts as this."""
-CREDIT_S: Final = 0.05
-"""The time that retries and probes may take in one piece while a fresh pod waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +53,9 @@ class Probe:
 class Queue:
     """All pods that wait for a node, with their attempts.
 
+    Attributes:
+        kinds: the kinds of the pods that fit nowhere, for readers.
+
     Args:
         spread: draws numbers from 0 to 1, see `PARKED_AT_MOST_S`.
     """
@@ -66,15 +63,13 @@ class Queue:
     def __init__(self, spread: Callable[[], float] = random.random) -> None:
         self._spread = spread
         self._entries: dict[PodUid, Entry] = {}
-        self._kinds: dict[Hashable, Kind] = {}
-        self._parking = Parking(self._rank_of)
+        self.kinds = Kinds(self._entries)
+        self._parking = Parking(self.kinds.rank_of)
         self._fresh = Lane(Place.FRESH, self._entries)
         self._retries = Lane(Place.RETRY, self._entries)
-        self._timed: list[tuple[float, int, Entry | Kind]] = []  # may hold outdated items
-        self._numbers = 0
-        self._credit_s = CREDIT_S
-        self._was_fresh: bool | None = None  # the lane of the work under way
-        self._since_s = 0.0
+        self._timers = Timers()
+        self._numbers = count(1)
+        self._allowance = RetryAllowance()
         self._probed_node: NodeName | None = None
         self._fitting: Entry | None = None  # the pod whose probe fitted, until it is tried
         self._counts = dict.fromkeys(Place, 0)
@@ -96,6 +91,11 @@ class Queue:
         return {cause: sum(kind.waiting for kind in self._parking.with_cause(cause)) for cause in Cause}
 
     @property
+    def has_fresh(self) -> bool:
+        """Whether a pod waits that was never tried."""
+        return self._fresh.head() is not None
+
+    @property
     def heeds_changes(self) -> bool:
         """Whether a gain can matter now: a kind is parked."""
         return len(self._parking) > 0
@@ -107,7 +107,7 @@ class Queue:
 
     def upcoming(self, most: int) -> list[PodUid]:
         """Pods that may be tried next, so many at most: of both lanes and of parked kinds. Some may be gone."""
-        members = (self._best_member(kind) for kind in islice(self._kinds.values(), most // 4))
+        members = (self.kinds.best_member(kind) for kind in islice(self.kinds, most // 4))
         parked = [entry.uid for entry in members if entry is not None]
         retries = self._retries.first(most // 4)
         return [*self._fresh.first(most - len(retries) - len(parked)), *retries, *parked]
@@ -131,7 +131,7 @@ class Queue:
         """
         entry = self._entries.get(uid)
         if entry is None:
-            entry = self._entries[uid] = Entry(uid, priority, self._number(), ready_s=now_s)
+            entry = self._entries[uid] = Entry(uid, priority, next(self._numbers), ready_s=now_s)
             self._counts[Place.FRESH] += 1
             if tried:
                 self._activate(entry, now_s)
@@ -149,6 +149,12 @@ class Queue:
                 self._leave_kind(entry, now_s)
                 self._activate(entry, now_s)
 
+    def note_tried(self, uid: PodUid, now_s: float) -> None:
+        """Note that another placer, which leads or did so, has tried a pod: it is not fresh here any more."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place is Place.FRESH:
+            self._activate(entry, now_s)
+
     def discard(self, uid: PodUid, now_s: float) -> None:
         """Remove a pod that is bound, gone, or no longer ours. An unknown pod is no error."""
         entry = self._entries.pop(uid, None)
@@ -163,16 +169,16 @@ class Queue:
         After a `Try` call `discard`, `again`, `at_once`, `park`, `join`, `placed` or `give_up`. After a `Probe` call
         `probed`.
         """
-        self._charge(now_s)
+        self._allowance.charge(now_s)
         self._ripen(now_s)
         fresh = self._fresh.head()
         if fresh is None:
-            self._credit_s = CREDIT_S
-        work = self._other_work(fresh, now_s) if self._credit_s > 0 else None
+            self._allowance.refill()
+        work = self._other_work(fresh, now_s) if self._allowance.is_left else None
         if work is not None:
-            self._was_fresh = False
+            self._allowance.begin(is_fresh=False)
         elif fresh is not None:
-            self._was_fresh = True
+            self._allowance.begin(is_fresh=True)
             work = self._tried(fresh, now_s)
         return work
 
@@ -190,8 +196,8 @@ class Queue:
         entry = self._entries.get(uid)
         if entry is not None:
             self._move(entry, Place.BACKOFF)
-            entry.due_s = now_s + _backoff_s(entry.attempts)
-            self._set_timer(entry)
+            entry.due_s = now_s + backoff_s(entry.attempts)
+            self._timers.set(entry)
 
     def at_once(self, uid: PodUid, now_s: float) -> None:
         """Try a pod again without a pause: the last attempt was overtaken by a change."""
@@ -199,11 +205,10 @@ class Queue:
         if entry is not None:
             self._activate(entry, now_s)
 
-    def refusal(self, kind: Hashable) -> Refusal | None:
+    def refusal(self, kind: Hashable) -> KindRefusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
-        known = self._kinds.get(kind)
-        is_sure = known is not None and known.parked and not known.woken and not known.unprobed
-        return known.refusal if known is not None and is_sure else None
+        known = self.kinds.get(kind)
+        return known.refusal if known is not None and known.is_refused else None
 
     def join(self, uid: PodUid, kind: Hashable, now_s: float) -> None:
         """Park a pod by its kind's `refusal`, without a decision of its own."""
@@ -213,9 +218,11 @@ class Queue:
         if entry.is_outdated:
             self._activate(entry, now_s)
         else:
-            self._add(self._kinds[kind], entry, now_s)
+            known = self.kinds.get(kind)
+            assert known is not None, "the caller has read this kind's refusal"
+            self._add(known, entry, now_s)
 
-    def park(self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float) -> None:
+    def park(self, uid: PodUid, kind: Hashable, refusal: KindRefusal, now_s: float) -> None:
         """Park a pod that fits nowhere at this moment, with its kind; a pod that changed meanwhile backs off.
 
         Args:
@@ -230,16 +237,14 @@ class Queue:
         if entry.is_outdated:
             self.again(uid, now_s)
             return
-        known = self._kinds.get(kind)
-        if known is None:
-            known = self._kinds[kind] = Kind(kind, self._number())
+        known = self.kinds.get(kind) or self.kinds.add(Kind(kind, next(self._numbers)))
         self._recall_front(known, uid)
         self._add(known, entry, now_s)
         known.refusals += 1
         known.refused_s = now_s
         self._parking.park(known, refusal)
         known.due_s = now_s + PARKED_AT_MOST_S * (1 + self._spread()) / 2
-        self._set_timer(known)
+        self._timers.set(known)
 
     def give_up(self, uid: PodUid, now_s: float) -> None:
         """Stop trying a pod that only its own change can help: it is malformed, or asks for the impossible."""
@@ -282,7 +287,7 @@ class Queue:
 
     def wake_kind(self, kind: Hashable, now_s: float) -> None:
         """Try a parked kind again after its backoff: its refusal may not last."""
-        known = self._kinds.get(kind)
+        known = self.kinds.get(kind)
         if known is not None and known.parked:
             self._wake(known, now_s)
 
@@ -298,55 +303,24 @@ class Queue:
             self._leave_kind(entry, now_s)
             self._activate(entry, now_s)
 
-    def kinds(self) -> tuple[Hashable, ...]:
-        """The kinds of which a pod waits for the kind's next try."""
-        return tuple(key for key, kind in self._kinds.items() if kind.waiting)
-
-    def members(self, kind: Hashable) -> tuple[PodUid, ...]:
-        """The parked pods of a kind."""
-        known = self._kinds.get(kind)
-        ranked = sorted(known.members) if known is not None else ()
-        return tuple(dict.fromkeys(uid for _, _, uid in ranked if self.is_parked(uid, kind)))
-
-    def is_parked(self, uid: PodUid, kind: Hashable) -> bool:
-        """Whether a pod is parked with this kind."""
-        entry = self._entries.get(uid)
-        if entry is None or entry.kind is None or entry.place is not Place.PARKED:
-            return False
-        return entry.kind.key == kind
-
-    def reword(self, kind: Hashable, refusal: Refusal) -> None:
+    def reword(self, kind: Hashable, refusal: KindRefusal) -> None:
         """Replace the refusal of a kind by one that holds at this moment; a kind without one stays without."""
-        known = self._kinds.get(kind)
+        known = self.kinds.get(kind)
         if known is not None and known.parked:
             self._parking.park(known, refusal)
 
     def due_s(self) -> float | None:
         """The next time at which a pod becomes active by itself, on the clock of `now_s`; None if there is none."""
-        while self._timed and not _is_due(self._timed[0][2], self._timed[0][0]):
-            heapq.heappop(self._timed)
-        return self._timed[0][0] if self._timed else None
+        return self._timers.due_s()
 
     def _ripen(self, now_s: float) -> None:
         while (due_s := self.due_s()) is not None and due_s <= now_s:
-            thing = heapq.heappop(self._timed)[2]
+            thing = self._timers.pop()
             if isinstance(thing, Kind):
                 self._parking.leave(thing)
                 self._promote(thing, now_s)
             else:
                 self._activate(thing, now_s)
-
-    def _set_timer(self, thing: Entry | Kind) -> None:
-        heapq.heappush(self._timed, (thing.due_s, self._number(), thing))
-
-    def _charge(self, now_s: float) -> None:
-        """Settle the time of the work that was taken last."""
-        spent_s = now_s - self._since_s
-        if self._was_fresh:
-            self._credit_s = min(CREDIT_S, self._credit_s + spent_s * RETRIES_SHARE / (1 - RETRIES_SHARE))
-        elif self._was_fresh is not None:
-            self._credit_s = max(-LARGEST_DEBT_S, self._credit_s - spent_s)
-        self._was_fresh, self._since_s = None, now_s
 
     def _other_work(self, fresh: Entry | None, now_s: float) -> Try | Probe | None:
         """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
@@ -366,7 +340,7 @@ class Queue:
         if probe is None:
             return None
         kind, self._probed_node = probe
-        entry = self._best_member(kind)
+        entry = self.kinds.best_member(kind)
         assert entry is not None, "a parked kind has a member"
         return Probe(entry.uid, self._probed_node, kind)
 
@@ -381,22 +355,17 @@ class Queue:
         if kind.woken:
             return
         kind.woken = True
-        kind.due_s = max(now_s, kind.refused_s + _backoff_s(kind.refusals))
-        self._set_timer(kind)
+        kind.due_s = max(now_s, kind.refused_s + backoff_s(kind.refusals))
+        self._timers.set(kind)
 
     def _promote(self, kind: Kind, now_s: float) -> Entry | None:
         """Let the first member be tried for all; returns it."""
-        entry = self._best_member(kind)
+        entry = self.kinds.best_member(kind)
         if entry is not None:
             kind.waiting -= 1
             kind.front = entry.uid
             self._activate(entry, now_s)
         return entry
-
-    def _rank_of(self, kind: Kind) -> Rank:
-        entry = self._best_member(kind)
-        assert entry is not None, "a parked kind has a member"
-        return entry.rank
 
     def _recall_front(self, kind: Kind, uid: PodUid) -> None:
         """Let the pod that was to be tried for all wait again: another pod of its kind was refused just now."""
@@ -429,43 +398,14 @@ class Queue:
             kind.waiting -= 1
         if kind.front is None and kind.waiting == 0:
             self._parking.leave(kind)
-            del self._kinds[kind.key]
-
-    def _best_member(self, kind: Kind) -> Entry | None:
-        while kind.members:
-            entry = self._entries.get(kind.members[0][2])
-            if (
-                entry is not None
-                and entry.kind is kind
-                and entry.place is Place.PARKED
-                and entry.rank == kind.members[0]
-            ):
-                return entry
-            heapq.heappop(kind.members)
-        return None
+            self.kinds.remove(kind)
 
     def _activate(self, entry: Entry, now_s: float) -> None:
         self._move(entry, Place.RETRY)
-        entry.number, entry.ready_s = self._number(), now_s
+        entry.number, entry.ready_s = next(self._numbers), now_s
         self._retries.push(entry)
 
     def _move(self, entry: Entry, place: Place) -> None:
         self._counts[entry.place] -= 1
         self._counts[place] += 1
         entry.place = place
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-
-def _is_due(thing: Entry | Kind, due_s: float) -> bool:
-    """Whether a pod or a kind still waits for this time."""
-    if isinstance(thing, Kind):
-        return thing.waiting > 0 and thing.front is None and thing.due_s == due_s
-    return thing.place is Place.BACKOFF and thing.due_s == due_s
-
-
-def _backoff_s(attempts: int) -> float:
-    exponent = min(max(attempts - 1, 0), 10)  # far past the ceiling already
-    return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**exponent)

@@ -3,9 +3,9 @@
 Several writers write the news of different pods at once, and the news of one pod in order. While pods are being bound
 only one of them writes: a pod starts once it is bound, and its news may be some seconds late. A slow API server never
 slows a decision: newer refusals of a pod then replace those that wait, so that each pod has a few news at most, and
-a `Scheduled` is never replaced. What always holds: a condition is patched only on change, and never over a bind. The
-same news of the same pod is one event with a count, not many. While the API server is away, news waits. News that it
-refuses, or answers with errors for `ERRORS_S`, is logged and counted.
+a `Scheduled` is never replaced. What always holds: a condition is patched only on change, and never over a bind.
+While the API server is away, news waits. News that it refuses, or answers with errors for `ERRORS_S`, is logged and
+counted.
 """
 
 import asyncio
@@ -15,15 +15,16 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
 
+from placer.kube.pod_events import REMEMBERED_EVENTS, News, PodEvents, cut
 from placer.metrics import Metrics
-from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import (
+from plimsoll.kube.models import Pod, PodCondition, decode_pod
+from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
     NotFoundError,
@@ -31,14 +32,10 @@ from plimsoll.kube.client import (
     TransientError,
     Transport,
 )
-from plimsoll.kube.models import Pod, PodCondition, decode_pod
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError
-from plimsoll.part.times import rfc3339
 
-NOTE_BYTES: Final = 1024
-"""The API's limit on an event's note. Conditions and placement events are cut at the same length."""
 WRITERS: Final = 8
 """Writes under way at once while no pod is being bound."""
 MOST_PUT_OFF: Final = 5000
@@ -59,50 +56,6 @@ ERRORS_S: Final = 600.0
 """The time in seconds for which the same news is written again, although the API server answers each write with an
 error of its own, such as 500. A server that recovers does so sooner. A webhook that fails does not, and the news of
 all pods that ever were would wait."""
-REMEMBERED_EVENTS: Final = 4000
-"""Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
-
-
-ACTIONS: Final = {
-    "Scheduled": "Binding",
-    "FailedScheduling": "Scheduling",
-    "Preempted": "Preempting",
-    "LinePassed": "Reporting",
-    "Evicted": "Evicting",
-    "EvictionRefused": "Evicting",
-}
-"""The action of an event, by its reason; the first three as kube-scheduler has them."""
-
-NORMAL: Final = frozenset({"Scheduled", "Preempted"})
-"""The reasons of events that are no warnings."""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """News of one pod.
-
-    Attributes:
-        pod: the pod as the decision read it.
-        reason: one of `ACTIONS`.
-        note: the text for people.
-        condition: the `reason` of a `PodScheduled: False` condition; None for a pod that has a node.
-        related: for a victim of preemption, the pod that gets its room.
-    """
-
-    pod: Pod
-    reason: str
-    note: str
-    condition: str | None
-    related: Pod | None = None
-
-
-@dataclass(slots=True)
-class _WrittenEvent:
-    """An event that was written, whose count rises when it happens again."""
-
-    path: str
-    count: int
-    written_s: float
 
 
 @dataclass(slots=True)
@@ -135,9 +88,6 @@ class _Pending:
         return now_s - self.since_s < ERRORS_S
 
 
-EventKey = tuple[PodUid, str, str]
-
-
 @dataclass(slots=True)
 class Recorder:
     """Writes news while `run` does.
@@ -161,10 +111,11 @@ class Recorder:
     _at_once: asyncio.Event = field(default_factory=asyncio.Event)  # set while all writers may write
     _waiting: dict[PodUid, deque[_Pending]] = field(default_factory=dict)
     _ready: asyncio.Queue[PodUid] = field(default_factory=asyncio.Queue)  # the keys of `_waiting`, in turn
-    _written: OrderedDict[EventKey, _WrittenEvent] = field(default_factory=OrderedDict)
+    _events: PodEvents = field(init=False)
     _conditions: OrderedDict[PodUid, tuple[str | None, str]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
+        self._events = PodEvents(self.transport, self.instance, self.clock, self.series_every_s)
         self._at_once.set()
 
     @contextlib.contextmanager
@@ -228,7 +179,7 @@ class Recorder:
             except PlimsollError as error:
                 if pending.may_pass(error):
                     structlog.get_logger().warning(
-                        "news waits", pod=_name(pending.news.pod), error=str(error)
+                        "news waits", pod=pending.news.pod.full_name, error=str(error)
                     )
                     self._waiting[uid].appendleft(pending)
                     if isinstance(error, TransientError):
@@ -241,7 +192,7 @@ class Recorder:
                 self.metrics.news_dropped.inc()
                 structlog.get_logger().warning(
                     "news not written",
-                    pod=_name(pending.news.pod),
+                    pod=pending.news.pod.full_name,
                     reason=pending.news.reason,
                     error=str(error),
                 )
@@ -267,7 +218,7 @@ class Recorder:
                 if _may_pass(error):
                     raise
                 refused = error
-        await self._write_event(pending)
+        await self._events.write(pending.news, pending.count, pending.ending)
         if refused is not None:
             raise refused
 
@@ -294,7 +245,7 @@ class Recorder:
                 if len(self._conditions) > REMEMBERED_EVENTS:
                     self._conditions.popitem(last=False)
                 return
-        structlog.get_logger().info("the pod changes too often for its condition", pod=_name(news.pod))
+        structlog.get_logger().info("the pod changes too often for its condition", pod=news.pod.full_name)
 
     async def _patch_condition(self, pod: Pod, known: PodCondition | None, wanted: tuple[str, str]) -> None:
         condition: dict[str, object] = {
@@ -320,87 +271,6 @@ class Recorder:
         except msgspec.MsgspecError as error:
             raise TransientError(f"{_path(pod)} cannot be read: {error}") from error
 
-    async def _write_event(self, pending: _Pending) -> None:
-        news = pending.news
-        key = (PodUid(news.pod.metadata.uid), news.reason, news.note)
-        written = self._written.get(key)
-        if written is None:
-            await self._write_new_event(pending, key, pending.count)
-            return
-        written.count += pending.count
-        if asyncio.get_running_loop().time() - written.written_s < self.series_every_s:
-            return
-        try:
-            is_there = await self._write_count(written)
-        except TransientError:
-            written.count -= pending.count  # this news is counted again when it is written
-            raise
-        if not is_there:
-            await self._write_new_event(pending, key, 1)
-
-    async def _write_count(self, event: _WrittenEvent) -> bool:
-        """Write how often an event happened; False if the API server has deleted the event."""
-        series = {"count": event.count, "lastObservedTime": rfc3339(self.clock())}
-        try:
-            await self.transport.patch(event.path, {"series": series}, PatchKind.MERGE)
-        except NotFoundError:
-            return False
-        event.written_s = asyncio.get_running_loop().time()
-        return True
-
-    async def _write_new_event(self, pending: _Pending, key: EventKey, count: int) -> None:
-        news = pending.news
-        name = f"{news.pod.metadata.name}.{pending.ending}"
-        path = f"/apis/events.k8s.io/v1/namespaces/{news.pod.metadata.namespace}/events"
-        event = self._event(news, name)
-        if count > 1:
-            event["series"] = {"count": count, "lastObservedTime": event["eventTime"]}
-        with contextlib.suppress(ConflictError):  # an earlier attempt arrived
-            await self.transport.post(path, event)
-        self._written[key] = _WrittenEvent(f"{path}/{name}", count, asyncio.get_running_loop().time())
-        self._written.move_to_end(key)
-        while len(self._written) > REMEMBERED_EVENTS:
-            self._written.popitem(last=False)
-
-    def _event(self, news: News, name: str) -> dict[str, Any]:
-        meta = news.pod.metadata
-        event: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": meta.namespace},
-            "eventTime": rfc3339(self.clock()),
-            "type": "Normal" if news.reason in NORMAL else "Warning",
-            "reason": news.reason,
-            "action": ACTIONS[news.reason],
-            "note": cut(news.note),
-            "regarding": _reference(news.pod),
-            "reportingController": SCHEDULER_NAME,
-            "reportingInstance": self.instance,
-        }
-        if news.related is not None:
-            event["related"] = _reference(news.related)
-        return event
-
-
-def cut(note: str) -> str:
-    """Cut a text for people to the API's limit, which counts bytes."""
-    raw = note.encode()
-    if len(raw) <= NOTE_BYTES:
-        return note
-    return raw[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
-
-
-def _reference(pod: Pod) -> dict[str, str]:
-    meta = pod.metadata
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": meta.namespace,
-        "name": meta.name,
-        "uid": meta.uid,
-        "resourceVersion": meta.resourceVersion,
-    }
-
 
 def _may_pass(error: PlimsollError) -> bool:
     """Whether the same write may succeed later: a server refuses all until it has read its roles."""
@@ -409,10 +279,6 @@ def _may_pass(error: PlimsollError) -> bool:
 
 def _scheduled_condition(pod: Pod) -> PodCondition | None:
     return next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _path(pod: Pod) -> str:

@@ -13,14 +13,15 @@ from typing import Final, NoReturn
 
 from placer.core.ledger import Ledger
 from placer.core.verdicts import Explanation
-from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.choice import NodeChoice
 from placer.kube.hints import NOTHING, ask_of, causes_of
 from placer.kube.occupants import priority_of
-from placer.kube.parking import Refusal
+from placer.kube.parking import KindRefusal
+from placer.kube.pod_events import cut
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
-from placer.kube.record import cut
 from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -36,6 +37,16 @@ OVERTAKEN_AT_MOST: Final = 3
 PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
 """The text is the same for all causes, so that each pod gets one event. The log names the cause."""
 
+PAUSE_S: Final = 0.01
+"""The pause between two slices of an explanation while a pod waits that was never tried. Thousands of pods that fit
+nowhere may come before it, and each takes far longer to explain than to refuse. A slice takes some 3 ms."""
+
+
+async def pause_beside(queue: Queue) -> None:
+    """Let other tasks run between two slices of an explanation. Pods that were never tried get most of the time."""
+    await asyncio.sleep(PAUSE_S if queue.has_fresh else 0)
+
+
 Report = Callable[[Pod, str, str], None]
 """Reports a refusal to people: the pod, the text, and the condition's reason."""
 
@@ -50,7 +61,7 @@ class Backlog:
         self._some = asyncio.Event()
 
     def put(self, wanted: Wanted, *, is_final: bool) -> None:
-        """Add a pod; for `is_final` see `placer.core.plan.Refusal`."""
+        """Add a pod; for `is_final` see `placer.core.refusal.Refusal`."""
         (self._final if is_final else self._open).append(wanted)
         self._some.set()
 
@@ -92,7 +103,7 @@ class Refusals:
     _refused: Backlog = field(default_factory=Backlog)
 
     def add(self, wanted: Wanted, *, is_final: bool) -> None:
-        """Explain this refused pod in its turn; returns at once. For `is_final` see `placer.core.plan.Refusal`."""
+        """Explain this refused pod in its turn; returns at once. For `is_final` see `placer.core.refusal.Refusal`."""
         self._refused.put(wanted, is_final=is_final)
 
     def share(self, waiting: Waiting, wanted: Wanted) -> bool:
@@ -125,6 +136,7 @@ class Refusals:
                 waiting = self.waiting.get(wanted.request.pod)
                 if waiting is not None:
                     self._settle(waiting, wanted, explained)
+                await self.choice.pause()
 
     def _settle(self, waiting: Waiting, wanted: Wanted, explained: Explanation | None) -> None:
         """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
@@ -157,18 +169,18 @@ class Refusals:
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.choice.volume_state(wanted)
-        if not self.choice.cluster.has_rules:
+        if not self.choice.cluster.pod_rules.has_rules:
             return wanted.kind, expected, volumes
         meta = wanted.pod.metadata
         return wanted.kind, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
 
 
-def refusal_of(wanted: Wanted, explained: Explanation) -> Refusal:
+def refusal_of(wanted: Wanted, explained: Explanation) -> KindRefusal:
     """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
     demand = wanted.request.demand
     causes = NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand)
     may_preempt = wanted.pod.spec.preemptionPolicy != "Never"
-    return Refusal(
+    return KindRefusal(
         cut(explained.text),
         causes,
         ask_of(demand),

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking, decided, start_of
+from placer.core.booking import Booking, decided, start_of
 from placer.core.resize.change import Change, NotNowError, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.core.supposition import Supposition
@@ -28,7 +28,9 @@ from placer.kube.scope import Scopes
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import (
+from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
+from plimsoll.kube.names import NAME_PATTERN
+from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
     GoneError,
@@ -38,8 +40,6 @@ from plimsoll.kube.client import (
     TransientError,
     Transport,
 )
-from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
-from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.lifespan import StartOrder
 from plimsoll.locality import StatedLabels
 from plimsoll.part.errors import InputError
@@ -204,7 +204,7 @@ class KubeResizer:
 
 def _check_ticket(pod: Pod, ticket: str | None) -> None:
     if ticket is not None and ticket_on(pod) != ticket:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = pod.full_name
         raise WithdrawnError("pod", name, "has not this ticket any more", "ask again")
 
 

@@ -19,8 +19,8 @@ from placer.core.resize.change import NotNowError
 from placer.kube.resize import WithdrawnError
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid, PodUid
-from plimsoll.kube.client import ApiError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api import confirmations

@@ -1,4 +1,4 @@
-"""Tells parked pods anew why they wait, after nodes came, left or changed.
+"""Gives parked pods the reasons why they wait anew, after nodes came, left or changed.
 
 A parked pod is tried again only when a change could help it. Other changes make its condition's reasons untrue: a
 node that was deleted, or a node more that does not fit. After a change of nodes, each kind of parked pods is
@@ -29,7 +29,7 @@ REST: Final = 4.0
 
 @dataclass(slots=True)
 class Retelling:
-    """Tells pods anew while `run` does.
+    """Renews the reasons of parked pods while `run` does.
 
     Attributes:
         waiting: the pods without a node, by uid; the owner changes them.
@@ -49,18 +49,18 @@ class Retelling:
         self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Tell until cancelled."""
+        """Renew reasons until cancelled."""
         while True:
             heed_cancellation()
             await self._changed.wait()
             await asyncio.sleep(GATHER_S)  # changes of many nodes come together
             self._changed.clear()
-            for kind in self.queue.kinds():
+            for kind in self.queue.kinds.waiting():
                 await self._retell(kind)
 
     async def _retell(self, kind: Hashable) -> None:
-        """Explain a kind of parked pods, and tell its pods where the text is new."""
-        members = self.queue.members(kind)
+        """Explain a kind of parked pods, and report the text for those of its pods that have another one."""
+        members = self.queue.kinds.members(kind)
         wanted = next((one.wanted for uid in members if (one := self.waiting.get(uid)) and one.wanted), None)
         if wanted is None:
             return  # placed or gone meanwhile
@@ -74,7 +74,7 @@ class Retelling:
                 waiting = self.waiting.get(uid)
                 if waiting is None or waiting.refused_for == refusal.note:
                     continue
-                if not self.queue.is_parked(uid, kind):
+                if not self.queue.kinds.is_parked(uid, kind):
                     continue
                 self.report(waiting.pod, refusal.note)
                 await asyncio.sleep(TELL_S)  # bounds the writes per second

@@ -35,7 +35,7 @@ class RuleCheck:
 
     Attributes:
         standing: the new pod's own rules, with complete counts; None without any.
-        known: the pods that have been left out so far, for `Cluster.counted`.
+        known: the pods that have been left out so far, for `PodRules.counted`.
     """
 
     def __init__(

@@ -15,11 +15,12 @@ from typing import Final, TypeVar
 from placer.core.plan import Plan
 from placer.core.reasons import summary_of
 from placer.kube.budgets import Budgets
-from placer.kube.choice import KINDS, NodeChoice, Wanted
+from placer.kube.choice import KINDS, NodeChoice
 from placer.kube.liftable import are_liftable, is_too_small
 from placer.kube.occupants import Occupant, priority_of
 from placer.kube.trial import NodeTrial
 from placer.kube.victims import Steps, Victims, cheapest, victims_among
+from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 T = TypeVar("T")
@@ -32,7 +33,8 @@ SLICE_S: Final = 0.005
 RESTARTS: Final = 8
 """The times that the search on a node begins anew because the node changed. Then the pod backs off."""
 FEW_NODES: Final = 128
-"""In a cluster of so many nodes each node's part of the text is found out, else by the reasons that nodes share."""
+"""In a cluster of at most so many nodes, the text counts what a search finds on each node. In a larger one, it counts
+the reasons that nodes share."""
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
@@ -47,7 +49,7 @@ PASSING: Final = frozenset({BEING_BOUND, UNSETTLED})
 
 @dataclass(frozen=True, slots=True)
 class NoVictims:
-    """Why no victims help.
+    """The reasons why no victims help.
 
     Attributes:
         text: for people, in kube-scheduler's words.
@@ -103,7 +105,7 @@ class VictimSearch:
                 is_of_state = self._known(wanted) is known  # rules about pods may have changed meanwhile
                 if is_shared and is_of_state and (isinstance(result, Victims) or PASSING.isdisjoint(result)):
                     known.nodes[node] = result
-                await asyncio.sleep(0)  # other tasks run between two nodes
+                await self.choice.pause()  # other tasks run between two nodes
                 known = self._known(wanted)
             if isinstance(result, Victims):
                 found.append(result)
@@ -123,8 +125,9 @@ class VictimSearch:
     async def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
         """The cheapest victims on one node, or the reasons that their end would not lift.
 
-        The node has not changed when this returns. Other tasks may have changed the counts of rules about pods:
-        `confirm` heeds that for victims, and reasons hold for one state. Cancelling loses nothing.
+        The node has not changed when this returns. Other tasks may have changed the counts of rules about pods: so
+        `confirm` checks victims again, and reasons hold for the state of the rules at the beginning. Cancelling
+        loses nothing.
         """
         for _ in range(1 + RESTARTS):
             mark, state = self._mark(node), self._state(wanted)
@@ -219,7 +222,7 @@ class VictimSearch:
                 found.append(result)
         if not found:
             return reasons
-        # Without victims, the pod fits by now, so nobody has to end.
+        # Without victims, the pod fits by now, so no pod has to end.
         return cheapest(found) if all(one.pods for one in found) else (NOT_HELPFUL,)
 
     def _single_gpus(self, wanted: Wanted, node: NodeName) -> tuple[GpuUuid, ...]:
@@ -274,4 +277,4 @@ class VictimSearch:
         """The kind of a pod, and the state of all rules about pods that it has to heed."""
         kind, _, _ = self.choice.state(wanted)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.choice.cluster.closed_to(wanted.pod).counts
+        return kind, self.choice.cluster.pod_rules.closed_to(wanted.pod).counts

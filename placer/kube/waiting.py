@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from placer.kube.choice import Wanted
+from placer.kube.wanted import Wanted
 from plimsoll.kube.models import Pod
 
 

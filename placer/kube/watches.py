@@ -17,9 +17,9 @@ from placer.kube.retelling import Retelling
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.wakeups import Wakeups
 from plimsoll.ids import NodeName
-from plimsoll.kube.client import Transport
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 
 
@@ -111,9 +111,9 @@ class Watches:
         """Take in a change of a namespace."""
         match change:
             case Added(namespace) | Modified(namespace):
-                self.cluster.put_namespace(namespace)
+                self.cluster.pod_rules.put_namespace(namespace)
             case Deleted(namespace):
-                self.cluster.remove_namespace(namespace.metadata.name)
+                self.cluster.pod_rules.remove_namespace(namespace.metadata.name)
             case Synced():
                 self._namespaces_synced.set()
 

@@ -18,7 +18,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from placer.live.pods import PodName
-from plimsoll.events import TYPE_PREFIX, CloudEvent, Report, Task, decode_event, fact_id
+from plimsoll.envelope import TYPE_PREFIX, CloudEvent, decode_event, fact_id
+from plimsoll.events import Report, Task
 from plimsoll.ids import PodUid
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from placer.core.site import Request
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.live import WaitingPod
 from plimsoll.quantity import format_bytes

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.room import Room
 from placer.decide import Decider
 from placer.live.pods import PodName
@@ -148,6 +148,7 @@ class LiveRows:
             health=grade,
             reason=health.reason if health is not None else "",
             mig=gpu.mig_parent is not None,
+            labels=room.labels.words,
             closed=is_outside or grade is HealthClass.FATAL,
             pods=tuple(sharers[:SHARERS_SHOWN]),
             more_pods=max(len(sharers) - SHARERS_SHOWN, 0),

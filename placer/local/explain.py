@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from placer.core.booking import Booking
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
 from placer.core.explain.shortage import Freeing, Identity
 from placer.core.explain.slowness import LimitNews
-from placer.core.ledger import Booking
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.explaining import SLICE, Turns, rest
-from placer.local.frontend import Asked, LocalFrontEnd
+from placer.local.frontend import LocalFrontEnd
+from placer.local.waiting import Asked
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES
 from plimsoll.placer_api import explain as wire

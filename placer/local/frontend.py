@@ -11,15 +11,16 @@ placer's start counts by its measured memory only, as unattributed bytes.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, check_supported
+from placer.core.plan import Plan
+from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import summary
+from placer.core.refusal import Refusal
 from placer.core.registration import adopted
 from placer.core.resize.change import NotNowError
 from placer.core.site import Request
@@ -29,11 +30,12 @@ from placer.local.pods import PodTable
 from placer.local.resize import resize
 from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
 from placer.local.survivors import end_survivors, until_all_gone
+from placer.local.waiting import Asked, Placed, Refused, Waiting
 from placer.publisher import Publisher, placement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description
-from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION, POLICY, PodDemand, parse_pod
-from plimsoll.events import Placement
+from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION, POLICY
+from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.part.backoff import Pauses
@@ -53,48 +55,6 @@ ADOPT_S: Final = 5.0
 BROKER_AWAY: Final = "node(s) had a broker that does not answer"
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The place of a pod whose processes run."""
-
-    pod: PodUid
-    node: NodeName
-    gpus: dict[str, tuple[GpuUuid, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The reason why a pod can never run, with the remedy."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    arrival: int
-    uid: PodUid
-    pod: Pod
-    demand: PodDemand
-    policy: Policy
-    answer: asyncio.Future[Placed | Refused]
-    since_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A waiting pod, as decisions read it.
-
-    Attributes:
-        since_s: when it was submitted, on the loop's clock.
-        ahead: the pods that are tried before it.
-    """
-
-    request: Request
-    policy: Policy
-    since_s: float
-    ahead: int
 
 
 class LocalFrontEnd:
@@ -121,7 +81,7 @@ class LocalFrontEnd:
         self._publisher = publisher
         self._brokers = {node.name: BrokerClient(node.broker_root) for node in nodes}
         self._adopted: set[NodeName] = set()
-        self._waiting: dict[PodUid, _Waiting] = {}
+        self._waiting: dict[PodUid, Waiting] = {}
         self._arrivals = 0
         self._running: dict[PodUid, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
@@ -187,8 +147,8 @@ class LocalFrontEnd:
         if row is None or row.phase in TERMINAL_PHASES:
             return row
         waiting = self._waiting.pop(uid, None)
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(Refused("ended before it was placed"))
+        if waiting is not None:
+            waiting.reply(Refused("ended before it was placed"))
         task = self._running.get(uid)
         if task is not None:
             task.cancel()
@@ -232,7 +192,7 @@ class LocalFrontEnd:
         self._news.set()  # a lowering makes room
         return resized
 
-    def _enqueue(self, pod: Pod) -> tuple[PodRow, _Waiting | None]:
+    def _enqueue(self, pod: Pod) -> tuple[PodRow, Waiting | None]:
         demand, policy = self.check(pod)
         if len(self._waiting) >= MAX_WAITING:
             raise InputError("pods", len(self._waiting), "are waiting already", "try again later")
@@ -242,11 +202,11 @@ class LocalFrontEnd:
         self._arrivals += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Placed | Refused] = loop.create_future()
-        waiting = _Waiting(self._arrivals, row.uid, pod, demand, policy, answer, loop.time())
+        waiting = Waiting(self._arrivals, row.uid, pod, demand, policy, answer, loop.time())
         self._wait(waiting)
         return row, waiting
 
-    def _wait(self, waiting: _Waiting) -> None:
+    def _wait(self, waiting: Waiting) -> None:
         self._waiting[waiting.uid] = waiting
         self._news.set()
 
@@ -277,7 +237,7 @@ class LocalFrontEnd:
             log.warning("placing begins without some nodes", missing=sorted(set(self._nodes) - self._adopted))
         self._news.set()
 
-    def _try(self, waiting: _Waiting, tasks: asyncio.TaskGroup) -> None:
+    def _try(self, waiting: Waiting, tasks: asyncio.TaskGroup) -> None:
         if self._waiting.get(waiting.uid) is not waiting:  # ended during the round
             return
         request = Request(waiting.uid, waiting.demand, owner_of(waiting.pod))
@@ -286,7 +246,7 @@ class LocalFrontEnd:
             self._keep_waiting(waiting, decided)
         else:
             del self._waiting[waiting.uid]
-            name = f"pod {waiting.pod.metadata.namespace}/{waiting.pod.metadata.name}"
+            name = f"pod {waiting.pod.full_name}"
             self._follow(waiting.uid, tasks.create_task(self._live(waiting, decided), name=name))
 
     def _follow(self, uid: PodUid, task: asyncio.Task[None]) -> None:
@@ -297,15 +257,15 @@ class LocalFrontEnd:
         """The reasons why a node takes no pods now, apart from its GPUs; empty if it does."""
         return () if node in self._adopted else (BROKER_AWAY,)
 
-    def _keep_waiting(self, waiting: _Waiting, refusal: Refusal) -> None:
+    def _keep_waiting(self, waiting: Waiting, refusal: Refusal) -> None:
         message = summary(len(self._nodes), refusal.reasons)
         before = self.pods.get(waiting.uid)
         if before is not None and before.message != message:
             self.pods.change(waiting.uid, message=message)
             if self._publisher is not None:
-                self._publisher.unplaceable(_unplaceable(waiting, message))
+                self._publisher.unplaceable(waiting.unplaceable(message))
 
-    async def _live(self, waiting: _Waiting, plan: Plan) -> None:
+    async def _live(self, waiting: Waiting, plan: Plan) -> None:
         """Run one pod, from its booking to its end."""
         node = plan.booking.node
         runner = Runner(self._nodes[node], self._brokers[node], self._settings)
@@ -314,7 +274,7 @@ class LocalFrontEnd:
         except (RefusedError, StartError) as error:
             self._free(waiting.uid)
             self.pods.change(waiting.uid, phase="Failed", exit_code=CANNOT_START, message=str(error))
-            _answer(waiting, Refused(str(error)))
+            waiting.reply(Refused(str(error)))
             return
         except BrokerAwayError as error:
             self._free(waiting.uid)
@@ -339,10 +299,10 @@ class LocalFrontEnd:
         self._decider.ledger.forget(uid)
         self._news.set()
 
-    def _report_running(self, waiting: _Waiting, plan: Plan) -> None:
+    def _report_running(self, waiting: Waiting, plan: Plan) -> None:
         gpus: dict[str, tuple[GpuUuid, ...]] = {str(name): gpus for name, gpus in plan.gpus.items()}
         self.pods.change(waiting.uid, phase="Running", node=plan.booking.node, gpus=gpus, message="")
-        _answer(waiting, Placed(waiting.uid, plan.booking.node, gpus))
+        waiting.reply(Placed(waiting.uid, plan.booking.node, gpus))
         if self._publisher is not None:
             self._publisher.placed(placement(waiting.pod.metadata, plan))
 
@@ -393,19 +353,3 @@ def _refuse_labels(pod: Pod) -> None:
         if value is not None:
             problem = "is not handled for pods without Kubernetes"
             raise InputError(f"metadata.annotations[{name}]", value, problem, "remove the annotation")
-
-
-def _answer(waiting: _Waiting, answer: Placed | Refused) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_result(answer)
-
-
-def _unplaceable(waiting: _Waiting, reason: str) -> Placement:
-    metadata = waiting.pod.metadata
-    return Placement(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        pod=waiting.uid,
-        policy=waiting.policy.name,
-        reason=reason,
-    )

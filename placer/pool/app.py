@@ -16,9 +16,11 @@ from placer.pool.core.policy import policy_of
 from placer.pool.metrics import Metrics
 from placer.pool.news import News
 from placer.pool.settings import PREFIX, Settings
-from plimsoll.kube.client import Transport, connect, kubeconfig_path
+from plimsoll.kube.client import connect
+from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.web import serving_tcp
 

@@ -20,17 +20,10 @@ from placer.pool.metrics import Metrics
 from placer.pool.news import News
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import (
-    ApiError,
-    ConflictError,
-    NotFoundError,
-    PatchKind,
-    RefusedError,
-    Transport,
-)
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
+from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.pool import GPU, RELEASE, Release, Reservation

@@ -15,7 +15,7 @@ import structlog
 from placer.pool.core.facts import User
 from placer.pool.core.planner import Card
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.kube.client import ApiError, Transport
+from plimsoll.kube.transport import ApiError, Transport
 from plimsoll.part.times import rfc3339
 from plimsoll.pool import Reservation
 

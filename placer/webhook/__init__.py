@@ -4,7 +4,7 @@ The API server asks it about pods before it stores them. Here: what a pod must h
 (`core.judgement`), what is put into it (`core.injection`), the API server's question and our answer (`core.review`,
 `core.json_patch`), the life of the certificate (`core.generations`, `certificate`), the Secret that all replicas
 share and the CA bundle in the webhook's configuration (`authority`), and HTTPS (`server`). Not here: the contract
-of a pod (`plimsoll.contract`), and the ways of other schedulers (`plimsoll.dialects`).
+of a pod (`plimsoll.contract`, `plimsoll.demand`), and the ways of other schedulers (`plimsoll.dialects`).
 
 What always holds: an answer depends on the review alone, so replicas need not agree on anything. A pod that was
 changed once is not changed again. The webhook reads no pod and writes no pod by itself.

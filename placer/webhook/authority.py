@@ -16,7 +16,7 @@ import structlog
 
 from placer.webhook.certificate import from_text, make_generation, to_text
 from placer.webhook.core.generations import Generation, Timing, bundle, next_generations, served
-from plimsoll.kube.client import ApiError, ConflictError, NotFoundError, PatchKind, Transport
+from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError

@@ -18,18 +18,11 @@ from typing import Final, NoReturn
 import msgspec
 
 from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError
-from plimsoll.kube.client import (
-    ApiError,
-    ConflictError,
-    KubeClient,
-    NotFoundError,
-    PatchKind,
-    RefusedError,
-    connect,
-)
+from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.names import NAME_PATTERN
+from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.resize_tickets import TICKET, VERB, answer_on, ticket_for, ticket_on
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, Resizing

@@ -31,7 +31,9 @@ from typing import Final, NoReturn, Protocol
 import msgspec
 import structlog
 
-from plimsoll.kube.client import (
+from plimsoll.kube.client import before_sending
+from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Record, Seen, free_s, seen, taken
+from plimsoll.kube.transport import (
     ApiError,
     Body,
     ConflictError,
@@ -40,9 +42,7 @@ from plimsoll.kube.client import (
     Query,
     TransientError,
     Transport,
-    before_sending,
 )
-from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Record, Seen, free_s, seen, taken
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError
 

@@ -16,9 +16,9 @@ from typing import Final, Generic, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
 from plimsoll.kube.models import Named, ObjectMeta, Page
 from plimsoll.kube.pages import pieces
+from plimsoll.kube.transport import ApiError, GoneError, Query, TransientError, Transport, status_error
 from plimsoll.part.ending import heed_cancellation
 
 PAGE_SIZE: Final = 500

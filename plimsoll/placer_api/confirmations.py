@@ -8,7 +8,8 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from plimsoll.broker.wire import Line
-from plimsoll.events import Limit, decode_event
+from plimsoll.envelope import decode_event
+from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize, Resizing

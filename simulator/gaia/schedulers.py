@@ -11,15 +11,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from placer.core.ledger import Booking, Grant, Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
 from placer.core.topology.links import Order, Ways
 from placer.core.topology.tree import WHOLE_PCT, Free, access_tree, schedule
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 

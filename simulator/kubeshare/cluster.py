@@ -9,11 +9,12 @@ from typing import Final
 
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import LOCALITY, Policy
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from simulator.core.agenda import Agenda

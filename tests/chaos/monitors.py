@@ -14,7 +14,8 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 
-from plimsoll.events import Gpu, NodeState, Phase, Report, Task, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Gpu, NodeState, Phase, Report, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.subjects import state_subject, task_subject

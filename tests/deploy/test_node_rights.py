@@ -17,9 +17,10 @@ from monitor import advertise
 from monitor.settings import Settings
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.kube.client import Body, KubeClient, PatchKind, RefusedError, connect
+from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Added, Change, Modified
+from plimsoll.kube.transport import Body, PatchKind, RefusedError
 from plimsoll.quantity import GIB
 from tests.deploy.accounts import Account, Recorder, account, kubeconfig_of, recorded
 from tests.servers.apiserver import ApiServer

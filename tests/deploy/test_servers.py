@@ -25,7 +25,8 @@ from plimsoll.bus_connection import connect
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.resize import Confirmed, resize
-from plimsoll.events import Report, encode
+from plimsoll.envelope import encode
+from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.redis_client import open_redis
 from plimsoll.subjects import RESIZE, STREAM, node_token, state_subject

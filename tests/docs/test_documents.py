@@ -19,7 +19,7 @@ import plimsoll.alerts.settings
 from plimsoll.cli.command import parsed, parser_of
 from plimsoll.cli.commands import SUMMARIES
 from plimsoll.cli.main import command_of
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.settings import PREFIX
 from tools.metrics import described

@@ -17,7 +17,8 @@ import nats
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Report, decode_event, decode_report
+from plimsoll.envelope import decode_event, decode_report
+from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB

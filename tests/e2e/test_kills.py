@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import NODES, USABLE_BYTES, KubeCluster, facts, kube_cluster, promised_bytes

@@ -31,7 +31,8 @@ from monitor.publisher import Hearers, Publisher, Target
 from placer.scores import ScoreList, ScoresAwayError
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.events import CloudEvent, Gpu, Placement, decode_event
+from plimsoll.envelope import CloudEvent, decode_event
+from plimsoll.events import Gpu, Placement
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.placer_api.http import STATE_PATH, State
 from plimsoll.quantity import GIB

@@ -9,7 +9,8 @@ import msgspec
 
 from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.cli.demo.cluster import gpu_uuid
-from plimsoll.events import Limit, decode_event, event_type
+from plimsoll.envelope import decode_event, event_type
+from plimsoll.events import Limit
 from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import USABLE_BYTES, KubeCluster, kube_cluster

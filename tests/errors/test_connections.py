@@ -25,7 +25,7 @@ from plimsoll.cli.explain import explanation
 from plimsoll.cli.resize import NotConfirmedError, resize
 from plimsoll.cli.resize_pod import Cluster, kubeconfig_of
 from plimsoll.kube import client as kube
-from plimsoll.kube.client import RefusedError, TransientError
+from plimsoll.kube.transport import RefusedError, TransientError, error_from
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from tests.servers.apiserver import ApiServer
@@ -184,7 +184,7 @@ async def test_the_api_server_names_the_cause(apiserver: ApiServer, tmp_path: Pa
 def test_a_quota_is_no_missing_right() -> None:
     """Admission answers with 403 too, and its words have their own remedy."""
     body = b'{"reason":"Forbidden","message":"exceeded quota: q, requested: plimsoll.dev/gpu=1"}'
-    assert "ClusterRole" not in str(kube.error_from(403, body, "POST /api/v1/namespaces/n/pods"))
+    assert "ClusterRole" not in str(error_from(403, body, "POST /api/v1/namespaces/n/pods"))
 
 
 @pytest.mark.parametrize(

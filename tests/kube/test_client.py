@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from plimsoll.cli.demo.servers import free_port
-from plimsoll.kube.client import (
-    PROBE_AFTER_S,
+from plimsoll.kube.client import PROBE_AFTER_S, connect
+from plimsoll.kube.models import decode_pod
+from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
     GoneError,
@@ -17,10 +18,8 @@ from plimsoll.kube.client import (
     PatchKind,
     RefusedError,
     TransientError,
-    connect,
     error_from,
 )
-from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError
 from tests.kube.faults import KUBECONFIG
 from tests.servers.apiserver import ApiServer

@@ -15,10 +15,11 @@ from structlog.testing import capture_logs
 
 from plimsoll.kube import credentials as credentials_module
 from plimsoll.kube import exec_plugin
-from plimsoll.kube.client import KubeClient, PatchKind, RefusedError, TransientError, connect
+from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.credentials import expiring
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.kube.transport import PatchKind, RefusedError, TransientError
 from plimsoll.part.errors import InputError
 from tests.kube.plugin import Guard, Plugin, guard, kubeconfig
 from tests.servers.apiserver import ApiServer

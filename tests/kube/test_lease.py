@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.kube import lease as lease_module
-from plimsoll.kube.client import Body, KubeClient, PatchKind, TransientError, Transport, connect
+from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, Notes, clock_s
 from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseSpec, LeaseTiming, Record, free_s, seen, taken
 from plimsoll.kube.models import ObjectMeta
+from plimsoll.kube.transport import Body, PatchKind, TransientError, Transport
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from plimsoll.kube.pages import PIECE_BYTES, pieces
 from tests.kube.faults import faulty_server, pod
-from tests.kube.test_reflector import reflecting
+from tests.kube.reflected import reflecting
 
 
 @given(st.lists(st.integers(1, 2 * PIECE_BYTES), max_size=9))

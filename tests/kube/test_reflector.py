@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,19 +16,12 @@ from structlog.testing import capture_logs
 
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
-from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from plimsoll.kube.reflector import Reflector, Timing
 from tests.kube.faults import Answer, FaultyServer, faulty_server, pod
+from tests.kube.reflected import QUICK, Image, reflecting
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
-from tests.servers.waiting import until, until_true
-
-QUICK = Timing(
-    read_deadline_s=30,  # no machine stands still for so long
-    first_backoff_s=0.02,
-    longest_backoff_s=0.05,
-    healthy_after_s=0.05,
-    live_after_s=0.05,
-)
+from tests.servers.waiting import until_true
 
 
 @pytest.fixture
@@ -36,56 +29,6 @@ async def server(tmp_path: Path) -> AsyncIterator[FaultyServer]:
     """An API server that misbehaves by script."""
     async with faulty_server(tmp_path) as running:
         yield running
-
-
-@dataclass(slots=True)
-class Image:
-    """A reflector's emitted changes as texts, and the pods that exist by these changes."""
-
-    emitted: list[str] = field(default_factory=list)
-    pods: dict[str, Pod] = field(default_factory=dict)
-
-    def take(self, change: Change[Pod]) -> None:
-        """Apply one change, and check that it is consistent."""
-        match change:
-            case Added(item):
-                assert item.metadata.uid not in self.pods
-                self.pods[item.metadata.uid] = item
-                self.emitted.append(f"+{item.metadata.uid.removeprefix('uid-')}")
-            case Modified(item, old):
-                assert self.pods[item.metadata.uid] == old
-                self.pods[item.metadata.uid] = item
-                self.emitted.append(f"~{item.metadata.uid.removeprefix('uid-')}")
-            case Deleted(item):
-                del self.pods[item.metadata.uid]
-                self.emitted.append(f"-{item.metadata.uid.removeprefix('uid-')}")
-            case Synced():
-                self.emitted.append("synced")
-
-    async def until(self, holds: Callable[[list[str]], bool]) -> None:
-        """Wait until a condition holds for the emitted changes."""
-
-        async def look() -> bool:
-            return holds(self.emitted)
-
-        await until(look)
-
-
-@contextlib.asynccontextmanager
-async def reflecting(
-    kubeconfig: Path, timing: Timing = QUICK, path: str = "/api/v1/pods"
-) -> AsyncIterator[Image]:
-    """A running reflector of all pods."""
-    image = Image()
-    async with connect(kubeconfig) as client:
-        task = asyncio.create_task(Reflector(client, path, Pod, image.take, timing=timing).run())
-        try:
-            yield image
-            assert not task.done(), "the reflector ended by itself"
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
 
 async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server: FaultyServer) -> None:

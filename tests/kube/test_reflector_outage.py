@@ -6,10 +6,11 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from plimsoll.kube.client import Body, GoneError, PatchKind, Query, TransientError, Transport, connect
+from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Reflector, Timing
-from tests.kube.test_reflector import Image
+from plimsoll.kube.transport import Body, GoneError, PatchKind, Query, TransientError, Transport
+from tests.kube.reflected import Image
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_pod, pod_manifest

@@ -15,7 +15,8 @@ import pytest
 from nats.js import JetStreamContext
 
 from monitor.processes import read_process
-from plimsoll.events import CloudEvent, Report, decode_event, decode_report
+from plimsoll.envelope import CloudEvent, decode_event, decode_report
+from plimsoll.events import Report
 from plimsoll.ids import ProcessKey
 from plimsoll.subjects import STREAM
 from tests import cloudevents

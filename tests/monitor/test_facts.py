@@ -29,7 +29,8 @@ from monitor.outbox.database import Rest
 from monitor.outbox.store import Store
 from plimsoll.broker.announcements import Announcement
 from plimsoll.bus import MAX_AGE_S
-from plimsoll.events import Phase, decode_event, decode_report
+from plimsoll.envelope import decode_event, decode_report
+from plimsoll.events import Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import GpuReading
 from tests.announcements import announcement

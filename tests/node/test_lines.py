@@ -10,7 +10,7 @@ from typing import Any
 import nats
 import pytest
 
-from plimsoll.events import decode_event
+from plimsoll.envelope import decode_event
 from plimsoll.quantity import GIB
 from plimsoll.subjects import STREAM
 from tests.node.driver import UUIDS

@@ -18,7 +18,8 @@ from placer.reports import ReportView
 from placer.scores import ScoreList, ScoresAwayError
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Gpu, NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu
@@ -138,3 +139,8 @@ async def eventually(look: Callable[[], Awaitable[object]], expected: object) ->
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"expected {expected}, saw {seen} last") from None
+
+
+def orders(*states: NodeState) -> dict[NodeName, tuple[int, int]]:
+    """The orders that the list should hold for these reports."""
+    return {state.node: state.order for state in states}

@@ -6,9 +6,10 @@ import pytest
 
 from placer.core.candidates import REFRESHED_TOGETHER, Candidates
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView

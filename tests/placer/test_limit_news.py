@@ -10,7 +10,8 @@ from nats.aio.client import Client
 from placer import limit_news
 from placer.limit_news import RECENT_S, LimitView
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Limit, encode
+from plimsoll.envelope import encode
+from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.subjects import limit_subject
 from tests.placer.arrivals import eventually

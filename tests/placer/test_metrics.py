@@ -4,7 +4,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
 from placer.metrics import Metrics, Promises

@@ -12,7 +12,8 @@ from placer.metrics import Metrics
 from placer.publisher import Publisher
 from plimsoll.bus_connection import connect
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Placement, decode_event
+from plimsoll.envelope import decode_event
+from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.subjects import STREAM
 from tests import cloudevents

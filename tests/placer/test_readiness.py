@@ -9,9 +9,9 @@ from typing import cast
 import aiohttp
 import pytest
 
-from placer.app import _Cluster
 from placer.kube.frontend import KubeFrontEnd
 from placer.metrics import Metrics
+from placer.readiness import KubePart
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
@@ -135,7 +135,7 @@ async def test_short_gaps_are_no_outage(
             await task
         now_s += silent_s
         front_end = cast("KubeFrontEnd", Watched(broken_s))
-        assert _Cluster(Metrics(), front_end=front_end, lease=lease).missing() == missing
+        assert KubePart(Metrics(), front_end=front_end, lease=lease).missing() == missing
 
 
 async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.asyncapi import KINDS, EventKind
+from plimsoll.envelope import decode_event, decode_report, encode, event_type, sequence
 from plimsoll.events import (
     LARGEST,
     Data,
@@ -29,11 +30,6 @@ from plimsoll.events import (
     PoolChange,
     Report,
     Task,
-    decode_event,
-    decode_report,
-    encode,
-    event_type,
-    sequence,
 )
 from plimsoll.gpu_events import Condition, GpuInfo, HealthChange, HealthClass, Link, NodeInfo, Pressure
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

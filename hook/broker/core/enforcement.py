@@ -1,8 +1,8 @@
 """The means that hold a container to its line of memory: the preload library, the driver, both, or none. Pure.
 
 The driver counts all memory of a control group. The library learns of some of it by measurement only: the cost of a
-first context, code, the driver's own tables. So the driver's line lies above the declared line by the room of a
-context for each container. A program with the library meets the library's line first, and any other program the
+first context, code, the driver's own tables. So the driver's line lies above the declared line by a margin for each
+container: the cost of a context. A program with the library meets the library's line first, and any other program the
 driver's.
 """
 
@@ -23,7 +23,7 @@ BY_LIBRARY: Final = frozenset({"both", "preload"})
 BY_DRIVER: Final = frozenset({"both", "driver"})
 
 UNKNOWN_CONTEXT_BYTES: Final = 512 * MIB
-"""The room while the cost of a context is not measured. Contexts of current cards cost 200 to 500 MiB."""
+"""The margin while the cost of a context is not measured. Contexts of current cards cost 200 to 500 MiB."""
 
 
 def on_page(pod: Register, container: ContainerLines, enforcement: EnforcementName) -> ContainerLines:
@@ -78,8 +78,8 @@ def _limits(
     owned: set[GpuUuid] = set()
     for container in containers:
         for line in container.lines:
-            room_bytes = context_bytes(line.gpu) or UNKNOWN_CONTEXT_BYTES
-            needs.setdefault(line.gpu, []).append((container.lifespan, line.line_bytes + room_bytes))
+            margin_bytes = context_bytes(line.gpu) or UNKNOWN_CONTEXT_BYTES
+            needs.setdefault(line.gpu, []).append((container.lifespan, line.line_bytes + margin_bytes))
             if container.whole:
                 owned.add(line.gpu)
     return {gpu: None if gpu in owned else peak(found) for gpu, found in needs.items()}

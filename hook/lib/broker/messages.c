@@ -71,7 +71,7 @@ void plimsoll_tell_hello(void) {
         __atomic_store_n(&plimsoll.is_announced, false, __ATOMIC_RELEASE);
 }
 
-static void tell(struct plimsoll_message *message) {
+static void report(struct plimsoll_message *message) {
     if (!plimsoll_is_attached())
         return;
     plimsoll_tell_hello();
@@ -82,14 +82,14 @@ static void tell(struct plimsoll_message *message) {
 void plimsoll_tell_context(unsigned gpu) {
     struct plimsoll_message message = {.kind = PLIMSOLL_KIND_CONTEXT};
     memcpy(message.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(message.gpu_uuid));
-    tell(&message);
+    report(&message);
 }
 
 void plimsoll_tell_given_back(unsigned gpu, uint64_t bytes, uint64_t used_bytes) {
     struct plimsoll_message message = {
         .kind = PLIMSOLL_KIND_FREED, .requested_bytes = bytes, .used_bytes = used_bytes};
     memcpy(message.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(message.gpu_uuid));
-    tell(&message);
+    report(&message);
 }
 
 void plimsoll_tell_denied(unsigned gpu, uint64_t requested_bytes, uint64_t used_bytes, uint64_t line_bytes,
@@ -106,13 +106,13 @@ void plimsoll_tell_denied(unsigned gpu, uint64_t requested_bytes, uint64_t used_
                                        .line_bytes = line_bytes};
     memcpy(message.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(message.gpu_uuid));
     snprintf(message.text, sizeof(message.text), "%s", function);
-    tell(&message);
+    report(&message);
 }
 
 static void send_unknown(const char *function) {
     struct plimsoll_message message = {.kind = PLIMSOLL_KIND_UNKNOWN};
     snprintf(message.text, sizeof(message.text), "%s", function);
-    tell(&message);
+    report(&message);
 }
 
 /* CUDA's runtime looks everything up before cuInit, when this process has no slot to report for yet. The

@@ -192,8 +192,8 @@ static uint64_t word_of(const uint64_t *word) {
 static bool executes_in(uint32_t slot, uint64_t now_ns) {
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++) {
         const struct plimsoll_work *work = &plimsoll.counts->works[slot].gpus[gpu];
-        bool is_heard = slot == plimsoll.slot || now_ns < word_of(&work->looked_ns) + PLIMSOLL_SILENT_NS;
-        if (is_heard && word_of(&work->launched_ns))
+        bool is_recent = slot == plimsoll.slot || now_ns < word_of(&work->looked_ns) + PLIMSOLL_SILENT_NS;
+        if (is_recent && word_of(&work->launched_ns))
             return true;
     }
     return false;

@@ -28,7 +28,7 @@ uint32_t plimsoll_gate_word(void) {
     return __atomic_load_n(__atomic_load_n(&plimsoll.gate_word, __ATOMIC_RELAXED), __ATOMIC_ACQUIRE);
 }
 
-static void tell(bool is_lost) {
+static void report_loss(bool is_lost) {
     if (__atomic_exchange_n(&plimsoll.shares.is_lost, is_lost, __ATOMIC_ACQ_REL) == is_lost)
         return;
     if (is_lost)
@@ -45,7 +45,7 @@ uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns) {
         return state;
     bool is_lost = now_ns > __atomic_load_n(&plimsoll.gate->beat_ns, __ATOMIC_RELAXED) + PLIMSOLL_LOST_NS;
     if (is_lost != __atomic_load_n(&plimsoll.shares.is_lost, __ATOMIC_RELAXED))
-        tell(is_lost);
+        report_loss(is_lost);
     return is_lost ? PLIMSOLL_GATE_OPEN : state;
 }
 

@@ -35,7 +35,7 @@ struct stand {
     uint64_t renewed_ns;  /* when some of that queue was last done */
     uint64_t until_ns;
     uint64_t asked_ns; /* when the other processes were woken to report their state; 0: not yet */
-    bool is_told;
+    bool is_shown;
 };
 
 /* An evaluation results in 0 (the launch may go) or in the time to sleep. */
@@ -229,10 +229,10 @@ static uint64_t evaluate(struct stand *stand, uint32_t word) {
     return judge_now(stand, word, true);
 }
 
-static void tell(struct stand *stand, bool is_standing) {
-    if (stand->is_told != is_standing)
+static void show_standing(struct stand *stand, bool is_standing) {
+    if (stand->is_shown != is_standing)
         plimsoll_burst_stand(stand->gpu, is_standing ? 1 : -1);
-    stand->is_told = is_standing;
+    stand->is_shown = is_standing;
 }
 
 /* A signal handler of the program may fork while this thread sleeps. The child returns from the sleep as
@@ -245,13 +245,13 @@ bool plimsoll_stand(int gpu, CUstream stream) {
         uint64_t sleep_ns = evaluate(&stand, word);
         if (sleep_ns == GO)
             break;
-        if (!stand.is_told)
+        if (!stand.is_shown)
             plimsoll_see_to_tail(stream);
-        tell(&stand, true);
+        show_standing(&stand, true);
         plimsoll_gate_sleep(word, sleep_ns);
         if (getpid() != own)
             return false;
     }
-    tell(&stand, false);
+    show_standing(&stand, false);
     return true;
 }

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from placer.core.booking import Booking, Grant
 from placer.core.explain.slowness import LimitNews, Observed, Part, checks_of, verdict_of
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.ledger import Ledger
 from plimsoll.decision import Decision
 from plimsoll.events import Gpu, NodeState, Task
 from plimsoll.ids import PodUid

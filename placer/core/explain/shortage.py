@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
 from placer.core.locality import gpu_labels
 from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
 from placer.core.site import Request, Rooms, Site
 from placer.core.view import NodeView
-from plimsoll.contract import ContainerDemand, hardest_first
+from plimsoll.demand import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.placer_api.explain import HOLDERS_SHOWN, Holder, NodeShortage, Shortage

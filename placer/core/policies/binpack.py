@@ -10,7 +10,7 @@ from typing import Final
 
 from placer.core.policies.policy import Policy
 from placer.core.room import Room
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.quantity import GIB
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from placer.core.policies.policy import Policy
 from placer.core.room import Room
 from placer.core.score import Formula, gpu_score
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 
 
 @dataclass(frozen=True, slots=True)

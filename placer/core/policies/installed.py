@@ -14,7 +14,7 @@ from placer.core.ledger import Ledger
 from placer.core.policies.policy import Judgement, Policy, PolicyError
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Rooms, Site
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import GpuUuid, NodeName
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Installed(Policy):
             return str(self.fail(error))
 
     def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
-        """See `Policy`; `placer.core.plan` checks the answer."""
+        """See `Policy`; `placer.core.assignment` checks the answer."""
         return self._call(lambda: list(self._inner.arrange(site, demand, fitting)))
 
     def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:

@@ -13,7 +13,7 @@ from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Site
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.part.errors import SHOWN_CHARS, PlimsollError
 
 

@@ -9,7 +9,7 @@ container has no line to change.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Grant, larger
+from placer.core.booking import Booking, Grant, larger
 from plimsoll.broker.wire import Line
 from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError, PlimsollError

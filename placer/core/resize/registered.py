@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger
 from placer.core.registration import adopted, registered
 from placer.core.resize.change import Change, asked_field, change_of
 from placer.core.resize.room import check_room

@@ -4,7 +4,8 @@ What always holds: only a value that is asked and raised is checked. Every raise
 all pods, so after an allowed raise no GPU's shares pass 100, and promised memory stays within the room.
 """
 
-from placer.core.ledger import Grant, Ledger
+from placer.core.booking import Grant
+from placer.core.ledger import Ledger
 from placer.core.resize.change import MEMORY, SHARE, Change, NotNowError, grants_of
 from placer.core.room import room_on
 from placer.core.view import NodeView

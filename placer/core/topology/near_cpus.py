@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from placer.core.view import NodeView
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from placer.core.fit import Needs, needs_of
 from placer.core.owners import owner_of
-from placer.core.plan import check_supported
+from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
-from plimsoll.contract import POLICY, SCHEDULER_NAME, parse_pod, refuse_answers
+from plimsoll.contract import POLICY, SCHEDULER_NAME, refuse_answers
+from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.core.site import Candidate
 from placer.decide import Decider

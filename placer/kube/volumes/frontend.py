@@ -4,18 +4,54 @@ What always holds: a pod without claims costs nothing here.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
 from placer.kube.cluster import Cluster
 from placer.kube.queue import Queue
-from placer.kube.volumes.binder import NotBoundError, VolumeBinder
+from placer.kube.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.kube.volumes.reservation import Reservation, give_up, reserve
-from placer.kube.volumes.waiters import Waiters
 from placer.kube.volumes.watches import VolumeWatches
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
+
+
+class Waiters:
+    """The pods without a node by their claims, so that a change of a claim finds the pods that wait for it.
+
+    A pod without claims costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[PodUid, Mounts] = {}
+        self._pods: defaultdict[ClaimKey, dict[PodUid, None]] = defaultdict(dict)
+
+    def add(self, uid: PodUid, mounts: Mounts) -> None:
+        """Add a pod; to add it again does no harm."""
+        if mounts.claims:
+            self._claims[uid] = mounts
+            for use in mounts.claims:
+                self._pods[use.claim][uid] = None
+
+    def remove(self, uid: PodUid) -> None:
+        """Remove a pod; an unknown one is no error."""
+        mounts = self._claims.pop(uid, None)
+        if mounts is None:
+            return
+        for use in mounts.claims:
+            del self._pods[use.claim][uid]
+            if not self._pods[use.claim]:
+                del self._pods[use.claim]
+
+    def of(self, claim: ClaimKey) -> Iterable[PodUid]:
+        """The pods that use a claim."""
+        return tuple(self._pods.get(claim, ()))
+
+    def everybody(self) -> Iterable[PodUid]:
+        """All pods with claims."""
+        return tuple(self._claims)
 
 
 @dataclass(slots=True)
@@ -65,7 +101,7 @@ class VolumeFrontEnd:
         uid = PodUid(reserved.pod.uid)
         try:
             await self.binder.bind(reserved, lambda: self.cluster.is_assumed(uid))
-        except NotBoundError as error:
+        except ClaimsNotBoundError as error:
             return f'running PreBind plugin "VolumeBinding": binding volumes: {error}'
         finally:
             give_up(self.cluster.volumes, reserved)

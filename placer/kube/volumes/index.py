@@ -7,31 +7,26 @@ the pods that it may help: on a few nodes by their names, else on all.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from placer.core.mounts import ClaimKey, Mounts
 from placer.kube.hints import Cause
 from placer.kube.volumes.ask import Ask, ask_of
 from placer.kube.volumes.limits import Attachable, Attached, attached, exceeds, limits_of
-from placer.kube.volumes.matching import match
+from placer.kube.volumes.offers import Offered, offered
 from placer.kube.volumes.pinned import Pair, Pairs
-from placer.kube.volumes.provisioning import NO_PROVISIONER, FreeSpace, allows, free_space
+from placer.kube.volumes.provisioning import NO_PROVISIONER, FreeSpace, free_space
 from placer.kube.volumes.reasons import (
     DISK,
     IN_USE,
     LIMIT,
     NO_DRIVER,
-    NO_SPACE,
-    NO_VOLUME,
-    NODE_AFFINITY,
-    VOLUME_GONE,
     ZONE,
 )
-from placer.kube.volumes.shelf import KnownVolume, known_volume
+from placer.kube.volumes.shelf import KnownVolume
 from placer.kube.volumes.storage import Storage, key_of
 from placer.kube.volumes.users import Moves, Users
-from placer.kube.volumes.wish import Wish
+from placer.kube.volumes.wanted_volume import WantedVolume
 from placer.kube.volumes.zones import is_elsewhere
 from plimsoll.broker.volume import DRIVER
 from plimsoll.ids import NodeName, PodUid
@@ -50,32 +45,6 @@ FEW_NODES: Final = 16
 """A change that concerns so many nodes at most is noted for each; else it is noted for a whole class."""
 ASKS: Final = 1000
 """The pods whose claims are kept as they were read last."""
-
-_NO_VOLUME: Final = known_volume(Volume())
-"""Stands for none of a pod's volumes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A volume that exists, for a claim; both as they were before the decision."""
-
-    volume: KnownVolume
-    claim: Claim
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """The volumes that a node offers to a pod's unbound claims.
-
-    Attributes:
-        reasons: the reasons why the node is unfit; else empty.
-        matches: the claims that get a volume which exists.
-        provisions: the claims for which a volume is made.
-    """
-
-    reasons: tuple[str, ...] = ()
-    matches: tuple[Match, ...] = ()
-    provisions: tuple[Claim, ...] = ()
 
 
 class Volumes:
@@ -159,12 +128,12 @@ class Volumes:
         ask = self._ask(pod, mounts)
         pairs = [one.pairs for one in ask.bound if one is not None]
         named = [self._nodes_of(one, most) for one in pairs if one is not None]
-        named += [self._nodes_for(wish, most) for wish in ask.wishes]
+        named += [self._nodes_for(one, most) for one in ask.wanted]
         return min((nodes for nodes in named if nodes is not None), key=len, default=None)
 
     def offered(self, pod: Pod, mounts: Mounts, node: NodeName, labels: Mapping[str, str]) -> Offered:
         """The volumes for the unbound claims of a pod on a node."""
-        return self._offered(self._ask(pod, mounts), node, labels) if mounts.claims else Offered()
+        return offered(self._ask(pod, mounts), self.storage, node, labels) if mounts.claims else Offered()
 
     def mount(self, node: NodeName, mounts: Mounts) -> None:
         """Count the mounts of a pod that has a node now; the caller notes the change of the node."""
@@ -296,9 +265,9 @@ class Volumes:
             yield (IN_USE,)
         if self._is_full(mounts, node, moves):
             yield (LIMIT,)
-        offered = self._offered(ask, node, labels)
-        if offered.reasons:
-            yield offered.reasons
+        offer = offered(ask, self.storage, node, labels)
+        if offer.reasons:
+            yield offer.reasons
         if is_elsewhere((one.zones for one in ask.bound if one is not None), labels):
             yield (ZONE,)
 
@@ -330,46 +299,16 @@ class Volumes:
     def _attachable(self, claims: Iterable[ClaimKey]) -> list[Attachable]:
         return [one for one in map(self.storage.attachable, claims) if one is not None]
 
-    def _offered(self, ask: Ask, node: NodeName, labels: Mapping[str, str]) -> Offered:
-        failed = next((one for one in ask.bound if one is None or not one.reaches(labels)), _NO_VOLUME)
-        new = self._for_unbound(ask.wishes, node, labels)
-        if failed is _NO_VOLUME:
-            return new
-        if failed is None:
-            return Offered((*new.reasons, VOLUME_GONE))
-        return Offered((NODE_AFFINITY, *new.reasons))
-
-    def _for_unbound(self, wishes: tuple[Wish, ...], node: NodeName, labels: Mapping[str, str]) -> Offered:
-        if any(wish.selected_node not in (None, node) for wish in wishes):
-            return Offered((NO_VOLUME,))
-        matches: dict[str, Match] = {}
-        provisions = [wish for wish in wishes if wish.selected_node is not None]
-        for wish in wishes:
-            if wish.selected_node is None:
-                volume = match(wish, labels, self.storage.shelf, matches.keys())
-                if volume is None:
-                    provisions.append(wish)
-                else:
-                    matches[volume.name] = Match(volume, wish.claim)
-        for wish in provisions:
-            storage_class = self.storage.classes.get(wish.class_name)
-            if storage_class is None or not allows(storage_class, labels):
-                return Offered((NO_VOLUME,))
-            is_measured = storage_class.provisioner in self.storage.measured
-            if is_measured and not self.storage.spaces.suffice(wish, labels):
-                return Offered((NO_SPACE,))
-        return Offered((), tuple(matches.values()), tuple(wish.claim for wish in provisions))
-
-    def _nodes_for(self, wish: Wish, most: int) -> list[NodeName] | None:
+    def _nodes_for(self, wanted: WantedVolume, most: int) -> list[NodeName] | None:
         """The nodes that can have an unbound claim, or so many of them; None if that is not known."""
-        if wish.selected_node is not None:
-            return [NodeName(wish.selected_node)]
-        storage_class = self.storage.classes.get(wish.class_name)
+        if wanted.selected_node is not None:
+            return [NodeName(wanted.selected_node)]
+        storage_class = self.storage.classes.get(wanted.class_name)
         is_made_by_hand = storage_class is not None and storage_class.provisioner in ("", NO_PROVISIONER)
-        if not is_made_by_hand or self.storage.shelf.reserved_for(wish.key):
+        if not is_made_by_hand or self.storage.shelf.reserved_for(wanted.key):
             return None
         found: dict[NodeName, None] = {}
-        for pairs in self.storage.shelf.pairs_in(wish.class_name):
+        for pairs in self.storage.shelf.pairs_in(wanted.class_name):
             nodes = None if pairs is None else self._nodes_of(pairs, most)
             if nodes is None:
                 return None

@@ -7,13 +7,12 @@ beside the same volume of a new pod, as in kube-scheduler. Pure.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from plimsoll.kube.storage_models import CsiNode
 
 Limits = Mapping[str, int]
 """The most volumes, by driver; a driver without an entry has no limit."""
-NO_LIMITS: Final[Limits] = {}
 
 
 class Attachable(NamedTuple):

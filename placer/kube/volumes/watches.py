@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placer.kube.volumes.index import Volumes
-from plimsoll.kube.client import Transport
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.kube.storage_models import (
     Claim,
@@ -21,6 +20,7 @@ from plimsoll.kube.storage_models import (
     Volume,
     VolumeAttachment,
 )
+from plimsoll.kube.transport import Transport
 
 Put = Callable[[Any], None]
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from placer.core.fit import amounts_of
 from placer.core.requests import effective_requests
-from plimsoll.contract import GPU_MEMORY, SCHEDULER_NAME, PodDemand, assigned_gpus, parse_pod
+from plimsoll.contract import GPU_MEMORY, SCHEDULER_NAME, assigned_gpus
+from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
 from plimsoll.part.errors import InputError

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 
 
 @dataclass(slots=True)

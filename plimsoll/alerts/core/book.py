@@ -26,16 +26,8 @@ import msgspec
 
 from plimsoll.alerts.core import texts
 from plimsoll.alerts.core.alert import Alert, Kind, Labels, by_labels
-from plimsoll.events import (
-    CloudEvent,
-    Foreign,
-    Limit,
-    NodeState,
-    Task,
-    decode_event,
-    decode_report,
-    event_type,
-)
+from plimsoll.envelope import CloudEvent, decode_event, decode_report, event_type
+from plimsoll.events import Foreign, Limit, NodeState, Task
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
@@ -110,7 +102,7 @@ class Book:
         Args:
             message: as it came from the stream.
             place: see `Place`.
-            wall_s: seconds since 1970, see `plimsoll.events.largest_epoch`.
+            wall_s: seconds since 1970, see `plimsoll.envelope.largest_epoch`.
 
         Raises:
             InputError: the message is damaged; nothing changed.

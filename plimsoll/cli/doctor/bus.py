@@ -19,7 +19,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from plimsoll.bus_access import BusAccess
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.events import NoEventsError, connected
-from plimsoll.events import NodeState, decode_event, decode_report
+from plimsoll.envelope import decode_event, decode_report
+from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
 from plimsoll.part.causes import RIGHTS, cause_of

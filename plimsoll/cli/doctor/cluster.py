@@ -16,7 +16,8 @@ import msgspec
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, ok, skipped, warning
 from plimsoll.cli.doctor.installation import gpu_access, missing_rights, nodes, policies, webhook, workloads
 from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
-from plimsoll.kube.client import ApiError, KubeClient, NotFoundError, connect
+from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.transport import ApiError, NotFoundError
 from plimsoll.part.errors import InputError
 
 LEASE: Final = "plimsoll-placer"

@@ -13,7 +13,8 @@ import msgspec
 
 from plimsoll.cli.doctor.finding import Finding, failed, listed, ok, skipped, warning
 from plimsoll.contract import GPU_MEMORY
-from plimsoll.kube.client import KubeClient, NotFoundError
+from plimsoll.kube.client import KubeClient
+from plimsoll.kube.transport import NotFoundError
 
 PARTS: Final = {
     "deployments": ("plimsoll-placer", "plimsoll-webhook"),

@@ -112,7 +112,7 @@ async def _machine(groups: Path, tmp_path: Path) -> AsyncIterator[Machine]:
 
 
 async def test_a_program_without_the_library_meets_the_line(machine: Machine) -> None:
-    """All processes of the pod together, contexts and all, hold no more than the line and its room."""
+    """All processes of the pod together, contexts and all, hold no more than the line and its margin."""
     await machine.broker.start()
     await machine.broker.client.register(registration(GIB))
     await machine.until_limit(GIB + ROOM)
@@ -292,7 +292,7 @@ async def test_the_room_is_a_contexts_cost_once_it_is_known(machine: Machine) ->
 
 
 async def test_two_containers_share_the_pods_line(machine: Machine) -> None:
-    """The pod's group gets the sum of the lines, each with its room."""
+    """The pod's group gets the sum of the lines, each with its margin."""
     await machine.broker.start()
     first, second = (
         ContainerLines(name=ContainerName(name), lines=(Line(gpu=GPUS[0], line_bytes=size),))

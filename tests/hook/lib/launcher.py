@@ -37,6 +37,11 @@ class Launcher(Script):
         """For how long the GPU executed its work, by the driver's own book."""
         return int(self._booked(gpu)["busy_ns"])
 
+    def waited_for_cpu_ns(self) -> int:
+        """How long its threads were ready to run while the cores did other work, by the kernel's count."""
+        delays = (path.read_text().split()[1] for path in Path(f"/proc/{self.pid}/task").glob("*/schedstat"))
+        return sum(map(int, delays))
+
     def work(self, gpu: int = 0) -> Work:
         """The words in which the library tells of its work there."""
         work: Work = self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
@@ -46,11 +51,6 @@ class Launcher(Script):
         """Whether so many threads stand while nothing executes; in one copy, as a burst may begin in between."""
         work = self.work(gpu)
         return (work.launched_ns, work.standing) == (0, threads)
-
-    def without_core_ns(self) -> int:
-        """How long its threads were ready to run while the machine gave them no core, by the kernel's count."""
-        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
-        return sum(int(thread.read_text().split()[1]) for thread in threads)
 
     def told_ns(self, gpu: int = 0) -> int:
         """How long the GPU executed its ended bursts, as the library tells it."""

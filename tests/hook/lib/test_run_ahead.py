@@ -66,7 +66,7 @@ def test_enough_is_queued_that_the_gpu_never_idles(
 ) -> None:
     """A program that launches without waiting keeps the GPU at work under any bound of its queue.
 
-    A program that other processes keep from its core cannot launch; that time does not count.
+    The GPU may idle only while the program is ready to launch and the machine's cores do other work.
     """
     gate.set(state)
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
@@ -74,11 +74,10 @@ def test_enough_is_queued_that_the_gpu_never_idles(
     busy_ratio: list[float] = []
     while not busy_ratio or busy_ratio[-1] < 0.97:
         assert len(busy_ratio) < TRIES, f"executed of the time, each time: {busy_ratio}"
-        from_ns, executed_ns, kept_ns = monotonic_ns(), launcher.executed_ns(), launcher.without_core_ns()
+        from_ns, excused_ns = monotonic_ns(), launcher.executed_ns() + launcher.waited_for_cpu_ns()
         sleep(2)
-        until_ns, until_executed_ns = monotonic_ns(), launcher.executed_ns()
-        excused_ns = kernel_ns + launcher.without_core_ns() - kept_ns
-        busy_ratio.append((until_executed_ns - executed_ns + excused_ns) / (until_ns - from_ns))
+        until_ns, until_excused_ns = monotonic_ns(), launcher.executed_ns() + launcher.waited_for_cpu_ns()
+        busy_ratio.append((until_excused_ns - excused_ns + kernel_ns) / (until_ns - from_ns))
     launcher.do("over.set(); joined()")
 
 

@@ -8,7 +8,8 @@ import pytest
 from monitor.core.entries import Entry, Moment, limit_entry, unwatched_entry
 from monitor.core.lifecycle import Owner, TaskKey, begin
 from plimsoll.broker.announcements import LimitAnnouncement
-from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
+from plimsoll.envelope import decode_event
+from plimsoll.events import LIMIT_EVENTS, Limit
 from plimsoll.ids import NodeName, ProcessKey
 from tests.announcements import GPU, MAIN, POD, announcement
 

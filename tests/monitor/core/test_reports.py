@@ -7,7 +7,7 @@ from monitor.core.node_state import Thresholds
 from monitor.core.observation import JOURNAL_START, Findings
 from monitor.core.reports import NO_CHANGES, Batch, Identity, Reports
 from monitor.core.tasks import Tasks
-from plimsoll.events import decode_event, decode_report
+from plimsoll.envelope import decode_event, decode_report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 
 NODE = NodeName("node-1")

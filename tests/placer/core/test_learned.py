@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from placer.core.booking import Booking
 from placer.core.learned import AGAIN_S, Learned
 from placer.core.learning import FORGET_S, Record, Sample, expectation
-from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_PODS, Booking, Ledger
+from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_PODS, Ledger
 from plimsoll.events import Phase, Report, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.times import rfc3339

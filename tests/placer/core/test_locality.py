@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, ConflictError, Ledger, booking_of
-from placer.core.plan import Refusal, check_supported, together
+from placer.core.booking import Booking, booking_of
+from placer.core.ledger import Ledger, NotBookedError
+from placer.core.planning import check_supported
 from placer.core.policies import POLICIES, policy_named
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal, together
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.kube.binding import answer
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError
@@ -216,7 +218,7 @@ def test_the_ledger_refuses_a_plan_that_labels_have_overtaken() -> None:
     for name, taken in cases:
         cluster = Cluster({"a": 1})
         cluster.place(pod_of("other", 1, taken))
-        with pytest.raises(ConflictError, match=r"a label keeps pod|to a second GPU"):
+        with pytest.raises(NotBookedError, match=r"a label keeps pod|to a second GPU"):
             cluster.decider.ledger.book(plans[name])
 
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.view import node_view
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.quantity import GIB
 from tests.placer.core.test_locality import AFFINITY, ANTI, EXCLUSION, MEMORY_FULL, Cluster, pod_of, read

@@ -3,11 +3,13 @@
 import msgspec
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.view import node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, whole

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from placer.core.mix import Kind, Mix, kind_of, typical_of
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.ids import PodUid
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import declared, whole

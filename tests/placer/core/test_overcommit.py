@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
+from placer.core.refusal import Refusal
 from placer.core.resize.change import change_of
 from placer.core.resize.room import check_room
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import ContainerDemand
-from plimsoll.events import NodeState, Report, decode_report, encode
+from plimsoll.demand import ContainerDemand
+from plimsoll.envelope import decode_report, encode
+from plimsoll.events import NodeState, Report
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize

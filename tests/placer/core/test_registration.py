@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.registration import adopted, registered, registration
 from placer.core.resize.registered import registered_resize
 from placer.core.view import NodeView, node_view
 from plimsoll.broker.wire import ContainerUse, Description, Register
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.models import ObjectMeta, Pod, PodSpec
 from plimsoll.part.errors import InputError

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.core.room import Room, room_on
 from placer.core.score import TIE_BREAK, Formula, gpu_score, node_scores
 from placer.core.view import node_view

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
-from placer.core.plan import Plan, Refusal, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.reasons import Reason
+from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, linked
 from placer.core.topology.matrix import parse_matrix
@@ -21,7 +24,7 @@ from placer.core.view import NodeView, node_view
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

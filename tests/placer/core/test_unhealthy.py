@@ -4,14 +4,17 @@ from collections.abc import Collection
 
 import msgspec
 
+from placer.core.booking import Booking
 from placer.core.explain.running import Known, running_of
-from placer.core.ledger import Booking, Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, without_unhealthy
+from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view
-from plimsoll.contract import PodDemand
+from plimsoll.demand import PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid

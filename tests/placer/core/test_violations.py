@@ -2,7 +2,8 @@
 
 import pytest
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.core.violations import MEASUREMENTS, SLACK_BYTES, SUSPECTS_AT_MOST, Violations
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from placer.core.site import Request
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.lifespan import Lifespan

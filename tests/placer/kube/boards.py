@@ -13,13 +13,15 @@ from typing import Any, cast
 import msgspec
 
 from placer.core.verdicts import Explanation
-from placer.kube.choice import Wanted, understood
 from placer.kube.preemption_writes import PreemptionWrites
+from placer.kube.relocation.rules import RelocationRules
+from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import NotFoundError, Transport
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
+from plimsoll.kube.storage_models import Claim, CsiNode, Volume, VolumeAttachment
+from plimsoll.kube.transport import NotFoundError, Transport
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.scene import MEMORY, SHARE, Object, Scene, scene
@@ -104,12 +106,14 @@ class Board:
 
     Attributes:
         deleted: the names of the pods that were deleted, in order.
+        evicted: likewise.
         nominated: each nomination that was written, in order: pod and node.
         faults: called with the name of each pod before its deletion; may raise.
     """
 
     scene: Scene
     deleted: list[str] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)
     nominated: list[tuple[str, str | None]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -172,6 +176,21 @@ class Board:
             self._change(name, conditions=conditions)
         return b"{}"
 
+    async def post(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - as in `Transport`
+        """Begin to evict a pod."""
+        name = path.split("/")[-2]
+        await asyncio.sleep(0)
+        for fault in self.faults:
+            await fault(name)
+        if name not in self.scene.pods:
+            raise NotFoundError("gone", 404)
+        assert body["deleteOptions"]["preconditions"]["uid"] == name
+        self.evicted.append(name)
+        evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        self._change(name, conditions=msgspec.convert([evicted], list[PodCondition]))
+        self.scene.show_again(name, deletionTimestamp="2026-01-01T00:00:00Z")
+        return b"{}"
+
     async def delete(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - as in `Transport`
         """Begin to end a pod."""
         name = path.rpartition("/")[2]
@@ -192,9 +211,9 @@ class Board:
 
 
 @asynccontextmanager
-async def board() -> AsyncIterator[Board]:
+async def board(relocation: RelocationRules | None = None) -> AsyncIterator[Board]:
     """A board whose preemptions are carried out meanwhile."""
-    async with scene() as made:
+    async with scene(relocation=relocation) as made:
         playing = Board(made)
         task = asyncio.create_task(playing.preempting.run(), name="preempt")
         try:
@@ -204,3 +223,66 @@ async def board() -> AsyncIterator[Board]:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+ENDING: dict[str, Any] = {
+    "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+    "status": {"conditions": [TARGET]},
+}
+
+
+def cpu(name: str, node: str, priority: int, amount: str = "8", **more: Any) -> Pod:  # noqa: ANN401 - passed on
+    """A bound pod that takes this much CPU; a node has 8."""
+    return pod(name, node, priority, {"cpu": amount}, **more)
+
+
+def disk(claim: str) -> dict[str, Any]:
+    """A pod's volume of this claim."""
+    return {"name": claim, "persistentVolumeClaim": {"claimName": claim}}
+
+
+def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
+    """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
+    volumes = board.scene.cluster.volumes
+    limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
+    volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
+    for name in names:
+        csi = {"csi": {"driver": "d", "volumeHandle": name}}
+        volumes.put_volume(msgspec.convert({"metadata": {"name": name}, "spec": csi}, Volume))
+        meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        spec = {"volumeName": name, "accessModes": [mode]}
+        volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+    if attached:
+        to_n1 = {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": attached}}
+        volumes.put_attachment(
+            msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment)
+        )
+
+
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "x"}},
+}
+
+
+CPU = {"cpu": "8"}
+
+
+def waiting(name: str, priority: int, limits: dict[str, str] | None = None, **more: object) -> Pod:
+    """A pod without a node; it wants all CPU of one unless it says otherwise."""
+    return pod(name, None, priority, CPU if limits is None else limits, **more)  # type: ignore[arg-type]
+
+
+async def later(made: Board) -> None:
+    """Do all work, that of woken pods included."""
+    await made.settle()
+    made.scene.pass_backoff()
+    await made.settle()

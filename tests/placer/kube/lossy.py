@@ -10,15 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from plimsoll.kube.client import (
-    Body,
-    GoneError,
-    PatchKind,
-    Query,
-    RefusedError,
-    TransientError,
-    Transport,
-)
+from plimsoll.kube.transport import Body, GoneError, PatchKind, Query, RefusedError, TransientError, Transport
 
 Bind = Callable[[], Awaitable[bytes]]
 Fault = Callable[[Bind], Awaitable[bytes]]

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 
 from placer.kube.hints import EVERYTHING, NOTHING, Cause, Gain
-from placer.kube.parking import Refusal
+from placer.kube.parking import KindRefusal
 from placer.kube.queue import (
     Probe,
     Queue,
@@ -32,11 +32,11 @@ def tried(queue: Queue, now_s: float) -> PodUid | None:
 
 
 def park(
-    queue: Queue, uid: PodUid, now_s: float = 0.0, kind: Hashable = None, refusal: Refusal | None = None
+    queue: Queue, uid: PodUid, now_s: float = 0.0, kind: Hashable = None, refusal: KindRefusal | None = None
 ) -> None:
     """Try the pod, which is next, and park it."""
     assert tried(queue, now_s) == uid
-    queue.park(uid, uid if kind is None else kind, refusal or Refusal(), now_s)
+    queue.park(uid, uid if kind is None else kind, refusal or KindRefusal(), now_s)
 
 
 def probed(queue: Queue, now_s: float, causes: Cause = NOTHING) -> tuple[PodUid, NodeName]:

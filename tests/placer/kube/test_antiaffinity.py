@@ -91,7 +91,7 @@ def test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone() ->
 def test_selectors_and_namespaces(term: Object, out: bool) -> None:  # noqa: FBT001
     """Labels and namespaces select as in Kubernetes; an unknown operator counts as a match."""
     cluster = cluster_of(keeper(term))
-    cluster.put_namespace(
+    cluster.pod_rules.put_namespace(
         msgspec.convert({"metadata": {"name": "default", "labels": {"team": "a"}}}, Namespace)
     )
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == ({"n1", "n2"} if out else set())

@@ -6,7 +6,7 @@ import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import ConflictError
+from plimsoll.kube.transport import ConflictError
 from tests.placer.kube.lossy import (
     Bind,
     Fault,

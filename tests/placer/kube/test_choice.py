@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,109 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import decide
-from placer.core import plan as planning
-from placer.core import selector
+from placer.core import assignment, selector
 from placer.core.fit import NODE_AFFINITY
-from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
-from placer.core.policies.headroom import HEADROOM
+from placer.core.plan import Plan
+from placer.core.policies import POLICIES
 from placer.core.reasons import Reason, summary
+from placer.core.refusal import Refusal
 from placer.core.room import misfit
-from placer.decide import MOST_UNFIT, Decider
+from placer.decide import MOST_UNFIT
 from placer.kube import choice
-from placer.kube.choice import NodeChoice, Wanted, understood
-from placer.kube.cluster import Cluster
-from placer.metrics import Metrics
-from placer.reports import ReportView
+from placer.kube import wanted as wanted_pods
+from placer.kube.wanted import CHECKS, Wanted
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Node, NodeSelectorRequirement, Pod
-from plimsoll.quantity import GIB
-from tests.placer.core.worlds import gpu, state
+from plimsoll.kube.models import NodeSelectorRequirement, Pod
+from tests.placer.kube.memory_cluster import MemoryCluster, Object, pod, small
 
-Object = dict[str, Any]
 MANY = MOST_UNFIT + choice.FEW_NODES + 50
 """More nodes than one decision reads."""
 
 
-class World:
-    """A cluster in memory with the decisions over it."""
-
-    def __init__(self) -> None:
-        self.reports, ledger = ReportView(), Ledger()
-        self.decider = Decider(self.reports, ledger, Metrics())
-        self.cluster = Cluster(ledger)
-        self.choice = NodeChoice(self.decider, self.cluster)
-        self.seqs: dict[str, int] = {}
-
-    def node(self, name: str, cpu: str = "8", labels: Object | None = None, **spec: object) -> None:
-        """Add or change a node."""
-        document = {
-            "metadata": {"name": name, "labels": labels or {}},
-            "spec": spec,
-            "status": {"allocatable": {"cpu": cpu, "pods": "20"}},
-        }
-        self.cluster.put_node(msgspec.convert(document, Node))
-
-    def report(self, name: str, *free_gib: int) -> None:
-        """Report a node's GPUs of 24 GiB."""
-        self.seqs[name] = self.seqs.get(name, 0) + 1
-        gpus = (gpu(f"GPU-{name}-{n}", other_bytes=(24 - free) * GIB) for n, free in enumerate(free_gib))
-        self.reports.apply(state(name, *gpus, seq=self.seqs[name]))
-
-    def decide(self, wanted: Wanted) -> Plan | Refusal:
-        """Decide, and count the pod on its node."""
-        decided = self.choice.decide(wanted)
-        if isinstance(decided, Plan):
-            self.cluster.assume(decided.booking, wanted.needs, wanted.pod)
-        return decided
-
-    async def why_not(self, wanted: Wanted) -> str | None:
-        """The text for people; None if a node has a place."""
-        explained = await self.choice.explain(wanted)
-        return None if explained is None else explained.text
-
-    async def place(self, wanted: Wanted) -> str | None:
-        """Decide as the scheduler does; the node, or None for a pod that no node takes."""
-        for _ in range(3):
-            decided = self.decide(wanted)
-            if isinstance(decided, Plan):
-                return decided.booking.node
-            assert not (decided.is_final and self.fitting(wanted)), "a final refusal overlooks a node"
-            if await self.choice.explain(wanted) is not None:
-                return None
-        raise AssertionError("explain promises a node, and decide does not find it")
-
-    def fitting(self, wanted: Wanted) -> set[NodeName]:
-        """The nodes that have a place for a pod."""
-        return {node for node in self.cluster.nodes if not self.choice.obstacles(wanted, node)}
-
-    def nodes_read(self) -> int:
-        """The nodes that decisions have read."""
-        return self.decider.nodes_read
-
-
-def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", **spec: object) -> Wanted:
-    """A pod's demand."""
-    limits: Object = {"cpu": cpu} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
-    document = {
-        "metadata": {"name": name, "uid": name, "labels": spec.pop("labels", {})},
-        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]} | spec,
-    }
-    return understood(msgspec.json.decode(msgspec.json.encode(document), type=Pod), HEADROOM)
-
-
-def small(nodes: int) -> World:
-    """Nodes with 1 CPU and an idle GPU each."""
-    world = World()
-    for number in range(nodes):
-        world.node(f"n{number:04}", cpu="1", labels={"zone": f"z{number % 3}"})
-        world.report(f"n{number:04}", 24)
-    return world
-
-
 async def test_reasons_of_all_nodes_name_the_most_free_memory() -> None:
     """The text has a reason for every node, and the most memory that is free on one GPU of those without enough."""
-    world = World()
+    world = MemoryCluster()
     for name, cpu in (("a", "8"), ("b", "8"), ("cpu", "1"), ("silent", "8")):
         world.node(name, cpu)
     world.report("a", 3, 11)
@@ -156,6 +76,18 @@ async def test_a_pod_finds_its_node_behind_many_that_do_not_fit() -> None:
     assert world.nodes_read() <= MOST_UNFIT + choice.FEW_NODES
     assert await world.choice.explain(wanted) is None
     assert await world.place(wanted) == "large"
+
+
+async def test_the_first_pod_of_a_policy_ranks_few_nodes_at_a_time() -> None:
+    """A decision with a policy that nobody has used ranks a part of the nodes, and its explanation the others."""
+    world = small(MANY)
+    wanted, other = (replace(pod(name), policy=POLICIES["binpack"]) for name in "pq")
+    decided = world.decide(wanted)
+    assert isinstance(decided, Refusal)
+    assert not decided.is_final
+    unranked = sum(not world.decider.candidates.rank(wanted.policy, 1) for _ in range(MANY))
+    assert unranked > MANY / 2
+    assert await world.place(other) is not None
 
 
 async def test_many_nodes_that_fit_behind_many_that_do_not_are_found() -> None:
@@ -219,7 +151,7 @@ def _affinity(*terms: Object) -> Object:
 
 async def test_kept_out_pods_have_verdicts_of_their_own() -> None:
     """A rule that closes a zone refuses the pods that it selects, and no others of their kind, while it holds."""
-    world = World()
+    world = MemoryCluster()
     for name, zone in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")):
         world.node(name, labels={"zone": zone}, unschedulable=name == "d")
         world.report(name, 24)
@@ -292,7 +224,7 @@ small_clusters = st.lists(
 )
 
 
-@given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, choice.CHECKS]))
+@given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, CHECKS]))
 @settings(max_examples=500, deadline=None)
 async def test_no_pod_is_refused_while_a_node_has_a_place(
     steps: list[tuple[Any, ...]], few: int, most_unfit: int, checks: int
@@ -302,13 +234,13 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     The bounds of one decision are small here, so that clusters of four nodes pass them. In half of the cases every
     pod counts as one that takes long on each node.
     """
-    world = World()
+    world = MemoryCluster()
     for index in range(3):
         world.node(f"n{index}", "4")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "FEW_NODES", few)
         patch.setattr(choice, "SLICE", 2)
-        patch.setattr(choice, "CHECKS", checks)
+        patch.setattr(wanted_pods, "CHECKS", checks)
         patch.setattr(decide, "MOST_UNFIT", most_unfit)
         for number, step in enumerate(steps):
             match step:
@@ -343,7 +275,7 @@ class Work:
             return self._counted("requirements", check_of(written, prefix))
 
         patch.setattr(selector, "check_of", counted_check_of)
-        patch.setattr(planning, "misfit", self._counted("rooms", misfit))
+        patch.setattr(assignment, "misfit", self._counted("rooms", misfit))
 
     def _counted(self, what: str, check: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: object) -> object:
@@ -352,7 +284,7 @@ class Work:
 
         return counted
 
-    def pieces(self, world: World, wanted: Wanted) -> Iterator[Plan | str | None]:
+    def pieces(self, world: MemoryCluster, wanted: Wanted) -> Iterator[Plan | str | None]:
         """Decide once, or explain, in pieces that nothing interrupts; gives None after each, then the result."""
         self.done.clear()
         decided = world.decide(wanted)
@@ -400,7 +332,7 @@ async def test_no_selector_holds_the_loop_up(
     else:
         assert isinstance(end, Plan)
         assert end.booking.node == expected
-    most = (MOST_UNFIT + choice.FEW_NODES) * choice.CHECKS
+    most = (MOST_UNFIT + choice.FEW_NODES) * CHECKS
     assert 2 * terms < longest <= most + 2 * 2 * terms, "a piece ends with the node that passes its budget"
 
 
@@ -408,7 +340,7 @@ async def test_a_pod_of_many_containers_is_placed_in_one_short_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A decision compares fewer nodes, the more containers have to be placed on each."""
-    work, world = Work(monkeypatch), World()
+    work, world = Work(monkeypatch), MemoryCluster()
     for number in range(decide.MOST_PLANS):
         world.node(f"n{number}")
         world.report(f"n{number}", *[24] * 8)

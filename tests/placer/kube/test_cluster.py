@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from placer.core.booking import Booking, Grant
 from placer.core.fit import UNKNOWN_NODE, Needs, needs_of, rules_of
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.ledger import Ledger
 from placer.kube.cluster import Cluster
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Node, Pod

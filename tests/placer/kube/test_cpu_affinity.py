@@ -7,15 +7,16 @@ import pytest
 
 from hook.broker.core.registration.pod_lines import registration
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import policy_named
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
 from placer.core.topology.matrix import parse_matrix
 from placer.core.view import node_view
 from placer.kube.binding import answer
-from plimsoll.contract import parse_pod
 from plimsoll.decision import decision_of
+from plimsoll.demand import parse_pod
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.core.topology.matrices import FIGURE_7

@@ -13,7 +13,8 @@ from nats.js import JetStreamContext
 
 from placer.kube.evictions import EvictionRules, OnViolation
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Limit, Report, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Limit, Report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 from plimsoll.subjects import limit_subject, state_subject

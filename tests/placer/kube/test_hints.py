@@ -24,7 +24,7 @@ from placer.kube.hints import (
     causes_of,
     gain_of_rooms,
 )
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Node
 from plimsoll.locality import NO_LABELS, Locality

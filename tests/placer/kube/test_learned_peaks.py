@@ -16,7 +16,8 @@ from nats.js.api import Header
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import BEST_EFFORT
-from plimsoll.events import Phase, Report, Task, encode, fact_id
+from plimsoll.envelope import encode, fact_id
+from plimsoll.events import Phase, Report, Task
 from plimsoll.ids import GpuUuid
 from plimsoll.placer_api.http import State
 from plimsoll.placer_api.redis_keys import LEARNED

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.contract import parse_pod
+from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.placer_api.rpc import Resize
 from tests.placer.kube.world import MEMORY, World, gpu_of, read_pod, scheduler

@@ -1,18 +1,17 @@
 """Nominated pods count on their node in the rules of other pods, with their volumes too, as in kube-scheduler.
 
-The room that they hold is in `test_preempting`, and the answers to kube-scheduler in `extender/test_nominated`.
+The room that they hold is in `test_nominations`, and the answers to kube-scheduler in `extender/test_nominated`.
 """
 
 import pytest
 
+from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.ledger import Booking, Grant
 from placer.kube.nominations import Nomination, Nominations
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import Board, board, pod
+from tests.placer.kube.boards import SPREAD, attachable, board, cpu, disk, later, pod
 from tests.placer.kube.scene import Object
-from tests.placer.kube.test_preemption import SPREAD, attachable, cpu, disk
 
 ZONES: dict[str, Object] = {"n1": {"zone": "z1"}, "n2": {"zone": "z2"}}
 OTHERS = "default-scheduler"
@@ -37,13 +36,6 @@ def nominated(name: str, priority: int = 20, node: str = "n1", **more: object) -
 def waiting(name: str, priority: int = 10, **more: object) -> Pod:
     """A pod without needs that waits."""
     return pod(name, None, priority, {}, **more)  # type: ignore[arg-type]
-
-
-async def later(made: Board) -> None:
-    """Do all work, that of woken pods included."""
-    await made.settle()
-    made.scene.pass_backoff()
-    await made.settle()
 
 
 RULES = {

@@ -11,21 +11,14 @@ import pytest
 from placer.core.resize.change import change_of
 from placer.kube.resize import KubeResizer
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import Transport
+from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.kube.boards import Board, board, on_gpu, pod
+from tests.placer.kube.boards import Board, board, later, on_gpu, pod
 from tests.placer.kube.scene import MEMORY, SHARE
 
 N1 = NodeName("n1")
-
-
-async def later(made: Board) -> None:
-    """Do all work, that of woken pods included."""
-    await made.settle()
-    made.scene.pass_backoff()
-    await made.settle()
 
 
 def lose_gpu(made: Board) -> None:

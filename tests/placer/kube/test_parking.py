@@ -3,9 +3,10 @@
 import pytest
 
 from placer.kube.hints import EVERYTHING, Cause, Gain
-from placer.kube.lanes import Place
-from placer.kube.parking import PROBES_AT_MOST, Refusal
-from placer.kube.queue import CREDIT_S, LONGEST_BACKOFF_S, PARKED_AT_MOST_S, Probe, Queue
+from placer.kube.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.parking import PROBES_AT_MOST, KindRefusal
+from placer.kube.queue import PARKED_AT_MOST_S, Probe, Queue
+from placer.kube.retry_allowance import ALLOWANCE_S
 from plimsoll.ids import NodeName
 from tests.placer.kube.queues import ANY, N1, A, B, C, park, probed, queue_of, tried
 
@@ -112,7 +113,7 @@ def test_only_gains_that_share_a_cause_and_have_the_bytes_lead_to_a_probe(
 ) -> None:
     """A gain leads to a probe only for kinds that it concerns."""
     queue = queue_of(A)
-    park(queue, A, refusal=Refusal("", causes, ask))
+    park(queue, A, refusal=KindRefusal("", causes, ask))
     queue.gained(N1, gain, 5)
     assert isinstance(queue.take(5), Probe) is is_probed
 
@@ -120,7 +121,7 @@ def test_only_gains_that_share_a_cause_and_have_the_bytes_lead_to_a_probe(
 def test_failed_probe_adds_its_causes() -> None:
     """After a lifted taint a probe found too little CPU, so a gain of CPU leads to another probe."""
     queue = queue_of(A)
-    park(queue, A, refusal=Refusal("", Cause.NODE))
+    park(queue, A, refusal=KindRefusal("", Cause.NODE))
     queue.gained(N1, Gain(Cause.RESOURCES), 5)
     assert tried(queue, 5) is None
     queue.gained(N1, Gain(Cause.NODE), 5)
@@ -156,7 +157,7 @@ def test_refusal_knows_the_gains_before_it_and_no_later_one() -> None:
     queue = queue_of(A)
     assert tried(queue, 0) == A
     queue.gained(N1, ANY, 0.1)
-    queue.park(A, A, Refusal(), 0.2)
+    queue.park(A, A, KindRefusal(), 0.2)
     assert queue.due_s() == 0.2 + PARKED_AT_MOST_S
     assert tried(queue, LONGEST_BACKOFF_S) is None
     queue.gained(N1, ANY, LONGEST_BACKOFF_S)
@@ -166,7 +167,7 @@ def test_refusal_knows_the_gains_before_it_and_no_later_one() -> None:
 def test_pods_of_a_kind_share_a_refusal_and_wait_for_the_try_of_one() -> None:
     """The second pod of a kind is refused without a decision, and one pod is tried for both."""
     queue = queue_of(A, B)
-    park(queue, A, kind="k", refusal=Refusal("full"))
+    park(queue, A, kind="k", refusal=KindRefusal("full"))
     assert tried(queue, 0) == B
     shared = queue.refusal("k")
     assert shared is not None
@@ -177,7 +178,7 @@ def test_pods_of_a_kind_share_a_refusal_and_wait_for_the_try_of_one() -> None:
     assert probed(queue, 5) == (A, N1)
     assert tried(queue, 5) == A
     assert tried(queue, 5) is None
-    queue.park(A, "k", Refusal(), 5)
+    queue.park(A, "k", KindRefusal(), 5)
     assert queue.counts[Place.PARKED] == 2
     queue.gained(N1, ANY, 20)
     probed(queue, 20)
@@ -198,7 +199,7 @@ def test_after_a_pod_is_placed_the_next_of_its_kind_is_tried_at_once() -> None:
         assert tried(queue, 5) is None
         queue.placed(uid, 5)
     assert tried(queue, 5) == C
-    queue.park(C, "k", Refusal(), 5)
+    queue.park(C, "k", KindRefusal(), 5)
     assert tried(queue, 5) is None
 
 
@@ -235,8 +236,8 @@ def test_refusal_is_not_shared_once_a_change_may_have_lifted_it() -> None:
     queue.gained(N1, ANY, 5)
     assert isinstance(queue.take(5), Probe)  # planned, and not done yet when B is tried
     queue.put(C, 1, 5)
-    assert tried(queue, 5 + 2 * CREDIT_S) == C
-    queue.park(C, "k", Refusal("new"), 5 + 2 * CREDIT_S)
+    assert tried(queue, 5 + 2 * ALLOWANCE_S) == C
+    queue.park(C, "k", KindRefusal("new"), 5 + 2 * ALLOWANCE_S)
     shared = queue.refusal("k")
     assert shared is not None
     assert shared.note == "new"
@@ -256,7 +257,7 @@ def two_under_way() -> Queue:
 def test_pods_of_a_kind_that_are_refused_at_once_are_counted_once() -> None:
     """When both have been refused and are gone, a change of a node finds nothing to probe."""
     queue = two_under_way()
-    queue.park(B, "k", Refusal(), LONGEST_BACKOFF_S)
+    queue.park(B, "k", KindRefusal(), LONGEST_BACKOFF_S)
     queue.join(A, "k", LONGEST_BACKOFF_S)
     assert queue.counts[Place.PARKED] == 2
     for uid in (A, B):
@@ -269,7 +270,7 @@ def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kin
     """The changed pod is tried again, although the refusal of its former kind is in force."""
     queue = two_under_way()
     queue.put(A, 0, LONGEST_BACKOFF_S)
-    queue.park(B, "k", Refusal(), LONGEST_BACKOFF_S)
+    queue.park(B, "k", KindRefusal(), LONGEST_BACKOFF_S)
     assert queue.counts[Place.PARKED] == 1
     queue.at_once(A, LONGEST_BACKOFF_S)
     assert tried(queue, LONGEST_BACKOFF_S) == A

@@ -1,59 +1,22 @@
-"""A preemption from its nomination to the bind, without servers: room stays held, and no pod ends in vain."""
+"""The victims of a preemption, without servers: no pod ends in vain, and no preemptor waits in vain."""
 
 import msgspec
 import pytest
 
+from placer.core.booking import Booking
 from placer.core.fit import needs_of
-from placer.core.ledger import Booking
 from placer.kube import preempting, preemption_orders
-from placer.kube.choice import Wanted
 from placer.kube.victim_search import NoVictims, VictimSearch
 from placer.kube.victims import Victims
+from placer.kube.wanted import Wanted
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.client import ConflictError, RefusedError
-from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced
+from plimsoll.kube.transport import ConflictError, RefusedError
+from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.boards import Board, board, on_gpu, pod
+from tests.placer.kube.boards import TAINT, board, cpu, later, on_gpu, pod, waiting
 from tests.placer.kube.domains.rules import REQUIRED
-from tests.placer.kube.scene import MEMORY, SHARE, Object
-from tests.placer.kube.test_preemption import ENDING, GIB, TAINT, cpu
-
-CPU = {"cpu": "8"}
-
-
-def waiting(name: str, priority: int, limits: dict[str, str] | None = None, **more: object) -> Pod:
-    """A pod without a node; it wants all CPU of one unless it says otherwise."""
-    return pod(name, None, priority, CPU if limits is None else limits, **more)  # type: ignore[arg-type]
-
-
-async def later(made: Board) -> None:
-    """Do all work, that of woken pods included."""
-    await made.settle()
-    made.scene.pass_backoff()
-    await made.settle()
-
-
-async def test_a_lower_pod_does_not_get_the_room_that_is_held() -> None:
-    """While the victim ends, and after it, pods of lower or equal priority wait; the preemptor gets the room."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.show(cpu("a", "n1", 0))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        assert made.deleted == ["a"]
-        assert made.nominated == [("p", "n1")]
-        assert made.scene.pods["p"].status.nominatedNodeName == "n1"
-        for name, priority in (("low", 5), ("equal", 10)):
-            made.scene.show(waiting(name, priority))
-        await later(made)
-        made.scene.delete("a")
-        made.scene.show(waiting("late", 5))
-        await later(made)
-        assert made.scene.pods["p"].spec.nodeName == "n1"
-        assert not any(made.scene.is_placed(name) for name in ("low", "equal", "late"))
-        assert made.deleted == ["a"]
-        assert made.nomination("p") is None
+from tests.placer.kube.scene import MEMORY, Object
 
 
 @pytest.mark.parametrize("name", ["exclusion", "anti-affinity"])
@@ -77,65 +40,6 @@ async def test_a_pod_whose_label_keeps_a_gpu_is_a_victim_as_for_memory(name: str
         assert not made.scene.is_placed("late")
 
 
-async def test_a_lower_pod_does_not_get_the_gpu_that_is_held() -> None:
-    """The GPU of the victims is held. Other GPUs of the node are not."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.report("n1", 24, 24)
-        made.scene.show(on_gpu("a", "GPU-n1-0", 0, 20))
-        made.scene.show(on_gpu("b", "GPU-n1-1", 5, 20))
-        made.scene.show(waiting("p", 10, {MEMORY: str(20 * GIB)}))
-        await made.settle()
-        assert made.deleted == ["a"]
-        made.scene.show(waiting("low", 5, {MEMORY: str(10 * GIB)}))
-        made.scene.show(waiting("small", 5, {MEMORY: str(4 * GIB)}))
-        made.scene.delete("a")
-        made.scene.show(waiting("late", 5, {MEMORY: str(8 * GIB)}))
-        await later(made)
-        assert made.scene.pods["p"].spec.nodeName == "n1"
-        assert made.scene.is_placed("small")
-        assert not made.scene.is_placed("low")
-        assert not made.scene.is_placed("late")
-        assert made.nominated == [("p", "n1")]
-
-
-async def test_a_higher_pod_takes_the_room_and_the_preemptor_is_nominated_anew() -> None:
-    """A pod of higher priority may have the room that is held. The preemptor then has victims elsewhere."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.node("n2")
-        made.scene.show(cpu("a", "n1", 0))
-        made.scene.show(cpu("b", "n2", 3))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        assert made.deleted == ["a"]
-        made.scene.show(waiting("high", 20))
-        made.scene.delete("a")
-        await later(made)
-        assert made.scene.pods["high"].spec.nodeName == "n1"
-        assert made.deleted == ["a", "b"]
-        assert made.nomination("p") == ("n2", {"b"})
-        made.scene.delete("b")
-        await later(made)
-        assert made.scene.pods["p"].spec.nodeName == "n2"
-
-
-async def test_a_nomination_that_nothing_can_fulfil_is_taken_back() -> None:
-    """A preemptor whose room went to a higher pod, and for which no victims are left, is nominated no more."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.show(cpu("a", "n1", 0))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        made.scene.show(waiting("high", 20))
-        made.scene.delete("a")
-        await later(made)
-        assert made.scene.pods["high"].spec.nodeName == "n1"
-        assert made.nominated == [("p", "n1"), ("p", None)]
-        assert made.nomination("p") is None
-        assert "preemption" not in made.scene.refusal("p")  # no pod of lower priority has a node
-
-
 async def test_pods_of_one_kind_have_victims_of_their_own() -> None:
     """Each of several equal preemptors gets a node; none waits for another's victims, and no further pod ends."""
     async with board() as made:
@@ -151,22 +55,6 @@ async def test_pods_of_one_kind_have_victims_of_their_own() -> None:
             await later(made)
         assert all(made.scene.is_placed(f"p{index}") for index in range(3))
         assert len(made.deleted) == 3
-
-
-async def test_a_preemptor_takes_another_node_that_fits() -> None:
-    """A nominated pod does not wait for its victims where another node has room, and the hold ends."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.show(cpu("a", "n1", 0))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        made.scene.node("n2")
-        await later(made)
-        assert made.scene.pods["p"].spec.nodeName == "n2"
-        made.scene.delete("a")
-        made.scene.show(waiting("low", 1))
-        await later(made)
-        assert made.scene.pods["low"].spec.nodeName == "n1"
 
 
 async def test_no_further_pod_ends_once_the_preemptor_is_deleted() -> None:
@@ -260,52 +148,6 @@ async def test_a_thousand_hopeless_pods_delete_nothing_and_starve_nobody(
         assert "20 Preemption is not helpful for scheduling" in made.scene.refusal("p999")
 
 
-async def test_nominations_are_read_back_after_a_restart() -> None:
-    """A new leader holds the room of a nomination that an earlier one wrote, on its GPU, and ends no further pod."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.report("n1", 24, 24)
-        made.scene.show(on_gpu("a", "GPU-n1-0", 0, 20, **ENDING))
-        made.scene.show(on_gpu("b", "GPU-n1-1", 5, 20))
-        status = {"nominatedNodeName": "n1"}
-        made.scene.show(waiting("p", 10, {MEMORY: str(20 * GIB)}, status=status))
-        made.preempting.check_all()
-        made.scene.delete("a")
-        made.scene.show(waiting("low", 5, {MEMORY: str(5 * GIB)}))
-        await later(made)
-        assert made.scene.pods["p"].spec.nodeName == "n1"
-        assert not made.scene.is_placed("low")
-        assert not made.deleted
-
-
-async def test_a_nomination_without_victims_is_given_up_by_the_next_leader() -> None:
-    """A leader that ended before it deleted a victim leaves a nomination; the next one makes its own."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.node("n2")
-        made.scene.show(cpu("a", "n1", 5))
-        made.scene.show(cpu("b", "n2", 0))
-        made.scene.show(waiting("p", 10, status={"nominatedNodeName": "n1"}))
-        made.preempting.check_all()
-        await later(made)
-        assert made.deleted == ["b"]
-        assert made.scene.pods["p"].status.nominatedNodeName == "n2"
-
-
-async def test_room_for_pods_of_other_schedulers_is_held_too() -> None:
-    """A pod that another scheduler nominated has its room held against lower pods, until it is gone."""
-    async with board() as made:
-        made.scene.node("n1")
-        other = waiting("other", 20, scheduler="default-scheduler", status={"nominatedNodeName": "n1"})
-        made.scene.show(other)
-        made.scene.show(waiting("low", 10))
-        await later(made)
-        assert not made.scene.is_placed("low")
-        made.scene.delete("other")
-        await later(made)
-        assert made.scene.is_placed("low")
-
-
 async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
     """After its victim is gone, a preemptor waits for the node's report, and no second victim ends meanwhile."""
     async with board() as made:
@@ -346,58 +188,6 @@ async def test_a_parked_pod_preempts_once_a_change_makes_that_possible() -> None
         assert made.deleted == ["a"]
 
 
-async def test_a_lower_nomination_ends_where_a_higher_pod_preempts() -> None:
-    """A pod that waits for victims on a node is tried elsewhere once a higher pod has victims on the same node."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.show(cpu("a", "n1", 0))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        made.scene.show(waiting("high", 20))
-        await later(made)
-        assert made.nomination("high") == ("n1", {"a"})
-        assert made.nomination("p") is None
-        made.scene.delete("a")
-        await later(made)
-        assert made.scene.pods["high"].spec.nodeName == "n1"
-        assert made.deleted == ["a"]
-
-
-async def test_shares_of_a_gpu_are_held_for_two_preemptors() -> None:
-    """Two preemptors of one GPU have victims of their own, and both are placed."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.report("n1", 24)
-        made.scene.show(on_gpu("a", "GPU-n1-0", 0, share=50))
-        made.scene.show(on_gpu("b", "GPU-n1-0", 1, share=50))
-        for name in ("p", "q"):
-            made.scene.show(waiting(name, 10, {SHARE: "50"}))
-        await later(made)
-        assert sorted(made.deleted) == ["a", "b"]
-        for name in ("a", "b"):
-            made.scene.delete(name)
-            await later(made)
-        assert made.scene.is_placed("p")
-        assert made.scene.is_placed("q")
-
-
-async def test_a_bind_that_fails_leaves_the_room_with_its_pod() -> None:
-    """A nominated pod whose bind is refused is nominated again, so that no lower pod gets the room meanwhile."""
-    async with board() as made:
-        made.scene.node("n1")
-        made.scene.show(cpu("a", "n1", 0))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        made.scene.delete("a")
-        pod = made.scene.pods["p"]
-        made.preempting.placed(PodUid("p"), NodeName("n1"))
-        made.preempting.not_bound(pod)
-        made.scene.show(waiting("low", 5))
-        await later(made)
-        assert made.scene.is_placed("p")
-        assert not made.scene.is_placed("low")
-
-
 async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
     """Before the budgets were read no pod ends; the refusal says so, and is tried again once they were."""
     async with board() as made:
@@ -411,21 +201,6 @@ async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
         made.front_end._watches.on_budget(Synced())
         await later(made)
         assert made.deleted == ["a"]
-
-
-async def test_a_nomination_for_a_node_that_leaves_ends() -> None:
-    """A preemptor whose nominated node is deleted preempts on another node."""
-    async with board() as made:
-        for name, priority in (("n1", 0), ("n2", 5)):
-            made.scene.node(name)
-            made.scene.show(cpu(f"on-{name}", name, priority))
-        made.scene.show(waiting("p", 10))
-        await made.settle()
-        assert made.deleted == ["on-n1"]
-        made.scene.remove_node("n1")
-        await later(made)
-        assert made.deleted == ["on-n1", "on-n2"]
-        assert made.nomination("p") == ("n2", {"on-n2"})
 
 
 async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,30 +222,6 @@ async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytes
         await later(made)
         assert len(made.deleted) == 30
         assert len(tried) < 60 + 10 * 30
-
-
-async def test_a_room_that_frees_during_an_explanation_is_found() -> None:
-    """A refusal of a nominated pod is void once its room is free, though that room is held against all other pods."""
-    async with board() as made:
-        made.scene.node("n1")
-        wanted = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
-        assert await made.front_end._choice.explain(wanted) is None
-        other = made.want(waiting("other", 10))
-        assert await made.front_end._choice.explain(other) is not None
-
-
-async def test_a_refusal_is_not_shared_with_pods_of_higher_priority() -> None:
-    """Room that is held keeps a low pod waiting. An equal pod of higher priority gets that room."""
-    async with board() as made:
-        made.scene.node("n1")
-        status = {"nominatedNodeName": "n1"}
-        made.scene.show(waiting("other", 10, {"cpu": "4"}, scheduler="default-scheduler", status=status))
-        made.scene.show(waiting("low", 5))
-        await later(made)
-        assert not made.scene.is_placed("low")
-        made.scene.show(waiting("high", 20))
-        await later(made)
-        assert made.scene.is_placed("high")
 
 
 async def test_of_equal_preemptors_the_first_needs_no_room_of_the_second() -> None:

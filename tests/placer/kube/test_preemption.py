@@ -7,30 +7,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pytest
 
 from plimsoll.kube.models import DisruptionBudget, Pod
-from plimsoll.kube.storage_models import Claim, CsiNode, Volume, VolumeAttachment
+from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.boards import WHOLE, Board, board, budget, on_gpu, pod
+from tests.placer.kube.boards import (
+    ENDING,
+    SPREAD,
+    TAINT,
+    WHOLE,
+    Board,
+    attachable,
+    board,
+    budget,
+    cpu,
+    disk,
+    on_gpu,
+    pod,
+)
 from tests.placer.kube.scene import MEMORY, SHARE, keeper
 
-GIB = 2**30
-TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
-TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-ENDING: dict[str, Any] = {
-    "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-    "status": {"conditions": [TARGET]},
-}
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 EARLY, LATE, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"
-
-
-def cpu(name: str, node: str, priority: int, amount: str = "8", **more: Any) -> Pod:  # noqa: ANN401 - passed on
-    """A bound pod that takes this much CPU; a node has 8."""
-    return pod(name, node, priority, {"cpu": amount}, **more)
 
 
 def wants(priority: int = 10, limits: dict[str, str] | None = None, **more: Any) -> Pod:  # noqa: ANN401 - passed on
@@ -75,36 +75,7 @@ def none(total: int, *reasons: str) -> str:
     return f"0/{total} nodes are available: {', '.join(reasons)}."
 
 
-def disk(claim: str) -> dict[str, Any]:
-    """A pod's volume of this claim."""
-    return {"name": claim, "persistentVolumeClaim": {"claimName": claim}}
-
-
-def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
-    """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    volumes = board.scene.cluster.volumes
-    limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
-    volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
-    for name in names:
-        csi = {"csi": {"driver": "d", "volumeHandle": name}}
-        volumes.put_volume(msgspec.convert({"metadata": {"name": name}, "spec": csi}, Volume))
-        meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-        spec = {"volumeName": name, "accessModes": [mode]}
-        volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
-    if attached:
-        to_n1 = {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": attached}}
-        volumes.put_attachment(
-            msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment)
-        )
-
-
 ISCSI = {"name": "disk", "iscsi": {"iqn": "x"}}
-SPREAD = {
-    "maxSkew": 1,
-    "topologyKey": "zone",
-    "whenUnsatisfiable": "DoNotSchedule",
-    "labelSelector": {"matchLabels": {"app": "x"}},
-}
 TWO: dict[str, dict[str, object]] = {"n1": {}, "n2": {}}
 GPU_LIMITS = {MEMORY: str(20 * GIB)}
 

@@ -9,9 +9,9 @@ from placer.kube import victim_search
 from placer.kube.victims import Victims
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import WHOLE, Board, board, budget, pod
+from plimsoll.quantity import GIB
+from tests.placer.kube.boards import TAINT, WHOLE, Board, board, budget, pod
 from tests.placer.kube.scene import MEMORY, SHARE, Object
-from tests.placer.kube.test_preemption import GIB, TAINT
 
 NODES = tuple(f"n{index}" for index in range(4))
 STEPS = 120

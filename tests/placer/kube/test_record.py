@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from placer.kube.hints import EVERYTHING
-from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, WRITERS, News, Recorder, cut
+from placer.kube.pod_events import NOTE_BYTES, News, cut
+from placer.kube.record import NEWS_OF_A_POD, WRITERS, Recorder
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.kube.client import Body, PatchKind, RefusedError, TransientError, Transport, connect
+from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import Body, PatchKind, RefusedError, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
 from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from placer.kube.fence import FENCE, fence
 from placer.kube.scope import LISTED, WINDOW, Scope, Scopes
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import ConflictError, PatchKind, RefusedError, connect
+from plimsoll.kube.client import connect
 from plimsoll.kube.models import ObjectMeta, Pod
+from plimsoll.kube.transport import ConflictError, PatchKind, RefusedError
 from tests.placer.kube.lossy import LossyBinds, lose_answer, lose_request
 from tests.placer.kube.world import read_pod
 from tests.servers.apiserver import ApiServer

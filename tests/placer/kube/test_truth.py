@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from placer.core.ledger import Booking
+from placer.core.booking import Booking
 from placer.kube.drift import DriftCheck
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid

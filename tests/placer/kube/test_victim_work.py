@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from placer.kube import victim_search
-from placer.kube.choice import Wanted
 from placer.kube.victim_search import RESTARTS, UNSETTLED, VictimSearch
 from placer.kube.victims import Victims
+from placer.kube.wanted import Wanted
 from plimsoll.ids import NodeName
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.domains.rules import REQUIRED, by_app

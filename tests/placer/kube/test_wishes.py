@@ -10,7 +10,7 @@ from placer.kube.binding import answer
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state
-from tests.placer.kube.test_choice import World, pod
+from tests.placer.kube.memory_cluster import MemoryCluster, pod
 
 Object = dict[str, Any]
 DISCOURAGED = [{"key": "k", "effect": "PreferNoSchedule"}]
@@ -23,9 +23,9 @@ def wish(key: str, value: str, weight: int = 1) -> Object:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def world(**free_gib: int) -> World:
+def world(**free_gib: int) -> MemoryCluster:
     """Nodes with one GPU each, which has so much free memory of 24 GiB; their label `name` is their name."""
-    made = World()
+    made = MemoryCluster()
     for name, free in free_gib.items():
         made.node(name, labels={"name": name})
         made.report(name, free)
@@ -46,7 +46,7 @@ async def test_a_wish_yields_to_a_clearly_better_gpu_and_not_to_one_hardly_bette
     """
     for better, wished, chosen in ((20.7, 20, "wished"), (20.9, 20, "better")):
         nodes = {"better": better, "wished": wished}
-        made = World()
+        made = MemoryCluster()
         for name, free in nodes.items():
             made.node(name, labels={"name": name})
             made.reports.apply(

@@ -8,7 +8,8 @@ from placer.live.news import KEPT, LONGEST_TEXT, NewsRoom
 from placer.live.pods import PodName
 from plimsoll.bus_client import BusClient
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Limit, Phase, Placement, Report, encode
+from plimsoll.envelope import encode
+from plimsoll.events import Limit, Phase, Placement, Report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 from plimsoll.subjects import limit_subject, pod_subject

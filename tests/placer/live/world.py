@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from placer.core.ledger import Booking, Grant, Ledger
+from placer.access import Access
+from placer.core.booking import Booking, Grant
+from placer.core.ledger import Ledger
 from placer.decide import Decider
 from placer.http import Api, serving_port
 from placer.live.pods import PodName
@@ -85,12 +87,14 @@ async def world(*states: NodeState) -> World:
 
 
 @contextlib.asynccontextmanager
-async def serving(made: World) -> AsyncIterator[str]:
-    """Serve a world's page until the context ends; gives its URL."""
+async def serving(
+    made: World, access: Access | None = None, address: str = "127.0.0.1"
+) -> AsyncIterator[str]:
+    """Serve a world's page until the context ends, to readers that `access` allows; gives its URL."""
     reader = reader_of(made.decider)
     api = Api(reader.rows, reader, tuple, lambda: made.missing, made.decider.metrics.registry, page=made.page)
-    async with serving_port(api, "127.0.0.1", 0) as opened:
-        yield f"http://127.0.0.1:{opened}"
+    async with serving_port(api, address, 0, access) as opened:
+        yield f"http://{address}:{opened}"
 
 
 @dataclass(slots=True)

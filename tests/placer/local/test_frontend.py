@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from placer.local.frontend import LocalFrontEnd, Placed, Refused
+from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import parse_manifests
+from placer.local.waiting import Placed, Refused
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.environment import processes_of
 from plimsoll.ids import NodeName, PodUid

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from placer.core.resize.change import NotNowError
-from placer.local.frontend import LocalFrontEnd, Placed
+from placer.local.frontend import LocalFrontEnd
+from placer.local.waiting import Placed
 from plimsoll.broker.client import BrokerClient
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod

@@ -11,7 +11,7 @@ from placer.pool.core.facts import Facts, NodeFacts, User
 from placer.pool.core.planner import Planner, Round
 from placer.pool.core.policy import Policy
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.pool import Release, Reservation
 

@@ -19,9 +19,9 @@ from placer.pool.metrics import Metrics
 from placer.pool.news import News
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName
-from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.kube.transport import Transport
 from plimsoll.pool import GPU, RELEASE, acquiring_on
 from tests.deploy.accounts import RIGHTS, Recorder, allowed, kubeconfig_of, recorded
 from tests.servers.apiserver import ApiServer, Object

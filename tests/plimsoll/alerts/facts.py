@@ -2,7 +2,8 @@
 
 from itertools import count
 
-from plimsoll.events import Foreign, Gpu, Limit, NodeState, Phase, Report, Task, encode
+from plimsoll.envelope import encode
+from plimsoll.events import Foreign, Gpu, Limit, NodeState, Phase, Report, Task
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.subjects import foreign_subject, limit_subject, state_subject

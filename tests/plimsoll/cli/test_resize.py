@@ -16,7 +16,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from plimsoll import events
+from plimsoll import envelope
 from plimsoll.broker.wire import Line
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -69,7 +69,9 @@ def resharing(*, before: int = 20) -> Resizing:
 async def announce(client: Client, *limits: Limit) -> None:
     """Publish announcements as monitors do."""
     for one in limits:
-        body = events.encode("limit.resized", os.urandom(8).hex(), "/nodes/n.1", "2026-01-01T00:00:00Z", one)
+        body = envelope.encode(
+            "limit.resized", os.urandom(8).hex(), "/nodes/n.1", "2026-01-01T00:00:00Z", one
+        )
         await client.jetstream().publish(limit_subject("resized", N1), body)
 
 

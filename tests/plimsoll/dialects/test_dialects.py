@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from plimsoll.contract import PodDemand, parse_pod
+from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.dialects import Dialect, Json, Translation, translated
 from plimsoll.dialects.gpushare import Gpushare
 from plimsoll.dialects.hami import Hami

@@ -38,7 +38,7 @@ def pod(*containers: ContainerLines, namespace: str = "team") -> Register:
 
 
 def test_a_pod_may_hold_what_its_containers_declare_together() -> None:
-    """Each container adds its line and the room of a context, which is an estimate until one was measured."""
+    """Each container adds its line and a margin: the cost of a context, as measured, or an estimate before that."""
     both = pod(container("a", A, gib=1), container("b", A, B, gib=2))
     assert pod_limits(both, cost) == {A: 3 * GIB + 2 * CONTEXT, B: 2 * GIB + UNKNOWN_CONTEXT_BYTES}
     assert container_limits(both.containers[0], cost) == {A: GIB + CONTEXT}

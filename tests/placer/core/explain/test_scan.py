@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.core.booking import Booking
 from placer.core.explain.scan import PageAsked, Scan
-from placer.core.ledger import Booking
 from placer.core.plan import Plan
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.explain import CANDIDATES_SHOWN, NEAREST_SHOWN, NodeShortage, Waiting

@@ -6,13 +6,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.core.booking import Booking, Grant
 from placer.core.explain.shortage import Freeing, Identity
-from placer.core.ledger import Booking, Grant, Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
 from placer.core.room import room_on
 from placer.core.view import node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.explain import NodeShortage

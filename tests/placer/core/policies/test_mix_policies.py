@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Kind, Mix, Typical
-from placer.core.plan import Plan, plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan, plan_on
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
-from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 
@@ -101,6 +102,23 @@ def test_scarce_model_is_kept() -> None:
     kinds = [(Kind(1000, 1, 1000, models=(model,)), 0.5) for model in MODELS]
     _, candidates = world(nodes, mix(*kinds))
     assert next(candidates.best_first(pod("p", whole(1)), PLIMSOLL)).node.node != "a"
+
+
+def test_plimsoll_spreads_pods_that_declare_no_memory() -> None:
+    """What they take is not known, so two of them do not share a GPU while another one is free. FGD packs them."""
+    undeclared = ContainerDemand(ContainerName("main"), 1, None, 20, 100, whole=False)
+    for policy, gpus in ((PLIMSOLL, 2), (FRAGMENTATION, 1)):
+        nodes = [node("a", 1), node("b", 1)]
+        ledger, candidates = world(nodes, mix((Kind(1000, 1, 1000), 1.0)))
+        given = set()
+        for name in ("p", "q"):
+            best = next(candidates.best_first(pod(name, undeclared), policy))
+            placed = plan_on(pod(name, undeclared), best.node, ledger, policy)
+            assert isinstance(placed, Plan)
+            assert placed.score <= best.bound
+            ledger.book(placed.booking)
+            given.add(placed.booking.node)
+        assert len(given) == gpus
 
 
 demands = st.one_of(

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, plan_on
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
 from placer.core.policies.headroom import HEADROOM
 from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, hardware_of

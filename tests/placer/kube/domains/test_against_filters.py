@@ -164,10 +164,10 @@ class Both:
         """Change the labels of a namespace, or remove it."""
         if given is None:
             self.namespaces.pop(name, None)
-            self.cluster.remove_namespace(name)
+            self.cluster.pod_rules.remove_namespace(name)
         else:
             self.namespaces[name] = given
-            self.cluster.put_namespace(
+            self.cluster.pod_rules.put_namespace(
                 msgspec.convert({"metadata": {"name": name, "labels": given}}, Namespace)
             )
 
@@ -185,8 +185,8 @@ class Both:
         gone = [PodUid(name) for name in without]
         for name in self.nodes:
             more = [(NodeName(one["spec"]["nodeName"]), read(one)) for one in beside]
-            check = self.cluster.rule_check(newcomer, rules, NodeName(name), more)
-            counted = [self.cluster.counted(check, uid) for uid in gone]
+            check = self.cluster.pod_rules.check(newcomer, rules, NodeName(name), more)
+            counted = [self.cluster.pod_rules.counted(check, uid) for uid in gone]
             for one in counted:
                 check.leave_out(one)
             for one in reversed(counted):
@@ -262,17 +262,19 @@ def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node
     """Equal states mean equal answers. Where a node became fit, one of the pod's topics was announced."""
     both = Both()
     announced: set[object] = set()
-    both.cluster.on_rules(announced.update)
+    both.cluster.pod_rules.on_change(announced.update)
     namespace, given, spec = asked
     newcomer = read(document("new", namespace, given, spec))
     rules = domain_rules_of(newcomer, rules_of(newcomer))
     before: tuple[object, dict[str, str | None]] | None = None
     for step in changes:
-        topics = both.cluster.topics(newcomer, rules)
+        topics = both.cluster.pod_rules.topics(newcomer, rules)
         announced.clear()
         both.do(step)
-        answers = {name: both.cluster.rule_obstacle(newcomer, rules, NodeName(name)) for name in both.nodes}
-        state = both.cluster.rules_state(newcomer, rules)
+        answers = {
+            name: both.cluster.pod_rules.obstacle(newcomer, rules, NodeName(name)) for name in both.nodes
+        }
+        state = both.cluster.pod_rules.state(newcomer, rules)
         changed = f"n{step[1]}" if step[0] == "node" else None  # a changed node is probed by itself
         same = [name for name in answers if before is not None and name in before[1] and name != changed]
         if before is not None and before[0] == state:

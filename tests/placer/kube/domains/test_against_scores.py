@@ -81,8 +81,8 @@ def compare(both: Both, asked: Object) -> None:
     """Compare the order of any two nodes that fit one new pod."""
     pod = read(asked)
     wishes = domain_wishes_of(pod, rules_of(pod))
-    both.cluster.prepare(wishes, 10_000)
-    gauge = both.cluster.gauge(wishes)
+    both.cluster.pod_rules.prepare(wishes, 10_000)
+    gauge = both.cluster.pod_rules.gauge(wishes)
     stated = {wish.name: wish for wish in gauge.wishes()} if gauge is not None else {}
     cluster = oracle.Cluster(both.nodes, [*both.pods.values()], both.namespaces)
     one_only = len(asked["spec"]["topologySpreadConstraints"]) <= 1

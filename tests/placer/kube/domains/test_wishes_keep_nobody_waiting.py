@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -12,9 +12,9 @@ from placer.kube import choice
 from placer.kube.domains import index
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.domains.rules import apart, evenly, far, near
-from tests.placer.kube.test_choice import World, pod
+from tests.placer.kube.memory_cluster import MemoryCluster, pod
+from tests.placer.kube.scene import Object
 
-Object = dict[str, Any]
 SEEDS: Final = 60
 STEPS: Final = 40
 NODES: Final = 7
@@ -54,7 +54,7 @@ def wishes(draw: random.Random) -> Object:
     return spec | ({"affinity": affinity} if affinity else {})
 
 
-def change(made: World, draw: random.Random, living: list[str]) -> bool:
+def change(made: MemoryCluster, draw: random.Random, living: list[str]) -> bool:
     """Make a change of the cluster by chance; returns whether one was made."""
     name, chance = f"n{draw.randrange(NODES)}", draw.random()
     if chance < 0.15:
@@ -75,7 +75,7 @@ async def test_a_wish_makes_no_pod_wait_while_a_node_has_a_place(monkeypatch: py
     """Whatever is read and forgotten, a pod with wishes gets a node if one fits, and none if none does."""
     for seed in range(SEEDS):
         draw = random.Random(seed)  # noqa: S311 - a drawn test
-        made = World()
+        made = MemoryCluster()
         living: list[str] = []
         for (module, name), values in BOUNDS.items():
             monkeypatch.setattr(module, name, draw.choice(values))
@@ -89,7 +89,7 @@ async def test_a_wish_makes_no_pod_wait_while_a_node_has_a_place(monkeypatch: py
             wanted = pod(
                 f"p{step}", draw.choice((None, "4Gi")), draw.choice("12"), labels=labels, **wishes(draw)
             )
-            made.cluster.prepare(wanted.domains, 1000)
+            made.cluster.pod_rules.prepare(wanted.domains, 1000)
             fitting = made.fitting(wanted)
             place = await made.place(wanted)
             assert (place in fitting) if fitting else place is None, (seed, step)

@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from placer.core.ledger import Ledger
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
+from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.kube import choice
-from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.domains import index
+from placer.kube.wanted import Wanted, understood
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName, PodUid
@@ -73,7 +75,7 @@ def wanted(name: str) -> Wanted:
 def place(made: NodeChoice, name: str) -> None:
     """Decide, and count the pod."""
     asked = wanted(name)
-    while not made.cluster.prepare(asked.domains, 1000):
+    while not made.cluster.pod_rules.prepare(asked.domains, 1000):
         pass
     decided = made.decide(asked)
     assert isinstance(decided, Plan)
@@ -97,13 +99,13 @@ def test_known_rules_are_not_read_again() -> None:
     """New pods with known rules read no pods and nodes. Each pod that comes or goes is counted in one step."""
     made = cluster(10, 20)
     place(made, "first")
-    before = made.cluster._domains.work
+    before = made.cluster.pod_rules._domains.work
     for number in range(5):
         made.decide(wanted("later"))
         made.decider.ledger.forget(PodUid("later"))
         made.cluster.confirm(pod_of(f"q{number}", {}, {"app": "x"}, nodeName="n000"))
         made.cluster.release(PodUid(f"q{number}"))
-    assert made.cluster._domains.work - before == 10
+    assert made.cluster.pod_rules._domains.work - before == 10
 
 
 async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +116,7 @@ async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyP
     refused = made.decide(asked)
     assert isinstance(refused, Refusal)
     assert not refused.is_final
-    assert made.cluster._domains.work < 500
+    assert made.cluster.pod_rules._domains.work < 500
     assert await made.explain(asked) is None
     assert isinstance(made.decide(asked), Plan)
 
@@ -125,8 +127,8 @@ def test_counts_of_rules_used_longest_ago_are_dropped(monkeypatch: pytest.Monkey
     made = cluster(4, 2)
     for number in range(100):
         asked = understood(pod_of(f"p{number}", {}, {"app": f"a{number}"}, **apart(f"a{number}")), HEADROOM)
-        assert made.cluster.rule_obstacle(asked.pod, asked.domains, NodeName("n000")) is None
-    domains = made.cluster._domains
+        assert made.cluster.pod_rules.obstacle(asked.pod, asked.domains, NodeName("n000")) is None
+    domains = made.cluster.pod_rules._domains
     assert len(domains._standings) == 8
     assert len(domains._headcounts) == 8
     assert len(domains._partitions) == 1

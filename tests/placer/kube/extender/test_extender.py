@@ -6,8 +6,8 @@ import json
 import msgspec
 import pytest
 
+from placer.core.booking import Booking, Grant
 from placer.core.fit import OPTED_OUT
-from placer.core.ledger import Booking, Grant
 from placer.core.reasons import Reason
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.extender import COMPUTED, Extender, Leadership

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import Transport
+from plimsoll.kube.transport import Transport
 from plimsoll.placer_api.rpc import Resize, Resizing
 from plimsoll.quantity import GIB
 from tests.placer.kube.world import MEMORY, SHARE, World, scheduler

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.kube.client import Body, PatchKind, Query, TransientError, Transport
+from plimsoll.kube.transport import Body, PatchKind, Query, TransientError, Transport
 from tests.placer.kube.volumes.storage import (
     CORE,
     DRIVER,

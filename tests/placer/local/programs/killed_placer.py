@@ -10,8 +10,8 @@ from pathlib import Path
 
 from placer.core.ledger import Ledger
 from placer.decide import Decider
-from placer.local.frontend import Placed
 from placer.local.node import LocalNode
+from placer.local.waiting import Placed
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName

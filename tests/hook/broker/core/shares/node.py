@@ -130,3 +130,11 @@ class Node:
     def account(self, name: str, place: int = 0) -> Account:
         """A container's account on one GPU."""
         return self.scheduler._clients[key(name)].accounts[place]
+
+
+def two(first: int = 50, second: int = 50) -> tuple[Node, Played, Played]:
+    """A node on which A and B, with one process each, have requests on one GPU."""
+    node = Node()
+    node.join("A", first)
+    node.join("B", second)
+    return node, node.start("A", 1), node.start("B", 2)

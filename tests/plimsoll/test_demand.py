@@ -2,14 +2,9 @@
 
 import pytest
 
-from plimsoll.contract import (
-    MOST_INIT_CONTAINERS,
-    ContainerDemand,
-    PodDemand,
-    assigned_gpus,
-    parse_pod,
-)
+from plimsoll.contract import assigned_gpus
 from plimsoll.decision import decision_of
+from plimsoll.demand import MOST_INIT_CONTAINERS, ContainerDemand, PodDemand, parse_pod
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
@@ -125,6 +120,10 @@ def test_wishes_are_read() -> None:
         ({"gpu-share-limit": "60"}, {"gpu": 1}, "gpu-share-limit", "leave it out, or declare"),
         ({"best-effort": "yes"}, {"gpu": 1}, "best-effort", 'write "true" or "false"'),
         ({"cpu-affinity": "near"}, {"gpu": 1}, "cpu-affinity", 'write "true" or "false"'),
+        ({"relocation-cost": "-1"}, {"gpu": 1}, "relocation-cost", 'give "0" to "999999"'),
+        ({"relocation-cost": "cheap"}, {"gpu": 1}, "relocation-cost", "must not be moved"),
+        ({"relocation-cost": ""}, {"gpu": 1}, "relocation-cost", "leave the annotation out"),
+        ({"relocation-cost": "1"}, {}, "relocation-cost", "request plimsoll.dev/gpu"),
         ({"best-effort": "true"}, {"gpu-memory": "1Gi"}, "gpu-memory", "leave out"),
         ({"gpumodel": "L4"}, {"gpu": 1}, "gpumodel", "did you mean plimsoll.dev/gpu-model?"),
         ({"gpu-id": " "}, {"gpu": 1}, "gpu-id", "give a value"),

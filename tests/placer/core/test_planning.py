@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core import plan as planning
+from placer.core import assignment
+from placer.core.booking import Booking, Grant
 from placer.core.learned import Learned
-from placer.core.ledger import ASSUMED_BYTES, Booking, ConflictError, Grant, Ledger
-from placer.core.plan import Plan, Refusal, plan
+from placer.core.ledger import ASSUMED_BYTES, Ledger, NotBookedError
+from placer.core.plan import Plan
+from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
+from placer.core.refusal import Refusal
 from placer.core.room import SHARERS_PER_GPU, Room, room_on
 from placer.core.view import GpuView, NodeView, node_view
-from plimsoll.contract import ContainerDemand
+from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
@@ -183,7 +186,7 @@ def test_a_pod_is_booked_once() -> None:
     """
     ledger, nodes = Ledger(), [node_view(state("n", gpu("g")))]
     booking = place(ledger, nodes, "a", declared("main", 20)).booking
-    with pytest.raises(ConflictError, match="booked on n already"):
+    with pytest.raises(NotBookedError, match="booked on n already"):
         ledger.book(booking)
     ledger.forget(PodUid("a"))
     place(ledger, nodes, "b", declared("main", 20))
@@ -241,7 +244,7 @@ def test_a_pod_of_many_containers_costs_each_gpu_one_reading(monkeypatch: pytest
         read.append(1 + len(pending.grants if pending else ()))
         return room_on(node, one, ledger, pending)
 
-    monkeypatch.setattr(planning, "room_on", counted)
+    monkeypatch.setattr(assignment, "room_on", counted)
     nodes = [node_view(state("n", *(gpu(f"g{index}") for index in range(8))))]
     many = [declared(f"c{index}", 0.5) for index in range(8 * SHARERS_PER_GPU)]
     placed = place(Ledger(), nodes, "a", *many)
@@ -254,7 +257,7 @@ def test_more_containers_than_gpus_can_share_are_refused_unread(monkeypatch: pyt
     nodes = [node_view(state("n", gpu("g0"), gpu("g1")))]
     most = [declared(f"c{index}", 0.1) for index in range(2 * SHARERS_PER_GPU)]
     assert len(place(Ledger(), nodes, "a", *most).booking.grants) == len(most)
-    monkeypatch.setattr(planning, "misfit", lambda *_: pytest.fail("a GPU was read"))
+    monkeypatch.setattr(assignment, "misfit", lambda *_: pytest.fail("a GPU was read"))
     refusal = refuse(Ledger(), nodes, "b", *most, declared("last", 0.1))
     assert refusal.reasons == {NodeName("n"): (Reason.GPU_SHARERS.value,)}
 

@@ -1,0 +1,68 @@
+"""The readiness of the placer: the things that it lacks for its work at this moment.
+
+A placer that lacks something for less than `GRACE_S`, as after an answer that was lost, is ready all the same.
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from nats.aio.client import Client
+
+from placer.intake import Intake
+from placer.metrics import Metrics
+from plimsoll.kube.lease import Lease
+
+if TYPE_CHECKING:
+    from placer.kube.frontend import KubeFrontEnd
+
+
+GRACE_S: Final = 5.0
+"""Seconds without a live watch, or without an answer about reports or the lease, after which the placer is not ready.
+Shorter times also pass while everything is well: a request for reports that finds none, or the pause after an answer
+that was lost, takes 2 s, and the next answer must have time to come."""
+
+
+@dataclass(slots=True)
+class KubePart:
+    """The front end for Kubernetes as the other parts see it.
+
+    Attributes:
+        metrics: those of the lease.
+        leads: set once this placer is the one that places.
+        front_end: None until the connection was made.
+        lease: likewise.
+    """
+
+    metrics: Metrics
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
+    front_end: "KubeFrontEnd | None" = None
+    lease: Lease | None = None
+
+    def missing(self) -> list[str]:
+        """The things of the cluster that the placer lacks now."""
+        missing = []
+        if self.front_end is None or not self.front_end.synced.is_set():
+            missing.append("pods, nodes and volumes are still being read")
+        elif self.front_end.broken_s() > GRACE_S:
+            missing.append("a watch of pods, nodes or volumes is broken")
+        # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
+        if self.lease is not None:
+            # A lease of a longer duration is read less often, and is held until its deadline.
+            grace_s = max(GRACE_S, self.lease.timing.deadline_s)
+            if grace_s < self.lease.silent_s() < math.inf:
+                missing.append("the API server does not answer about the lease")
+        return missing
+
+
+def lacking(client: Client, intake: Intake, cluster: KubePart | None) -> list[str]:
+    """The things that the placer lacks for its work at this moment, for people."""
+    missing = []
+    if not client.is_connected:
+        missing.append("NATS is out of reach")
+    if not intake.ready.is_set():
+        missing.append("the last reports are still being read")
+    elif intake.silent_s() > GRACE_S:
+        missing.append("reports are not being read")
+    return missing + (cluster.missing() if cluster else [])

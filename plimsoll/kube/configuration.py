@@ -1,0 +1,122 @@
+"""How to reach an API server, by a kubeconfig or a service account: address, TLS, credentials, proxy.
+
+The only module that uses the generated client. `kubernetes.aio` provides configuration, credentials and certificates.
+Its requests, typed decoding, watch and bind are not used (see the package's docstring). `configured` imports
+`kubernetes`, which takes more than a second; importing this module does not.
+"""
+
+import asyncio
+import importlib
+import ssl
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from plimsoll.kube import credentials as kube_credentials
+from plimsoll.kube import kubeconfig as kubeconfig_check
+from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
+from plimsoll.kube.exec_plugin import exec_plugin
+from plimsoll.kube.kubeconfig import IN_CLUSTER
+from plimsoll.kube.transport import text_of
+from plimsoll.part.errors import InputError
+
+
+def kubeconfig_path(where: str) -> Path | None:
+    """The argument of `connect` for a setting: a path, or None for `in-cluster`."""
+    return None if where == IN_CLUSTER else Path(where)
+
+
+async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any, ssl.SSLContext, Credentials]:
+    """The library's configuration, the TLS context and the credentials, see `plimsoll.kube.client.connect`.
+
+    Raises:
+        InputError: the configuration is missing or unreadable.
+    """
+    # Importing, reading files and reading certificates all block, in coroutines too, so each step runs in a thread.
+    # The step that may run an exec plugin has an event loop in its thread.
+    if kubeconfig is not None:
+        # Without this the library prints a line, and reports another error.
+        await asyncio.to_thread(kubeconfig_check.check_kubeconfig, "kubeconfig", str(kubeconfig))
+    client, config = await asyncio.to_thread(_imported)
+    configuration = client.Configuration()
+    try:
+        if kubeconfig is None:
+            await asyncio.to_thread(config.load_incluster_config, configuration, try_refresh_token=False)
+            credentials = await file_credentials(kube_credentials.SERVICE_TOKEN)
+        else:
+            loading = config.load_kube_config(
+                str(kubeconfig), context=context, client_configuration=configuration
+            )
+            loader = await asyncio.to_thread(asyncio.run, loading)
+            # The file that has the cluster may be one of several, and no public name tells it.
+            kubeconfig_check.check_server(loader._cluster.path, configuration.host)  # noqa: SLF001
+            credentials = await _credentials(configuration, loader)
+        # Nothing but its reading of certificates is used, so it has no connection to close.
+        api = await asyncio.to_thread(client.ApiClient, configuration)
+    except InputError:
+        raise
+    except Exception as error:  # the library raises errors of any type here, TypeError included
+        raise await asyncio.to_thread(_unusable, kubeconfig, error) from error
+    return configuration, api.rest_client.ssl_context, credentials
+
+
+def _unusable(kubeconfig: Path | None, error: Exception) -> InputError:
+    text = text_of(error)
+    if kubeconfig is None:
+        remedy = "run in a pod with a service account, or name a kubeconfig"
+        return InputError("kubeconfig", IN_CLUSTER, f"is no choice here ({text})", remedy)
+    if "current-context" in text:
+        remedy = "choose one by `kubectl config use-context`"
+        return InputError("kubeconfig", str(kubeconfig), f"names no current context ({text})", remedy)
+    if isinstance(
+        error, TypeError | AttributeError | KeyError
+    ):  # the library met another type than it expects
+        damage = kubeconfig_check.damage("kubeconfig", str(kubeconfig))
+        if damage is not None:
+            return damage
+    remedy = "mend it: `kubectl --kubeconfig` with this file must work"
+    return InputError("kubeconfig", str(kubeconfig), f"cannot be used ({text})", remedy)
+
+
+def way_to(configuration: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped library
+    """How requests reach the server: by the kubeconfig, or a proxy that the environment names when we connect."""
+    way: dict[str, Any] = {}
+    if configuration.tls_server_name:
+        way["server_hostname"] = configuration.tls_server_name
+    server = urlsplit(configuration.host)
+    proxy = configuration.proxy
+    if not proxy and not proxy_bypass(server.hostname or ""):
+        proxy = getproxies().get(server.scheme)
+    if proxy:
+        address = urlsplit(proxy)
+        credentials, _, host = address.netloc.rpartition("@")
+        way["proxy"] = address._replace(netloc=host).geturl()
+        headers = dict(configuration.proxy_headers or {})
+        if credentials:
+            headers["Proxy-Authorization"] = f"Basic {b64encode(unquote(credentials).encode()).decode()}"
+        if headers:
+            way["proxy_headers"] = headers
+    return way
+
+
+def _imported() -> tuple[Any, Any]:
+    """`kubernetes.aio`'s client and config."""
+    client, config = (importlib.import_module(f"kubernetes.aio.{name}") for name in ("client", "config"))
+    return client, config
+
+
+async def _credentials(configuration: Any, loader: Any) -> Credentials:  # noqa: ANN401 - untyped library
+    """The credentials of a kubeconfig's user. Only an exec plugin's token and a token's file are ever renewed."""
+    header = configuration.api_key.get("BearerToken")
+    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry; None without one
+    user = node.value if node is not None else {}
+    if "auth-provider" in user:
+        return Credentials(Token(header))
+    if "exec" in user and (header is not None or configuration.cert_file is None):
+        plugin = exec_plugin(user["exec"])
+        return plugin_credentials(plugin, header, getattr(loader, "exec_plugin_expiry", None))
+    if "tokenFile" in user:
+        return await file_credentials(Path(node.path).parent / user["tokenFile"])
+    return Credentials(Token(header))

@@ -1,0 +1,99 @@
+"""A cluster in memory with the decisions over it, without the scheduler around them."""
+
+from typing import Any
+
+import msgspec
+
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.policies.headroom import HEADROOM
+from placer.core.refusal import Refusal
+from placer.decide import Decider
+from placer.kube.choice import NodeChoice
+from placer.kube.cluster import Cluster
+from placer.kube.wanted import Wanted, understood
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from plimsoll.ids import NodeName
+from plimsoll.kube.models import Node, Pod
+from plimsoll.quantity import GIB
+from tests.placer.core.worlds import gpu, state
+
+Object = dict[str, Any]
+
+
+class MemoryCluster:
+    """A cluster in memory with the decisions over it."""
+
+    def __init__(self) -> None:
+        self.reports, ledger = ReportView(), Ledger()
+        self.decider = Decider(self.reports, ledger, Metrics())
+        self.decider.candidates.prepare(HEADROOM)
+        self.cluster = Cluster(ledger)
+        self.choice = NodeChoice(self.decider, self.cluster)
+        self.seqs: dict[str, int] = {}
+
+    def node(self, name: str, cpu: str = "8", labels: Object | None = None, **spec: object) -> None:
+        """Add or change a node."""
+        document = {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": spec,
+            "status": {"allocatable": {"cpu": cpu, "pods": "20"}},
+        }
+        self.cluster.put_node(msgspec.convert(document, Node))
+
+    def report(self, name: str, *free_gib: int) -> None:
+        """Report a node's GPUs of 24 GiB."""
+        self.seqs[name] = self.seqs.get(name, 0) + 1
+        gpus = (gpu(f"GPU-{name}-{n}", other_bytes=(24 - free) * GIB) for n, free in enumerate(free_gib))
+        self.reports.apply(state(name, *gpus, seq=self.seqs[name]))
+
+    def decide(self, wanted: Wanted) -> Plan | Refusal:
+        """Decide, and count the pod on its node."""
+        decided = self.choice.decide(wanted)
+        if isinstance(decided, Plan):
+            self.cluster.assume(decided.booking, wanted.needs, wanted.pod)
+        return decided
+
+    async def why_not(self, wanted: Wanted) -> str | None:
+        """The text for people; None if a node has a place."""
+        explained = await self.choice.explain(wanted)
+        return None if explained is None else explained.text
+
+    async def place(self, wanted: Wanted) -> str | None:
+        """Decide as the scheduler does; the node, or None for a pod that no node takes."""
+        for _ in range(3):
+            decided = self.decide(wanted)
+            if isinstance(decided, Plan):
+                return decided.booking.node
+            assert not (decided.is_final and self.fitting(wanted)), "a final refusal overlooks a node"
+            if await self.choice.explain(wanted) is not None:
+                return None
+        raise AssertionError("explain promises a node, and decide does not find it")
+
+    def fitting(self, wanted: Wanted) -> set[NodeName]:
+        """The nodes that have a place for a pod."""
+        return {node for node in self.cluster.nodes if not self.choice.obstacles(wanted, node)}
+
+    def nodes_read(self) -> int:
+        """The nodes that decisions have read."""
+        return self.decider.nodes_read
+
+
+def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", **spec: object) -> Wanted:
+    """A pod's demand."""
+    limits: Object = {"cpu": cpu} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
+    document = {
+        "metadata": {"name": name, "uid": name, "labels": spec.pop("labels", {})},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]} | spec,
+    }
+    return understood(msgspec.json.decode(msgspec.json.encode(document), type=Pod), HEADROOM)
+
+
+def small(nodes: int) -> MemoryCluster:
+    """Nodes with 1 CPU and an idle GPU each."""
+    world = MemoryCluster()
+    for number in range(nodes):
+        world.node(f"n{number:04}", cpu="1", labels={"zone": f"z{number % 3}"})
+        world.report(f"n{number:04}", 24)
+    return world
