@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from placer.core.booking import Booking
 from placer.core.resize.change import NotNowError
@@ -30,10 +31,10 @@ from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import take_over
 from placer.kube.live import KubePods
-from placer.kube.options import BusEvents, KubeOptions
+from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods import PodIndex
-from placer.kube.pool import PoolWatch
+from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preempting import Preempting
 from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
@@ -49,7 +50,7 @@ from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
-from placer.kube.telling import Telling
+from placer.kube.telling import PlacementEvents, Telling
 from placer.kube.victim_search import VictimSearch
 from placer.kube.volumes.binder import VolumeBinder
 from placer.kube.volumes.frontend import VolumeFrontEnd
@@ -70,6 +71,10 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 async def _recall_nothing() -> None:
     """Nothing was learned before."""
+
+
+class BusEvents(PlacementEvents, PoolEvents, Protocol):
+    """Takes all events that the front end publishes."""
 
 
 @dataclass(slots=True)

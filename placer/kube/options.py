@@ -1,13 +1,12 @@
-"""The options of the front end for Kubernetes, and the events that it publishes."""
+"""The options of the front end for a Kubernetes cluster."""
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
-from placer.kube.pool import OFF, PoolEvents
+from placer.kube.pool import OFF
 from placer.kube.relocation.rules import RelocationRules
-from placer.kube.telling import PlacementEvents
 from placer.kube.volumes.binder import BIND_TIMEOUT_S
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 from plimsoll.kube.reflector import Timing
@@ -15,10 +14,6 @@ from plimsoll.kube.reflector import Timing
 TIMING: Final = Timing(longest_backoff_s=2.0)
 """The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
 has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
-
-
-class BusEvents(PlacementEvents, PoolEvents, Protocol):
-    """Takes all events that the front end publishes."""
 
 
 @dataclass(frozen=True, slots=True)
