@@ -4,6 +4,9 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
+# Where no byte code is written, each start of a part compiles all that it imports: more than half of the start.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON := .venv/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 
@@ -50,14 +53,17 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
-# The tests wait for half of their time: three workers keep two cores busy. The live page is tried in Debian's Chromium;
-# on a machine that has none and cannot install it, these tests are skipped, but never in CI. So are those of `plimsoll top` in tmux.
+# Most of the tests' time is waiting for processes, leases and clocks: five workers keep two cores busy.
+WORKERS ?= 5
+
+# The live page is tried in Debian's Chromium, and `plimsoll top` in tmux. On a machine that has none and cannot install
+# it, these tests are skipped, but never in CI.
 .PHONY: test
-test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part
+test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part; WORKERS=3
 	@$(PYTHON) -m tests.cluster.build
 	@command -v chromium >/dev/null || tools/debian-packages chromium fonts-dejavu-core || [ -z "$$CI" ]
 	@command -v tmux >/dev/null || tools/debian-packages tmux || [ -z "$$CI" ]
-	@$(PYTHON) -m pytest -n 3 --dist loadfile $(if $(PART),tests/$(PART))
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(if $(PART),tests/$(PART))
 
 # Without debugging information, which would name this folder: two folders then make the same bytes.
 .PHONY: wheel
@@ -107,7 +113,7 @@ images: wheel ## images for amd64 and arm64 from the wheels, in build/images; BA
 chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)")
+		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)") $(if $(ONLY),--only "$(ONLY)")
 
 .PHONY: gpu
 gpu: native ## what only a real GPU can show; fails where there is none
@@ -136,6 +142,10 @@ format: .venv/.synced ## rewrite the sources as `make check` wants them
 bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
 	@$(PYTHON) -m bench.kang
 
+.PHONY: bench-kang-card
+bench-kang-card: native ## Kang et al., Table I: 23, 24 and 25 tasks on one card; a minute
+	@$(PYTHON) -m bench.kang_card
+
 .PHONY: bench-events
 bench-events: native ## how soon the placer's list knows of a started task
 	@$(PYTHON) -m bench.events
@@ -157,15 +167,15 @@ bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; 
 	@$(PYTHON) -m bench.hook_share $(if $(QUICK),--quick)
 
 .PHONY: bench-placer
-bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes
-	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick)
+bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes; PART=n1000
+	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick) $(PART:%=--part %)
 
 # The traces are not part of the project: Alibaba's cluster-trace-gpu-v2023, with the published figures beside the lists.
 TRACES := ../shared/traces
 
 .PHONY: bench-policies
-bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; QUICK=1 for three seeds
-	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick)
+bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; RESULTS=file to go on; QUICK=1
+	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick) $(if $(RESULTS),--results "$(RESULTS)")
 
 .PHONY: bench-webhook
 bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second over TLS; QUICK=1 under half a minute
@@ -184,7 +194,7 @@ bench-e2e: native ## pods of ours beside default-scheduler's on one real kubelet
 	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick) $(PART:%=--part %) $(COUNT:%=--count %)
 
 .PHONY: bench
-bench: bench-kang bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract bench-dashboards ## every benchmark but bench-e2e, which needs root
+bench: bench-kang bench-kang-card bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract bench-dashboards ## every benchmark but bench-e2e, which needs root
 
 .PHONY: chart
 chart: .venv/.synced ## write the manifests that are generated from deploy/chart

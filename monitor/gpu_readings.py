@@ -20,6 +20,7 @@ class GpuReadings:
         gpus: as last read; empty while no driver answers.
         is_away: the last reading found no driver.
         meters: the idle time of each GPU.
+        memory_meters: the time in which the memory of each GPU is neither read nor written.
     """
 
     def __init__(self, idle_period_s: float, slow_s: float) -> None:
@@ -32,6 +33,7 @@ class GpuReadings:
         self.gpus: tuple[GpuReading, ...] = ()
         self.is_away = False
         self.meters = IdleMeters(idle_period_s)
+        self.memory_meters = IdleMeters(idle_period_s)
         self._figures: Mapping[GpuUuid, HealthReading] = {}
         self._pause_s = max(slow_s, min(UTILISATION_S, idle_period_s))
         self._utilisation_due_s = 0.0
@@ -53,6 +55,7 @@ class GpuReadings:
         """Take the driver's answer."""
         self.gpus, self.is_away = sample.readings, False
         self.meters.add(sample.utilisation)
+        self.memory_meters.add(sample.memory_traffic)
         self._figures = sample.figures or self._figures
 
     def lose(self) -> None:

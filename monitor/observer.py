@@ -43,6 +43,7 @@ from monitor.epoch import raise_epoch
 from monitor.foreign import ForeignNaming, ForeignReport
 from monitor.gpu_readings import GpuReadings, look_of
 from monitor.info import Informer
+from monitor.intake import Intake
 from monitor.listeners import Listeners
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError
@@ -56,8 +57,7 @@ from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
 
-QUEUE_MAX: Final = 1024
-"""Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
+XIDS_MAX: Final = 1024  # XID errors that wait for a round
 
 STORE_RETRY_S: Final = 1.0
 
@@ -83,8 +83,7 @@ class Observer:
         self._store = store
         self._sampler = sampler
         self._listeners = listeners
-        self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
-        self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
+        self._intake = Intake()
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
@@ -94,14 +93,14 @@ class Observer:
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
         self._readings = GpuReadings(settings.idle_period_s, self._slow_s)
-        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.tolerance_bytes)
+        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.rules)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._foreign = ForeignNaming(NodeName(settings.node))
         self._troubles: set[str] = set()
         self._has_broker = True
-        self._has_written = False  # the round that is under way
+        self._has_events = False  # the round that is under way
 
     @property
     def epoch(self) -> int:
@@ -145,8 +144,8 @@ class Observer:
             if isinstance(message, MemoryChange):
                 self._note_change(message)
             else:
-                await self._queue.put(message)
-                if self._queue.full() or is_urgent(message, self._tasks, self._dead):
+                await self._intake.put(message)
+                if self._intake.is_full or is_urgent(message, self._tasks, self._dead):
                     self._wakened.set()
 
     def wake(self) -> None:
@@ -191,7 +190,7 @@ class Observer:
 
     def xid_seen(self, seen: XidSeen) -> None:
         """Note an XID error."""
-        if len(self._xids) < QUEUE_MAX:  # a storm of one error says no more than the first
+        if len(self._xids) < XIDS_MAX:  # a storm of one error says no more than the first
             self._xids.append(seen)
         self._listeners.xid_seen(seen)
         self._wakened.set()
@@ -205,10 +204,10 @@ class Observer:
             await self._restore()
             gathering = Gathering()
             while True:
-                self._has_written = False
+                self._has_events = False
                 pause_s = await self._round()
                 ended_s = time.monotonic()
-                least_s = gathering.pause_s(ended_s, has_written=self._has_written)
+                least_s = gathering.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
@@ -243,6 +242,7 @@ class Observer:
             self._readings.meters.idle_pct,
             findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
+            self._readings.memory_meters.busy_pct,
         )
         time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
         look = look_of(sample, xids, now_s, time_text)
@@ -258,6 +258,7 @@ class Observer:
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
+            self._intake.refused()
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
         self._advance_conditions(found, changes, look)
@@ -276,9 +277,7 @@ class Observer:
         return self._store.waiting_bytes >= most
 
     async def _observe(self) -> tuple[Observation, Sample | None]:
-        while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
-            self._unstored.append(self._queue.get_nowait())
-        announcements, deaths, peaks = tuple(self._unstored), tuple(self._dead), dict(self._peaks)
+        announcements, deaths, peaks = self._intake.next(), tuple(self._dead), dict(self._peaks)
         # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
@@ -324,7 +323,7 @@ class Observer:
         is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
         if not batch.entries and is_same:
             return
-        self._has_written = True
+        self._has_events = any(not entry.is_state for entry in batch.entries)
         await self._store.keep(
             batch.entries,
             findings.tasks,
@@ -355,8 +354,10 @@ class Observer:
             if peak != observation.peaks.get(key)
             or (key not in self._tasks.lives and key.process not in self._tasks.dead)
         }
+        largest_bytes = max((len(entry.body) for entry in batch.entries), default=None)
+        if self._intake.stored(len(observation.announcements), largest_bytes):
+            self._wakened.set()
         if observation.announcements:
-            del self._unstored[: len(observation.announcements)]
             self._listeners.announcements_stored(observation.announcements[-1].seq)
 
     def _watch_deaths(self) -> None:

@@ -10,6 +10,8 @@ How that holds:
   one connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a
   later one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
 * The client library buffers nothing while disconnected: the outbox alone decides what is sent.
+* An event under a former name of this node, which NATS does not take from this monitor, is dropped: it would hold up
+  all events behind it.
 * Before the first event of a run is sent, the epoch passes every epoch of this node in the stream. A start reads only
   the messages that no earlier run has seen.
 """
@@ -17,6 +19,7 @@ How that holds:
 import asyncio
 import contextlib
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -58,6 +61,8 @@ all return at once."""
 
 MARGIN_S: Final = 60.0
 """The duplicate window counts as shorter by this, because server and node read different clocks."""
+
+_REFUSED: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 
 log = structlog.get_logger("monitor.publisher")
 
@@ -110,6 +115,7 @@ class Publisher:
         self._outage = Outage(log.warning)
         self._disk = Outage(log.error)
         self._in_flight: list[asyncio.Future[PubAck]] = []
+        self._refused: set[str] = set()  # subjects under former names, which this user may not publish
 
     @property
     def is_reachable(self) -> bool | None:
@@ -183,6 +189,9 @@ class Publisher:
     async def _disconnected(self) -> None:
         """Give up the events in flight: they will not be acknowledged any more."""
         self._position = None
+        self._give_up()
+
+    def _give_up(self) -> None:
         for ack in self._in_flight:
             ack.cancel()
 
@@ -197,7 +206,26 @@ class Publisher:
             effect = "another monitor under this node's name is not noticed"
             log.warning("NATS does not let us subscribe", effect=effect, error=str(error), remedy=remedy)
             return
+        refused = _REFUSED.search(str(error))
+        if refused is not None and refused[1].rpartition(".")[2] != node_token(self._target.node):
+            self._refused.add(refused[1].lower())
+            self._give_up()
+            return
         self._unreachable(error)
+
+    async def _drop_refused(self, batch: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
+        """Drop the events that NATS takes under no circumstances; returns the others."""
+        dropped = [entry for entry in batch if entry.subject.lower() in self._refused]
+        if not dropped:
+            return batch
+        await self._store.remove(entry.number for entry in dropped)
+        log.error(
+            "events under a former name of this node were dropped: NATS takes no such event from this user",
+            dropped=len(dropped),
+            subjects=sorted({entry.subject for entry in dropped}),
+            remedy="none is needed",
+        )
+        return tuple(entry for entry in batch if entry.subject.lower() not in self._refused)
 
     async def _pause(self, seconds: float) -> None:
         """Wait; a reconnection ends the pause early."""
@@ -221,7 +249,7 @@ class Publisher:
             self._wakened.clear()
             batch = await self._store.oldest(BATCH)
             if batch:
-                await self._send(jetstream, batch)
+                await self._send(jetstream, await self._drop_refused(batch))
                 self._disk.ended()
             else:
                 await self._wakened.wait()
@@ -288,7 +316,8 @@ class Publisher:
                             entry.subject, entry.body, stream=STREAM, headers=headers
                         )
                     )
-                await asyncio.wait(acks)
+                if acks:
+                    await asyncio.wait(acks)
         except (TimeoutError, nats.errors.Error, OSError) as error:
             raise _LostError(str(error) or "no acknowledgement in time") from error
         finally:

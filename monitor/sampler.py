@@ -34,6 +34,7 @@ class Sample:
         readings: the GPUs that answered.
         listing: the living processes on them.
         utilisation: per GPU, (microseconds since the epoch, busy percent), oldest first.
+        memory_traffic: the same of the GPUs' memory: the time in which it was read or written.
         figures: the health of the GPUs that answered; empty if it was not read.
         failing: the GPUs that did not answer.
         session: the number of the session with the driver, see `Nvml.sessions`.
@@ -44,6 +45,7 @@ class Sample:
     readings: tuple[GpuReading, ...]
     listing: Listing
     utilisation: Mapping[GpuUuid, tuple[tuple[int, float], ...]]
+    memory_traffic: Mapping[GpuUuid, tuple[tuple[int, float], ...]]
     figures: Mapping[GpuUuid, HealthReading]
     failing: tuple[FailingGpu, ...]
     session: int
@@ -179,6 +181,7 @@ class Sampler:
             readings=tuple(gpu.reading for gpu in gpus),
             listing=Listing(frozenset(gpu.reading.uuid for gpu in gpus), processes),
             utilisation={gpu.reading.uuid: gpu.utilisation for gpu in gpus},
+            memory_traffic={gpu.reading.uuid: gpu.memory_traffic for gpu in gpus},
             figures=figures,
             failing=nvml.failing,
             session=nvml.sessions,

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import secrets
+import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
+from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
-from placer.core.policies import policy_named
+from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
 from placer.explaining import Explainer, NotExplainedError
 from placer.http import Api, open_socket, serving_port, serving_socket
@@ -50,7 +52,7 @@ from plimsoll.bus import Stream
 from plimsoll.bus_client import BusClient
 from plimsoll.bus_connection import connect
 from plimsoll.events import Report
-from plimsoll.kube.kubeconfig import IN_CLUSTER
+from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
@@ -64,9 +66,6 @@ if TYPE_CHECKING:
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
 
-
-NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""The pod's own namespace, inside a cluster."""
 
 COLLECT_AFTER: Final = (50_000, 20, 20)
 """The thresholds of Python's garbage collector. With its own, (700, 10, 10), it walks the objects of a whole cluster
@@ -108,6 +107,7 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
     gc.set_threshold(*COLLECT_AFTER)
+    await asyncio.to_thread(load_policies)
     decider = Decider(ReportView(), Ledger(), Metrics())
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of
@@ -290,7 +290,9 @@ async def _answer(parts: _Parts) -> None:
 
 async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitStack) -> None:
     if settings.http_port is not None:
-        port = await stack.enter_async_context(serving_port(api, settings.http_address, settings.http_port))
+        access = await _access(settings, stack)
+        serving_there = serving_port(api, settings.http_address, settings.http_port, access)
+        port = await stack.enter_async_context(serving_there)
         log.info("http ready", address=settings.http_address, port=port)
     if settings.control_socket:
         listener = await asyncio.to_thread(open_socket, Path(settings.control_socket))
@@ -298,11 +300,28 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
         log.info("control socket ready", path=settings.control_socket)
 
 
+async def _access(settings: Settings, stack: contextlib.AsyncExitStack) -> Access | None:
+    if settings.http_auth == "token":
+        return TokenFile(Path(settings.http_token_file))
+    if settings.http_auth == "none":
+        return None
+    from placer.kube.reviews import Reviews  # noqa: PLC0415 - as in `_run_kube`
+    from plimsoll.kube.client import connect  # noqa: PLC0415
+    from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
+
+    # Connections of its own: readers must not delay the lease.
+    kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
+    transport = await stack.enter_async_context(connect(kubeconfig))
+    return Reviews(transport, time.monotonic)
+
+
 async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
     from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
-    from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
+    from placer.kube.frontend import KubeFrontEnd  # noqa: PLC0415
+    from placer.kube.options import KubeOptions  # noqa: PLC0415
+    from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
     from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
@@ -316,9 +335,17 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         pool_namespace=settings.pool_namespace,
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
+        relocation=RelocationRules(
+            Mode(settings.relocation),
+            settings.relocation_after_s,
+            settings.relocation_keep_s,
+            settings.relocation_rest_s,
+            settings.relocation_per_hour,
+            settings.relocation_spare_gpus,
+        ),
     )
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
-    namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
+    namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
     async with connect(kubeconfig) as transport:
         lease = Lease(
             transport,
@@ -357,10 +384,6 @@ async def _run_for_lead(lease: Lease, front_end: "KubeFrontEnd", loaded: asyncio
     await front_end.synced.wait()
     await loaded.wait()
     await lease.run()
-
-
-def _own_namespace() -> str:
-    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "kube-system"
 
 
 async def _close(client: Client) -> None:

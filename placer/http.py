@@ -1,8 +1,9 @@
 """The HTTP API: reads and the live page on a TCP port; the reads, and pods, on a UNIX socket for its owner alone.
 
-What always holds: no request over TCP changes anything. Anybody who can reach the port may read. Pods become
-processes of the placer's user, so only that user may submit them: over a socket that no other user can open. The
-paths are those of `plimsoll.placer_api.routes`. Each refusal has a `Problem` as its body, even for an unknown path.
+What always holds: no request over TCP changes anything. Whoever can reach the port may read, unless `placer.access`
+asks for a token. Pods become processes of the placer's user, so only that user may submit them: over a socket that no
+other user can open. The paths are those of `plimsoll.placer_api.routes`. Each refusal has a `Problem` as its body,
+even for an unknown path.
 """
 
 import asyncio
@@ -20,9 +21,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from placer.access import Access, guard
 from placer.core.explain.scan import PageAsked
 from placer.explaining import Explainer, NotExplainedError
 from placer.live import site
+from placer.live.streams import STUCK_S
 from placer.live.wiring import LivePage
 from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import MANIFEST_BYTES, parse_manifests
@@ -66,10 +69,10 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def serving_port(api: Api, address: str, port: int) -> AsyncIterator[int]:
+async def serving_port(api: Api, address: str, port: int, access: Access | None = None) -> AsyncIterator[int]:
     """Serve metrics, health, all reads and the live page on a TCP port until the context ends.
 
-    Gives the port, also where 0 was asked.
+    Gives the port, also where 0 was asked. Without `access`, everybody may read.
 
     Raises:
         InputError: the port cannot be opened.
@@ -77,7 +80,8 @@ async def serving_port(api: Api, address: str, port: int) -> AsyncIterator[int]:
     routes = _routes(_Reads(api).by_operation())
     if api.page is not None:
         routes += [*site.routes(api.page.files), web.get(LIVE_PATH, api.page.streams.serve)]
-    async with serving_tcp(routes, address, port, PREFIX + "HTTP_PORT", (_problems,)) as opened:
+    middlewares = (_problems,) if access is None else (_problems, guard(access))
+    async with serving_tcp(routes, address, port, PREFIX + "HTTP_PORT", middlewares) as opened:
         try:
             yield opened
         finally:
@@ -92,7 +96,8 @@ async def serving_socket(api: Api, listener: socket.socket) -> AsyncIterator[Non
     handlers = {**_Reads(api).by_operation(), **(_of_pods(api.local) if api.local is not None else {})}
     routes = _routes(handlers)
     if api.page is not None:
-        routes.append(web.get(LIVE_PATH, api.page.streams.serve))  # for `plimsoll top` and `plimsoll pods`
+        # For `plimsoll top` and `plimsoll pods`; readers of the TCP port take none of the owner's places.
+        routes.append(web.get(LIVE_PATH, api.page.streams.serve_owner))
     try:
         async with serving(routes, MANIFEST_BYTES, (_problems,)) as runner:
             await web.SockSite(runner, listener).start()
@@ -213,10 +218,12 @@ class _Reads:
     async def state(self, request: web.Request, _: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON})
         await response.prepare(request)
-        with contextlib.suppress(ConnectionError):  # the reader hung up
+        # The reader hung up, or takes nothing.
+        with contextlib.suppress(ConnectionError, TimeoutError):
             if request.method != "HEAD":
                 async for piece in self.api.state.pieces():
-                    await response.write(piece)
+                    async with asyncio.timeout(STUCK_S):
+                        await response.write(piece)
             await response.write_eof()
         return response
 

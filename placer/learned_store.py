@@ -5,20 +5,17 @@ read in slices, so that other clients wait for none of them for long.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import msgspec
 import structlog
 from redis.client import NEVER_DECODE
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, RedisError
 
 from placer.core.learning import Record, checked
-from plimsoll.part.causes import cause_of
+from placer.redis_exchange import exchange
 from plimsoll.part.errors import SHOWN_CHARS, InputError, PlimsollError
-from plimsoll.part.settings import PREFIX
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.redis_client import open_redis
 
@@ -111,23 +108,8 @@ class LearnedStore:
                     pipe.hdel(LEARNED, *removed)
                 await pipe.execute()
 
-    @contextlib.asynccontextmanager
-    async def _asking(self, request: str) -> AsyncIterator[None]:
-        """Bound an exchange in time, and name it in the error."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                yield
-        except TimeoutError as error:
-            late = f"no answer was read within {self._timeout_s:g} s"
-            raise LearnedAwayError(f"Redis did not {request}: {late}") from error
-        except (RedisConnectionError, NoPermissionError, OSError) as error:
-            raise LearnedAwayError(
-                f"Redis did not {request}: {cause_of(error, f'{PREFIX}REDIS_URL')}"
-            ) from error
-        except RedisError as error:
-            raise LearnedAwayError(
-                f"Redis did not {request}: {str(error) or type(error).__name__}"
-            ) from error
+    def _asking(self, request: str) -> AbstractAsyncContextManager[None]:
+        return exchange(request, self._timeout_s, LearnedAwayError)
 
 
 def _took(found: dict[str, Record], owner: bytes, text: bytes, now_s: float) -> bool:

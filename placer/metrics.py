@@ -116,6 +116,13 @@ class Metrics:
             ),
             registry=self.registry,
         )
+        self.policy_seconds = Histogram(
+            "plimsoll_placer_policy_seconds",
+            "Time in which a policy compared places for one pod; the event loop stands still meanwhile.",
+            ["policy"],
+            buckets=(0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1),
+            registry=self.registry,
+        )
         self.nodes = Gauge("plimsoll_placer_nodes", "Nodes that have reported.", registry=self.registry)
         self.silent_nodes = Gauge(
             "plimsoll_placer_silent_nodes",
@@ -182,6 +189,18 @@ class Metrics:
             "plimsoll_placer_nominations",
             "Nominations of this placer's own pods that ended, by outcome: `placed` (on the nominated node), "
             "`elsewhere`, `given_up` (the room cannot be had any more) or `gone` (the pod).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.relocated_pods = Counter(
+            "plimsoll_placer_relocated_pods",
+            "Pods that were evicted to be moved, so that a waiting pod gets a GPU.",
+            registry=self.registry,
+        )
+        self.relocation_plans = Counter(
+            "plimsoll_placer_relocation_plans",
+            "Searches for pods to move, by outcome: `none` (no plan), `dry-run` (reported), `begun`; and rooms of "
+            "replacements that did not come, as `given-up`.",
             ["outcome"],
             registry=self.registry,
         )

@@ -1,4 +1,5 @@
-"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted` events.
+"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable`, `pod.foreign`, `pod.preempted` and
+`pod.relocated` events.
 
 Changes of the pool go the same way, as `pool.acquired`, `pool.released` and `pool.lost`. In their queue a reservation
 pod stands in the place of the pod.
@@ -18,7 +19,7 @@ from typing import Final, Literal
 import nats.errors
 import structlog
 from nats.js import JetStreamContext
-from nats.js.api import Header
+from nats.js.api import Header, PubAck
 
 from placer.core.plan import Plan
 from placer.metrics import Metrics
@@ -43,7 +44,7 @@ SOURCE: Final = "/placer"
 
 log = structlog.get_logger(__name__)
 
-Decided = Literal["placed", "unplaceable", "foreign", "preempted"]
+Decided = Literal["placed", "unplaceable", "foreign", "preempted", "relocated"]
 
 
 def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
@@ -100,6 +101,10 @@ class Publisher:
         """Queue an event for a pod that was deleted to make room for another; returns at once."""
         self._queue_event("preempted", placement)
 
+    def relocated(self, placement: Placement) -> None:
+        """Queue an event for a pod that was evicted to be moved; returns at once."""
+        self._queue_event("relocated", placement)
+
     def acquired(self, change: PoolChange) -> None:
         """Queue an event for a GPU that joined the pool; the same reservation and GPU is stored once."""
         self._queue_change("acquired", change)
@@ -118,9 +123,7 @@ class Publisher:
             heed_cancellation()
             await self._filled.wait()
             while batch := self._next_batch():
-                async with asyncio.TaskGroup() as group:
-                    for event in batch:
-                        group.create_task(self._publish(event), name=f"publish {event.subject}")
+                await self._publish(batch)
                 heed_cancellation()
             self._filled.clear()
 
@@ -152,24 +155,51 @@ class Publisher:
         self._queue.append(event)
         self._filled.set()
 
-    async def _publish(self, event: _Event) -> None:
+    async def _publish(self, events: list[_Event]) -> None:
+        """Publish events together, and again those that failed, until the stream has all of them."""
         pauses = Pauses()
-        while True:
+        while failed := await self._send(events):
             heed_cancellation()
-            try:
-                headers = {Header.MSG_ID.value: event.id}
-                await self._jetstream.publish(
-                    event.subject, event.message, timeout=REQUEST_S, headers=headers
-                )
-            except (nats.errors.Error, TimeoutError) as error:
-                log.warning("a placement event waits for the bus", error=f"{type(error).__name__}: {error}")
-                await asyncio.sleep(pauses.next_s())
-                await self._ensure_stream()
-            else:
-                return
+            error = next(iter(failed.values()))
+            log.warning(
+                "placement events wait for the bus",
+                events=len(failed),
+                error=f"{type(error).__name__}: {error}",
+            )
+            await asyncio.sleep(pauses.next_s())
+            await self._ensure_stream()
+            events = list(failed)
+
+    async def _send(self, events: list[_Event]) -> dict[_Event, Exception]:
+        """Send events, all before the first answer is read; returns those without an acknowledgement in time."""
+        answers: dict[_Event, asyncio.Future[PubAck]] = {}
+        problem: Exception = TimeoutError("no acknowledgement in time")
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                for event in events:
+                    headers = {Header.MSG_ID.value: event.id}
+                    answers[event] = await self._jetstream.publish_async(
+                        event.subject, event.message, headers=headers
+                    )
+                await asyncio.wait(answers.values())
+        except nats.errors.Error as error:
+            problem = error
+        except TimeoutError:
+            pass
+        finally:
+            failed = {event: why for event in events if (why := _failure(answers.get(event), problem))}
+        return failed
 
     async def _ensure_stream(self) -> None:
         try:
             await self._stream.ensure(self._jetstream)
         except (nats.errors.Error, TimeoutError) as error:
             log.info("the stream cannot be checked yet", error=f"{type(error).__name__}: {error}")
+
+
+def _failure(answer: "asyncio.Future[PubAck] | None", problem: Exception) -> Exception | None:
+    """Why an event has no acknowledgement; None if it has one. An answer that has not come is waited for no more."""
+    if answer is None or answer.cancel() or answer.cancelled():  # else the client would remember it for ever
+        return problem
+    error = answer.exception()
+    return error if isinstance(error, Exception) else None

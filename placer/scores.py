@@ -9,29 +9,26 @@ compared with the reports: keys of a wrong type, entries of unknown nodes, and e
 replaced.
 """
 
-import asyncio
 import contextlib
 import enum
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, NoScriptError, RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import NoScriptError
 
 from placer.core.ledger import Ledger
 from placer.core.room import Room, room_on
 from placer.core.score import Formula, node_scores
 from placer.core.view import node_view
+from placer.redis_exchange import exchange
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
-from plimsoll.part.settings import PREFIX
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.redis_client import open_redis
 
@@ -371,21 +368,8 @@ class ScoreList:
         ]
         return [*head, msgspec.json.encode(by_gpu).decode()]
 
-    @contextlib.asynccontextmanager
-    async def _asking(self, request: str) -> AsyncIterator[None]:
-        """Bound an exchange in time, and name it in the error."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                yield
-        except (RedisTimeoutError, TimeoutError) as error:
-            # Redis, the network or this process's own event loop may have been too slow.
-            late = f"no answer was read within {self._timeout_s:g} s"
-            raise ScoresAwayError(f"Redis did not {request}: {late}") from error
-        except (RedisConnectionError, NoPermissionError, OSError) as error:
-            cause = cause_of(error, f"{PREFIX}REDIS_URL")
-            raise ScoresAwayError(f"Redis did not {request}: {cause}") from error
-        except RedisError as error:
-            raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}") from error
+    def _asking(self, request: str) -> AbstractAsyncContextManager[None]:
+        return exchange(request, self._timeout_s, ScoresAwayError)
 
 
 def _encoded(state: NodeState) -> str:
@@ -396,7 +380,3 @@ def _order(text: str) -> tuple[int, int]:
     """Parse `<epoch> <seq>` as the script writes it; any other text counts as older than every report."""
     epoch, _, seq = text.partition(" ")
     return (int(epoch), int(seq)) if epoch.isdecimal() and seq.isdecimal() else NO_ORDER
-
-
-def _error_text(error: BaseException) -> str:
-    return str(error) or type(error).__name__

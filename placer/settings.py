@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from placer.access import TokenFile
 from placer.core.policies import policy_named
 from placer.core.score import Formula
 from placer.intake import FORGET_NODE_S
@@ -20,6 +22,8 @@ from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX, check_urls
 from plimsoll.redis_client import check_redis_url
+
+HttpAuth = Literal["none", "token", "kubernetes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,10 @@ class Settings:
             any monitor.
         http_address, http_port: the TCP address of metrics, health and all reads; none is served without a port.
             0 takes a free port, which the log names.
+        http_auth: the readers there: `none` (everybody who reaches the port), `token` (holders of the token in
+            `http_token_file`), or `kubernetes` (users of the cluster who may `get` the URL's path). Health and the
+            files of the live page are open in any case.
+        http_token_file: path of the file with that token; a new token in it is in force at once. Empty: none.
         control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
             owner alone. Empty: none.
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
@@ -53,6 +61,13 @@ class Settings:
         on_violation: what happens to a pod that passes its line in spite of enforcement: `report`, `evict`, or
             `evict-all` for pods of other schedulers too, see docs/operations.md.
         violation_grace_s: the time for which reports must show such a pod past its line, in seconds.
+        relocation: `off`, `dry-run` (reports which pods it would move for a waiting pod) or `on`, see
+            docs/relocation.md.
+        relocation_after_s: the time for which a pod waits before others are moved for it, in seconds.
+        relocation_keep_s: the longest time for which room is kept for the replacement of a moved pod, in seconds.
+        relocation_rest_s: the time after its start in which a pod is not moved, in seconds.
+        relocation_per_hour: the most pods of one owner that are moved within an hour.
+        relocation_spare_gpus: the number of whole GPUs to keep free by moving pods together; 0: none.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
         lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
             Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
@@ -95,11 +110,19 @@ class Settings:
     forget_s: Annotated[float, Meta(ge=1)] = FORGET_NODE_S
     http_address: str = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    http_auth: HttpAuth = "none"
+    http_token_file: str = ""
     control_socket: str = ""
     kubeconfig: str = ""
     drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
     on_violation: Annotated[str, Meta(pattern="^(report|evict|evict-all)$")] = "report"
     violation_grace_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
+    relocation: Annotated[str, Meta(pattern="^(off|dry-run|on)$")] = "off"
+    relocation_after_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
+    relocation_keep_s: Annotated[float, Meta(ge=1, le=86400)] = 600.0
+    relocation_rest_s: Annotated[float, Meta(ge=0, le=604800)] = 600.0
+    relocation_per_hour: Annotated[int, Meta(ge=1, le=1000)] = 6
+    relocation_spare_gpus: Annotated[int, Meta(ge=0, le=100_000)] = 0
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
     lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
@@ -145,7 +168,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             "redis_url": check_redis_url,
             "kubeconfig": check_kubeconfig,
         },
-        rules=[_check_extender, lambda given: given.nats_access.check()],
+        rules=[_check_extender, _check_http_auth, lambda given: given.nats_access.check()],
     )
 
 
@@ -156,3 +179,17 @@ def _check_extender(given: Settings) -> None:
         remedy = "leave it out, or schedule for Kubernetes"
         raise InputError(PREFIX + "EXTENDER_PORT", given.extender_port, "needs a cluster", remedy)
     given.extender_tls.check(given.extender_address)
+
+
+def _check_http_auth(given: Settings) -> None:
+    if given.http_auth == "token":
+        if not given.http_token_file:
+            remedy = f"name the file with the token in {PREFIX}HTTP_TOKEN_FILE"
+            raise InputError(PREFIX + "HTTP_AUTH", given.http_auth, "has no token", remedy)
+        TokenFile(Path(given.http_token_file)).read()
+    elif given.http_token_file:
+        remedy = f"set {PREFIX}HTTP_AUTH to token, or leave the file out"
+        raise InputError(PREFIX + "HTTP_TOKEN_FILE", given.http_token_file, "would protect nothing", remedy)
+    if given.http_auth == "kubernetes" and given.kubernetes == "off":
+        remedy = "schedule for Kubernetes, or use a token"
+        raise InputError(PREFIX + "HTTP_AUTH", given.http_auth, "needs a cluster", remedy)

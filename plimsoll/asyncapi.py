@@ -67,6 +67,9 @@ KINDS: Final = (
     EventKind("pod.unplaceable", Placement, "A pod fits no node now; the reason says why.", of_node=False),
     EventKind("pod.foreign", Placement, "Somebody else bound a pod with GPUs.", of_node=False),
     EventKind("pod.preempted", Placement, "A pod was deleted to make room for another.", of_node=False),
+    EventKind(
+        "pod.relocated", Placement, "A pod was evicted, and room is kept for its replacement.", of_node=False
+    ),
     EventKind("pool.acquired", PoolChange, "A GPU joined the pool of shared GPUs.", of_node=False),
     EventKind("pool.released", PoolChange, "A GPU went back to NVIDIA's device plugin.", of_node=False),
     EventKind("pool.lost", PoolChange, "A GPU of the pool lost its reservation.", of_node=False),

@@ -4,7 +4,7 @@
 annotations.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from plimsoll.ids import ContainerName, GpuUuid
@@ -37,6 +37,9 @@ GPU_MODEL: Final = "plimsoll.dev/gpu-model"
 CPU_AFFINITY: Final = "plimsoll.dev/cpu-affinity"
 """`"true"`: bind each container to the CPUs near its GPUs (Gaia, §III.A)."""
 POLICY: Final = "plimsoll.dev/policy"
+RELOCATION_COST: Final = "plimsoll.dev/relocation-cost"
+"""The pod may be moved: evicted where its replacement has a place elsewhere. Of pods that would do, those of the
+least cost are moved. A pod without it is never moved."""
 DECISION: Final = "plimsoll.dev/decision"
 """All that a booking needs, as JSON; written by the placer alone. See `plimsoll.decision`."""
 LINES: Final = "plimsoll.dev/lines"
@@ -61,6 +64,7 @@ ASKED: Final = (
     GPU_MODEL,
     CPU_AFFINITY,
     POLICY,
+    RELOCATION_COST,
 )
 """The annotations by which a pod asks."""
 ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
@@ -88,6 +92,15 @@ def refuse_answers(pod: Pod) -> None:
         if name in ANSWERED or name.startswith(ASSIGNED_PREFIX):
             problem = "stands on a pod that is not placed yet, and is for the placer alone to write"
             raise InputError(annotation_field(name), value[:80], problem, "recreate the pod without it")
+
+
+def without_answers(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of a pod that are not the placer's answers."""
+    return {
+        name: value
+        for name, value in annotations.items()
+        if name not in ANSWERED and not name.startswith(ASSIGNED_PREFIX)
+    }
 
 
 def assigned_annotation(container: ContainerName) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from plimsoll.contract import DECISION, LINES, SHARES, assigned_annotation, assigned_gpus
+from plimsoll.contract import DECISION, LINES, SHARES, annotation_field, assigned_annotation, assigned_gpus
 from plimsoll.cpus import parse_cpus
 from plimsoll.demand import ContainerDemand, parse_pod
 from plimsoll.ids import ContainerName, GpuUuid
@@ -138,7 +138,7 @@ def _earlier_decision(pod: Pod, decided: _EarlierDecision) -> Decision:
         if demand is None or demand.gpus != len(gpus):
             wanted = "no GPU" if demand is None else f"{demand.gpus} GPU(s)"
             problem = f"does not match the container, which asks for {wanted}"
-            raise InputError(_field(assigned_annotation(name)), ",".join(gpus), problem, _REMEDY)
+            raise InputError(annotation_field(assigned_annotation(name)), ",".join(gpus), problem, _REMEDY)
         if name in shares and not demand.whole:
             demand = replace(demand, share_pct=shares[name].share_pct, limit_pct=shares[name].limit_pct)
         found = decided.lines.get(name, {})
@@ -181,7 +181,7 @@ def _decoded(name: str, text: str, kind: type[_Kind]) -> _Kind:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:  # RecursionError: thousands of nested brackets
-        raise InputError(_field(name), text[:80], f"is damaged ({error})", _REMEDY) from error
+        raise InputError(annotation_field(name), text[:80], f"is damaged ({error})", _REMEDY) from error
 
 
 def _checked(decision: Decision, text: str) -> Decision:
@@ -195,16 +195,12 @@ def _checked(decision: Decision, text: str) -> Decision:
             if grant.share_pct > grant.limit_pct:
                 problem = f"gives {container} a share above its limit of {grant.limit_pct}"
     for container, cpus in decision.cpus.items():
-        parse_cpus(cpus, f"{_field(DECISION)}.cpus[{container}]")
+        parse_cpus(cpus, f"{annotation_field(DECISION)}.cpus[{container}]")
     start = decision.start
     if len(set(start.init)) < len(start.init) or not decision.containers.keys() >= set(start.init):
         problem = "starts a container twice, or one that has no GPU"
     if not set(start.sidecars) <= set(start.init):
         problem = "has a sidecar that is no init container"
     if problem is not None:
-        raise InputError(_field(DECISION), text[:80], problem, _REMEDY)
+        raise InputError(annotation_field(DECISION), text[:80], problem, _REMEDY)
     return decision
-
-
-def _field(name: str) -> str:
-    return f"metadata.annotations[{name}]"

@@ -25,6 +25,7 @@ from plimsoll.contract import (
     GPU_MODEL,
     GPU_SHARE,
     POLICY,
+    RELOCATION_COST,
     RESOURCES,
     SHARE_LIMIT,
     annotation_field,
@@ -39,6 +40,7 @@ from plimsoll.percent import bytes_of
 from plimsoll.quantity import parse_whole
 
 _DEVICES: Final = "nvidia.com/"
+_COST: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
 """NVML's UUIDs begin so; any other text in `GPU_ID` is a name."""
 GPU_NAME_PATTERN: Final = LABEL_PATTERN
@@ -124,6 +126,7 @@ def parse_pod(pod: Pod) -> PodDemand:
     annotations = pod.metadata.annotations or {}
     _refuse_unknown(annotations)
     limit_pct = _percent(annotations, SHARE_LIMIT, default=100)
+    relocation_cost_of(annotations)
     best_effort = _flag(annotations, BEST_EFFORT)
     terms = _Terms(_memory_pct(annotations, best_effort=best_effort), limit_pct, best_effort)
     demands = tuple(_container_demand(one, asked, terms) for one, asked in _asking(pod))
@@ -148,6 +151,21 @@ def parse_pod(pod: Pod) -> PodDemand:
         locality=_locality(pod.metadata.namespace, annotations),
         cpu_affinity=_flag(annotations, CPU_AFFINITY),
     )
+
+
+def relocation_cost_of(annotations: Mapping[str, str]) -> float | None:
+    """The cost of moving a pod, as its owner states it: 0 or more. None for a pod that must not be moved.
+
+    Raises:
+        InputError: the annotation is no cost.
+    """
+    text = _text(annotations, RELOCATION_COST)
+    if text is None:
+        return None
+    if not _COST.fullmatch(text):
+        remedy = 'give "0" to "999999", with three decimals at most, or leave it out for a pod that must not be moved'
+        raise InputError(annotation_field(RELOCATION_COST), text[:80], "is no cost", remedy)
+    return float(text)
 
 
 def gpu_id_of(annotations: Mapping[str, str]) -> GpuUuid | None:

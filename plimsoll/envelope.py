@@ -29,6 +29,7 @@ from plimsoll.ids import (
     GpuUuid,
 )
 from plimsoll.part.errors import InputError
+from plimsoll.part.times import check_time
 
 TYPE_PREFIX: Final = "dev.plimsoll."
 
@@ -169,6 +170,7 @@ def _check_report(report: Report, now_s: float) -> None:
         raise InputError("state.node", state.node, "is no name of a node", remedy)
     _check_range("state.epoch", state.epoch, 1, largest_epoch(now_s))
     _check_range("state.seq", state.seq, 1, LARGEST)
+    check_time("state.time", state.time, now_s)
     if not 0 < state.heartbeat_s <= SLOWEST_HEARTBEAT_S:
         remedy = f"give more than 0, at most {SLOWEST_HEARTBEAT_S:g}"
         raise InputError("state.heartbeat_s", state.heartbeat_s, "cannot be", remedy)
@@ -183,6 +185,8 @@ def _check_report(report: Report, now_s: float) -> None:
         _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
         _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
         _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
+        if gpu.memory_busy_pct is not None:
+            _check_range(f"{name}.memory_busy_pct", gpu.memory_busy_pct, 0, 100)
         _check_ratio(f"{name}.overcommit_ratio", gpu.overcommit_ratio)
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)

@@ -82,6 +82,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
         overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
         tasks: every process on the GPU that has not exited.
         mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU.
+        memory_busy_pct: the part of the time in which its memory was read or written, 0 to 100, averaged as
+            `idle_pct` is; None where the driver does not measure it, and from monitors of earlier versions.
     """
 
     uuid: GpuUuid
@@ -93,6 +95,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     overcommit_ratio: float = 1.0
     tasks: tuple[Task, ...] = ()
     mig_parent: GpuUuid | None = None
+    memory_busy_pct: float | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
@@ -191,13 +194,14 @@ class Foreign(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Data of `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted`: the decision and its reason.
+    """Data of all `pod.<what>` events: the decision and its reason.
 
     Attributes:
-        node: for `foreign`, the node that somebody else bound the pod to; for `preempted`, the node where it ends;
-            None for `unplaceable`.
+        node: for `foreign`, the node that somebody else bound the pod to; for `preempted` and `relocated`, the node
+            where it ends; None for `unplaceable`.
         gpus: by container; empty unless the pod was placed.
-        reason: a text for people: why the pod waits, is foreign, or ends; empty for `placed`.
+        reason: a text for people: why the pod waits, is foreign, ends, or moves; empty for `placed`.
+        to: for `relocated`, the node on which room is kept for its replacement; None where none is.
     """
 
     namespace: str
@@ -208,6 +212,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     policy: str = ""
     score: float | None = None
     reason: str = ""
+    to: NodeName | None = None
 
 
 class PoolChange(Struct, frozen=True, kw_only=True):

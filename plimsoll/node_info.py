@@ -1,7 +1,8 @@
 """Reads `node.info` events: the hardware of a node, see `plimsoll.gpu_events.NodeInfo`."""
 
 import re
-from datetime import UTC, datetime
+import time
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ from plimsoll.envelope import decode_event
 from plimsoll.gpu_events import NodeInfo
 from plimsoll.ids import NODE_PATTERN, UUID_PATTERN
 from plimsoll.part.errors import InputError
+from plimsoll.part.times import check_time
 
 MOST_GPUS: Final = 128
 """The most GPUs and MIG instances of a node: eight cards have 56 instances."""
@@ -27,14 +29,13 @@ def decode_info(message: bytes) -> tuple[datetime, NodeInfo]:
     event = decode_event(message)
     try:
         info = msgspec.json.decode(event.data, type=NodeInfo)
-        time = datetime.fromisoformat(event.time)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         start = message[:80].decode("utf-8", "replace")
         raise InputError(
             "event", start, f"is damaged ({error})", "publish node.info as docs/events.md says"
         ) from error
     _check(info)
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC), info
+    return check_time("time", event.time, time.time()), info
 
 
 def _check(info: NodeInfo) -> None:

@@ -71,6 +71,13 @@ def _milli_of(text: str) -> int | None:
     return ceil(value * 1000) if value >= 0 else floor(value * 1000)
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _whole_of(text: str) -> int | None:
+    """The value of a quantity that is a whole number, 0 or more; None for another text."""
+    value = _value_of(text)
+    return int(value) if value is not None and value >= 0 and value.denominator == 1 else None
+
+
 def _scaled(number: str, base: int, power: int) -> Fraction:
     up, down = (base**power, 1) if power >= 0 else (1, base**-power)
     return Fraction(int(number) * up, down) if number.isdigit() else Fraction(number) * up / down
@@ -82,12 +89,13 @@ def parse_whole(text: str | float, field: str, unit: str) -> int:
     Raises:
         InputError: `text` is no quantity, negative, or not whole.
     """
+    whole = _whole_of(str(text))
+    if whole is not None:
+        return whole
     value = parse_exact(text, field, _SIZE if unit == "bytes" else f"write a number alone, in {unit}")
     if value < 0:
         raise InputError(field, text, "is negative", f"give 0 or more {unit}")
-    if value.denominator != 1:
-        raise InputError(field, text, "is not a whole number", f"give whole {unit}")
-    return int(value)
+    raise InputError(field, text, "is not a whole number", f"give whole {unit}")
 
 
 def parse_milli(text: str | float, field: str) -> int:

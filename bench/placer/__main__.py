@@ -1,4 +1,4 @@
-"""`python -m bench.placer [--quick]`: the placer beside stock kube-scheduler, and its decisions in process.
+"""`python -m bench.placer [--quick] [--part NAME …]`: the placer beside kube-scheduler, and its decisions in process.
 
 Progress goes to standard error. Standard output gets one JSON line a part, and at last one line with every figure
 under a dotted key; see bench/results/README.md.
@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -93,21 +94,31 @@ QUICK: Final = Plan(
 )
 
 
-async def measure(plan: Plan, folder: Path) -> Json:
-    """Run everything; returns every figure under its key."""
+STARVED: Final = "starved"
+REPLAY: Final = "replay"
+PARTS: Final = (*(size.label for size in FULL.sizes), STARVED, REPLAY)
+
+
+async def measure(plan: Plan, folder: Path, parts: Collection[str] = PARTS) -> Json:
+    """Run these parts; returns every figure under its key."""
     await asyncio.to_thread(ensure, (*assets.NEEDED, "kube-scheduler"))
     keys: Json = {}
     for number, size in enumerate(plan.sizes):
+        is_for_starved = number == 0 and STARVED in parts
+        if size.label not in parts and not is_for_starved:
+            continue
         async with ground(folder / size.label) as servers:
             say(f"{size.label}: making {size.nodes} nodes")
             await make_nodes(servers, size.nodes)
             async with monitors(servers, size.nodes):
-                found = await _sides(plan, size, servers)
-                print(json.dumps({"case": size.label, "nodes": size.nodes, "pods": size.pods, **found}))
-                keys |= size_keys(size.label, found)
-                if number == 0:
+                if size.label in parts:
+                    found = await _sides(plan, size, servers)
+                    print(json.dumps({"case": size.label, "nodes": size.nodes, "pods": size.pods, **found}))
+                    keys |= size_keys(size.label, found)
+                if is_for_starved:
                     keys |= await _starved(plan, servers)
-    keys |= await _replays(plan)
+    if REPLAY in parts:
+        keys |= await _replays(plan)
     return {**keys, "load": round(os.getloadavg()[0], 2)}
 
 
@@ -188,9 +199,11 @@ def main() -> int:
     """Measure, and end with one JSON line."""
     parser = argparse.ArgumentParser(prog="python -m bench.placer", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer pods, one round: under five minutes")
-    plan = QUICK if parser.parse_args().quick else FULL
+    parser.add_argument("--part", action="append", choices=PARTS, help="this part alone; may be repeated")
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory(prefix="plimsoll-placer-") as folder:
-        found = asyncio.run(measure(plan, Path(folder)))
+        found = asyncio.run(measure(plan, Path(folder), options.part or PARTS))
     print(json.dumps(found))
     return 0
 

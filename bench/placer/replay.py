@@ -57,6 +57,7 @@ def cluster_of(nodes: int) -> NodeChoice:
     ledger, reports = Ledger(), ReportView()
     cluster = Cluster(ledger)
     choice = NodeChoice(Decider(reports, ledger, Metrics()), cluster)
+    choice.decider.candidates.prepare(POLICIES["headroom"])  # as the placer does; it ranks as reports come
     for number in range(nodes):
         state = node_state(number, 1)
         reports.apply(state)

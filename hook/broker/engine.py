@@ -58,6 +58,11 @@ LOOK_AGAIN_S: Final = 1.0
 """Seconds between two readings of the words while a process waits for memory. The readings find memory that was given
 back without a message. While no process waits, the broker reads no words."""
 
+HELLO_S: Final = 0.02
+"""Seconds that a hello waits for the process's first context, which most programs make at once. The context announces
+the process too, so one turn serves for both. Nothing waits for a hello: the process's share is held without it, and
+the monitor takes no hello for news."""
+
 _log: Final = structlog.get_logger()
 T = TypeVar("T")
 
@@ -227,7 +232,8 @@ class Engine:
 
     async def _take_or_log(self, event: DatagramReceived | ConnectionClosed | ShareFinding) -> None:
         if isinstance(event, DatagramReceived) and event.datagram.kind is Kind.HELLO:
-            self._shares.rescan(event.container)
+            self._shares.came(event.container, event.datagram.slot)
+            await asyncio.sleep(HELLO_S)
         try:
             await self.take(event)
         except NotCarriedOutError as error:
@@ -282,6 +288,8 @@ class Engine:
         """Carry out instructions, and then those that follow from their readings; returns the failures."""
         if self._journal_file.is_behind:
             instructions = [self._node.rewrite(), *instructions]
+        if not instructions:
+            return []
         results = await self.in_files_thread(partial(self._file_work.carry_out, instructions))
         self._show(instructions)
         for key, file in results.watches:

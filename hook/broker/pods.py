@@ -175,7 +175,7 @@ class Follower:
         if known is not None and known.problem == problem:
             return
         effect = "its earlier lines hold" if uid in self._present else "its programs cannot use a GPU"
-        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        where = pod.full_name
         _log.error("pod_has_no_lines", pod=where, problem=problem, effect=effect)
 
     async def _vanish(self, pod: PodUid) -> None:

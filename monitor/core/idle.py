@@ -116,6 +116,11 @@ class IdleMeters:
         return {uuid: meter.idle_pct for uuid, meter in self._meters.items()}
 
     @property
+    def busy_pct(self) -> dict[GpuUuid, float]:
+        """Per GPU that the driver has measured, the rest of its idle average, 0-100."""
+        return {uuid: 100 - meter.idle_pct for uuid, meter in self._meters.items() if meter.last_us}
+
+    @property
     def busy_s(self) -> dict[GpuUuid, float]:
         """Per GPU, the seconds of work in all samples so far."""
         return {uuid: meter.busy_s for uuid, meter in self._meters.items()}

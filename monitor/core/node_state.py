@@ -6,6 +6,7 @@ has not exited; used bytes never pass usable bytes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from monitor.core.lifecycle import Life
@@ -36,6 +37,7 @@ def gpus(
     idle_pct: Mapping[GpuUuid, float],
     lives: Iterable[Life],
     overcommit_ratio: float = 1.0,
+    memory_busy_pct: Mapping[GpuUuid, float] = MappingProxyType({}),
 ) -> tuple[Gpu, ...]:
     """The GPUs of a state.
 
@@ -47,6 +49,7 @@ def gpus(
         idle_pct: their idle averages; a GPU without one counts as 100.
         lives: every living task of the node; tasks on unreadable GPUs are left out.
         overcommit_ratio: bytes that may be promised per usable byte.
+        memory_busy_pct: the averages of the time in which their memory was read or written, where measured.
     """
     on: dict[GpuUuid, list[Task]] = {}
     for life in sorted(lives, key=lambda life: life.key):
@@ -61,11 +64,16 @@ def gpus(
             idle_pct=round(idle_pct.get(reading.uuid, 100.0), _IDLE_DIGITS),
             overcommit_ratio=overcommit_ratio,
             mig_parent=reading.mig_parent,
+            memory_busy_pct=_rounded(memory_busy_pct.get(reading.uuid)),
             tasks=tuple(on.get(reading.uuid, ())),
         )
         for reading in sorted(readings, key=lambda reading: reading.index)
         if reading.usable_bytes > 0
     )
+
+
+def _rounded(pct: float | None) -> float | None:
+    return None if pct is None else round(pct, _IDLE_DIGITS)
 
 
 def is_state_due(

@@ -5,8 +5,8 @@ a task's memory stands still, and everything about processes without the hook. W
 is quiet is sampled rarely:
 
 * While a task loads, at the fast pace, or after a hundredth of the time for which the youngest such task has been
-  loading. The moment of settling is then known to within 1 %, and a task whose memory never rests does not cost ten
-  samples a second for ever.
+  loading. A task whose memory never rests does not cost ten samples a second for ever. One more sample comes at the
+  moment from which its memory, if it has stood still, has settled.
 * After an unhooked task came, left or changed its memory, after a tenth of the time since. A node where such tasks
   come every second is sampled ten times a second.
 * Otherwise at the slow pace.
@@ -15,10 +15,17 @@ A sample that an event causes is at most one fast pause late: many events in a r
 """
 
 import math
+from typing import Final
 
-from monitor.core.lifecycle import TaskKey
+from monitor.core.lifecycle import Rules, TaskKey
 from monitor.core.tasks import Tasks
 from plimsoll.events import Phase
+
+_UNSETTLED: Final = (Phase.STARTED, Phase.LOADING)
+
+LEAST_S: Final = 0.02
+"""Seconds between two samples, at least, where the second one finds that memory has settled. A sample of eight GPUs
+takes some milliseconds, and tasks that settle within so little time share one."""
 
 
 class Pace:
@@ -27,17 +34,18 @@ class Pace:
     Args:
         fast_s: the shortest pause, in seconds.
         slow_s: the longest.
-        tolerance_bytes: a change of memory up to this is none.
+        rules: when memory counts as moving.
     """
 
-    def __init__(self, fast_s: float, slow_s: float, tolerance_bytes: int) -> None:
+    def __init__(self, fast_s: float, slow_s: float, rules: Rules) -> None:
         self._fast_s = fast_s
         self._slow_s = slow_s
-        self._tolerance_bytes = tolerance_bytes
+        self._rules = rules
         self._unhooked: frozenset[TaskKey] = frozenset()
         self._rested: dict[TaskKey, int] = {}  # bytes of unhooked tasks that have loaded
         self._changed_s: float | None = None
         self._began_s = -math.inf
+        self._settling_s = math.inf  # when the next task has settled, unless its memory moves before
 
     def begins(self, now_s: float) -> None:
         """A sample begins."""
@@ -45,7 +53,7 @@ class Pace:
 
     def wait_s(self, now_s: float) -> float:
         """How long a sample that an event causes must wait, in seconds; at most 0 for one that may begin now."""
-        return self._began_s + self._fast_s - now_s
+        return min(self._began_s + self._fast_s, max(self._settling_s, self._began_s + LEAST_S)) - now_s
 
     def sampled(self, tasks: Tasks, now_s: float) -> None:
         """Take in the table after a sample.
@@ -58,21 +66,26 @@ class Pace:
         moved = {
             key
             for key, used_bytes in rested.items()
-            if key not in self._rested or abs(used_bytes - self._rested[key]) > self._tolerance_bytes
+            if key not in self._rested or abs(used_bytes - self._rested[key]) > self._rules.tolerance_bytes
         }
         if moved or any(key not in tasks.lives for key in self._unhooked):
             self._changed_s = now_s
+        settling_s = [
+            life.still_since_s + self._rules.settle_s
+            for life in tasks.lives.values()
+            if life.phase in _UNSETTLED
+        ]
+        # A task that should have settled by now is one that the driver does not list.
+        self._settling_s = min((at_s for at_s in settling_s if at_s > now_s), default=math.inf)
         self._unhooked = frozenset(unhooked)
         # A slow drift adds up to a change.
         self._rested = {key: rested[key] if key in moved else self._rested[key] for key in rested}
 
     def pause_s(self, tasks: Tasks, now_s: float) -> float:
         """The pause until the next sample, in seconds."""
-        unsettled_s = [
-            now_s - life.since_s
-            for life in tasks.lives.values()
-            if life.phase in (Phase.STARTED, Phase.LOADING)
-        ]
+        unsettled_s = [now_s - life.since_s for life in tasks.lives.values() if life.phase in _UNSETTLED]
         pauses_s = [min(unsettled_s) / 100] if unsettled_s else []
         pauses_s += [] if self._changed_s is None else [(now_s - self._changed_s) / 10]
-        return min(max(self._fast_s, min(pauses_s)), self._slow_s) if pauses_s else self._slow_s
+        pause_s = max(self._fast_s, min(pauses_s)) if pauses_s else self._slow_s
+        settles_s = max(LEAST_S, self._settling_s - now_s) if self._settling_s > now_s else math.inf
+        return min(pause_s, self._slow_s, settles_s)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
@@ -26,6 +26,9 @@ REMEMBERED_DEATHS: Final = 2048
 An announcement may come after the death that it precedes: the kernel reports a death within 0.1 ms, and the broker
 may be busy, or away until its next start. 2048 deaths are 40 s at 50 a second.
 """
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class ListedProcess(Struct, frozen=True):
@@ -110,10 +113,11 @@ def own(tasks: Tasks, process: ProcessKey, owner: Owner) -> Tasks:
     """Record a living process's announced owner, which outranks the owner that the kernel shows."""
     if process in tasks.dead:
         return tasks
-    lives = {
-        key: structs.replace(life, owner=owner.filled_from(life.owner)) if key.process == process else life
-        for key, life in tasks.lives.items()
+    owned = {
+        key: structs.replace(tasks.lives[key], owner=owner.filled_from(tasks.lives[key].owner))
+        for key in tasks.of(process)
     }
+    lives = {**tasks.lives, **owned} if owned else tasks.lives
     return replace(tasks, lives=lives, owners={**tasks.owners, process: owner})
 
 
@@ -147,12 +151,13 @@ def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
     """Apply a process's death: its tasks exit, and the table keeps only that the process is dead."""
     if process in tasks.dead:
         return tasks, ()
-    facts = tuple(finish(tasks.lives[key], now_s) for key in sorted(tasks.of(process)))
-    gpus = frozenset(key.gpu for key in (*tasks.lives, *tasks.left) if key.process == process)
+    living, left = sorted(tasks.of(process)), [key for key in tasks.left if key.process == process]
+    facts = tuple(finish(tasks.lives[key], now_s) for key in living)
+    gpus = frozenset(key.gpu for key in (*living, *left))
     ended = Tasks(
-        lives={key: life for key, life in tasks.lives.items() if key.process != process},
-        left={key: life for key, life in tasks.left.items() if key.process != process},
-        owners={each: owner for each, owner in tasks.owners.items() if each != process},
+        lives=_without(tasks.lives, living),
+        left=_without(tasks.left, left),
+        owners=_without(tasks.owners, [process] if process in tasks.owners else []),
         dead=_with_death(tasks.dead, process, gpus),
     )
     return ended, facts
@@ -171,6 +176,14 @@ def restored(
     living = {life.key: structs.replace(life, still_since_s=now_s, since_s=now_s) for life in lives}
     owners = {key.process: life.owner for key, life in living.items() if life.owner != NOBODY}
     return Tasks(lives=living, left={life.key: life for life in left}, owners=owners, dead=dict(dead))
+
+
+def _without(table: Mapping[K, V], keys: Iterable[K]) -> Mapping[K, V]:
+    """A table without these of its keys. A copy of the whole hashes no key again, so many tasks cost little."""
+    rest = {**table}
+    for key in keys:
+        del rest[key]
+    return rest
 
 
 def _with_death(

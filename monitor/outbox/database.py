@@ -245,7 +245,7 @@ def keep(
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
     booted_s = _booted_s()
-    check_room(book.database, book.directory)
+    check_room(book.database, book.directory, sum(len(entry.body) for entry in entries))
     with transaction(book.database) as database:
         dropped = _drop_old(book, booted_s)
         if replaces_state:

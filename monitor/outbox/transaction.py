@@ -9,22 +9,48 @@ from plimsoll.quantity import MIB
 
 RESERVE_BYTES: Final = 8 * MIB
 """Bytes that new events leave free on the disk. To remove published events, SQLite writes up to 4 MiB before it uses
-its log anew: on a disk without room, no event could ever be removed."""
+its log anew: on a disk without room, no event could ever be removed. The rest is for `COVERED_BYTES` of events, which
+are written into the log and then into the file."""
+
+COVERED_BYTES: Final = MIB
+"""Bytes of events in one transaction for which the reserve is enough; more events need `ROOM_RATIO` times as much."""
+
+ROOM_RATIO: Final = 3
+"""Room that a large transaction takes for each byte of its events: log, file, and what is left of the last pages."""
+
+REUSED_BYTES: Final = 2 * MIB
+"""The most bytes of free pages in the file that count as room: those that a round uses in place of new ones. The log
+needs room on the disk all the same."""
 
 
-def check_room(database: sqlite3.Connection, directory: Path) -> None:
-    """See that a new event leaves `RESERVE_BYTES` free: on the disk of `directory`, and in the file itself.
+def check_room(database: sqlite3.Connection, directory: Path, event_bytes: int) -> None:
+    """See that new events leave `RESERVE_BYTES` free: on the disk of `directory`, and in the file itself.
+
+    SQLite's log keeps the length that its longest transaction gave it. Where room is short, it is cut off first.
+
+    Args:
+        database: the open file.
+        directory: of the file.
+        event_bytes: the sum of the events' bodies.
 
     Raises:
         sqlite3.OperationalError: less is free, as SQLite says it of a full disk.
     """
+    needed_bytes = RESERVE_BYTES + ROOM_RATIO * max(0, event_bytes - COVERED_BYTES)
+    if _free_bytes(database, directory) >= needed_bytes:
+        return
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if _free_bytes(database, directory) < needed_bytes:
+        problem = f"database or disk is full: less than {RESERVE_BYTES} bytes would stay free"
+        raise sqlite3.OperationalError(problem)
+
+
+def _free_bytes(database: sqlite3.Connection, directory: Path) -> int:
     disk = os.statvfs(directory)
     (pages,), (page_bytes,) = (
         database.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size")
     )
-    free_bytes = disk.f_bavail * disk.f_frsize + pages * page_bytes
-    if free_bytes < RESERVE_BYTES:
-        raise sqlite3.OperationalError(f"database or disk is full: less than {RESERVE_BYTES} bytes are free")
+    return disk.f_bavail * disk.f_frsize + min(int(pages) * int(page_bytes), REUSED_BYTES)
 
 
 class transaction:  # noqa: N801 - used as a verb

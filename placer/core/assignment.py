@@ -56,11 +56,13 @@ class _Way:
 
 def _ways(demand: PodDemand, policy: Policy) -> Iterator[_Way]:
     """The ways to place a pod, each for the case that those before it leave a container without a GPU."""
+    if len(demand.containers) == 1:
+        yield _Way(demand.containers, policy.arrange)
+        return
     running = sorted((one for one in demand.containers if not one.lifespan.ends), key=hardest_first)
     ending = sorted((one for one in demand.containers if one.lifespan.ends), key=hardest_first)
     yield _Way((*running, *ending), policy.arrange)
-    if len(demand.containers) > 1:
-        yield _Way((*running, *ending), _tightest)
+    yield _Way((*running, *ending), _tightest)
     if ending and any(one.lifespan.sidecar for one in running):
         # A sidecar stands in the way of an init container that is harder to place.
         yield _Way(tuple(sorted(demand.containers, key=hardest_first)), _tightest)
@@ -78,6 +80,8 @@ class _Assignment:
     policy: Policy
 
     def run(self, way: _Way) -> list[Choice] | Refusal:
+        if len(way.order) == 1:  # as of most pods; no other container needs the room that is left
+            return self._place(way.order[0], self.site.rooms.values(), (), way.arrange)
         chosen: list[Choice] = []
         # The rooms at each time at which a container ends, or all run.
         times = {one.lifespan.last: dict(self.site.rooms) for one in way.order}

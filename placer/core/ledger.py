@@ -31,7 +31,7 @@ REMEMBERED_PODS: Final = 20_000
 """Pods whose owners are known after they left, some 4 MiB: a task's exit may be reported after its pod is gone."""
 
 
-class ConflictError(PlimsollError):
+class NotBookedError(PlimsollError):
     """The ledger no longer has the room that the plan took: plan again from a fresh view."""
 
 
@@ -98,11 +98,11 @@ class Ledger:
         """Count a pod from now on.
 
         Raises:
-            ConflictError: the pod is booked already, or a GPU's promised shares would pass 100, or a whole GPU
+            NotBookedError: the pod is booked already, or a GPU's promised shares would pass 100, or a whole GPU
                 would be shared, or a locality label would not hold. The ledger is unchanged then.
         """
         if booking.pod in self._bookings:
-            raise ConflictError(f"pod {booking.pod} is booked on {self._bookings[booking.pod].node} already")
+            raise NotBookedError(f"pod {booking.pod} is booked on {self._bookings[booking.pod].node} already")
         self._refuse_overbooking(booking)
         self._refuse_labels(booking)
         self.restore(booking)
@@ -305,21 +305,21 @@ class Ledger:
             others = [self.promise(other, gpu) for other in self.on_gpu(booking.node, gpu)]
             promises = (*others, self.promise(booking, gpu))
             if sum(promise.share_pct for promise in promises) > 100:
-                raise ConflictError(f"promised shares of GPU {gpu} on {booking.node} would pass 100")
+                raise NotBookedError(f"promised shares of GPU {gpu} on {booking.node} would pass 100")
             is_shared = bool(others) or shares_a_whole_gpu(booking, gpu)
             if is_shared and any(promise.whole for promise in promises):
-                raise ConflictError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
+                raise NotBookedError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
 
     def _refuse_labels(self, booking: Booking) -> None:
         own = {(booking.node, grant.gpu) for grant in booking.grants}
         for node, gpu in own:
             reason = self.labels_on(node, gpu).refuse(booking.locality)
             if reason is not None:
-                raise ConflictError(
+                raise NotBookedError(
                     f"a label keeps pod {booking.pod} from GPU {gpu} on {node}: {reason.value}"
                 )
         joined = self.joined(booking.locality)
         if booking.locality.affinity is not None and own and own != {joined or next(iter(own))}:
-            raise ConflictError(
+            raise NotBookedError(
                 f"pod {booking.pod} would give label {booking.locality.affinity} to a second GPU"
             )

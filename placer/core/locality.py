@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.core.reasons import Reason
+from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION
 from plimsoll.locality import NO_LABELS, Locality
 
 
@@ -31,13 +32,24 @@ class GpuLabels:
     exclusions: frozenset[str | None]
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The labels for people, such as `affinity=team-a/x`; nothing for pods without a label."""
+        kinds = ((AFFINITY, self.affinity), (ANTI_AFFINITY, self.anti_affinity), (EXCLUSION, self.exclusions))
+        return tuple(
+            f"{key.partition('/')[2]}={label}"
+            for key, labels in kinds
+            for label in sorted(one for one in labels if one is not None)
+        )
+
+    @property
     def is_idle(self) -> bool:
         """Whether no pod is booked on the GPU."""
         return not self.exclusions
 
     def refuse(self, pod: Locality) -> Reason | None:
         """The reason why a pod with these labels may not join, or None."""
-        if not self.exclusions <= {pod.exclusion}:
+        others = self.exclusions
+        if others and (len(others) > 1 or pod.exclusion not in others):
             return Reason.EXCLUDED if pod.exclusion is None else Reason.EXCLUSION
         return Reason.ANTI_AFFINITY if pod.anti_affinity in self.anti_affinity else None
 

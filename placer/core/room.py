@@ -110,7 +110,8 @@ class Room:
     @property
     def free_ratio(self) -> float:
         """Headroom ÷ usable memory, 0–1."""
-        return min(max(self.free_bytes / self.gpu.usable_bytes, 0.0), 1.0)
+        ratio = self.free_bytes / self.gpu.usable_bytes
+        return ratio if 0.0 <= ratio <= 1.0 else float(ratio > 1.0)  # `min` and `max` take twice as long
 
 
 def closed_room(gpu: GpuView) -> Room:

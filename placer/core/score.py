@@ -57,8 +57,9 @@ def gpu_score(free_ratio: float, idle_pct: float, formula: Formula = Formula.PRO
     Returns:
         0 to 1 + `TIE_BREAK`.
     """
-    free = min(max(free_ratio, 0.0), 1.0)
-    idle = min(max(idle_pct, 0.0), 100.0) / 100
+    # `min` and `max` take twice as long, and each decision scores a dozen GPUs.
+    free = free_ratio if 0.0 <= free_ratio <= 1.0 else float(free_ratio > 1.0)
+    idle = idle_pct / 100 if 0.0 <= idle_pct <= 100.0 else float(idle_pct > 100.0)
     return free * (idle if formula is Formula.PROSE else 1 - idle) + TIE_BREAK * free
 
 

@@ -20,6 +20,8 @@ class GpuView:
         overcommit_ratio: bytes that may be promised on this node per usable byte.
         measured_bytes: the memory of each pod's processes; a process whose pod is unknown is in `used_bytes` alone.
         is_instance: it is a MIG instance.
+        memory_busy_pct: the time in which its memory was read or written, 0–100, a decayed average; None if it was
+            not measured.
     """
 
     uuid: GpuUuid
@@ -30,6 +32,7 @@ class GpuView:
     overcommit_ratio: float
     measured_bytes: Mapping[PodUid, int]
     is_instance: bool = False
+    memory_busy_pct: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +108,5 @@ def _gpu_view(gpu: Gpu) -> GpuView:
         overcommit_ratio=gpu.overcommit_ratio,
         measured_bytes=measured,
         is_instance=gpu.mig_parent is not None,
+        memory_busy_pct=gpu.memory_busy_pct,
     )

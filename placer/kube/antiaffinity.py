@@ -52,7 +52,7 @@ def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
     try:
         terms = [msgspec.json.decode(document, type=PodTerm) for document in documents or ()]
     except msgspec.MsgspecError as error:
-        where = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.affinity.podAntiAffinity"
+        where = f"pod {pod.full_name}: spec.affinity.podAntiAffinity"
         raise InputError(where, str(error), "cannot be read", "mend the rule, or delete the pod") from error
     namespace = pod.metadata.namespace
     return tuple(

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.kube.choice import NodeChoice
@@ -117,8 +117,8 @@ class Attempts:
             return None
         try:
             result = self.choice.decide(wanted)
-        except ConflictError as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        except NotBookedError as error:
+            name = pod.full_name
             structlog.get_logger().warning("decision put off", pod=name, error=str(error))
             self.queue.again(uid, _now_s())
             self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)

@@ -26,7 +26,6 @@ from placer.kube.waiting import Waiting
 from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
-from plimsoll.kube.models import Pod
 from plimsoll.part.times import rfc3339
 
 
@@ -116,7 +115,7 @@ class Committer:
             return True
         pod = placed.wanted.pod
         structlog.get_logger().warning(
-            "volumes not bound", pod=_name(pod), node=placed.plan.booking.node, error=problem
+            "volumes not bound", pod=pod.full_name, node=placed.plan.booking.node, error=problem
         )
         if self.cluster.is_assumed(uid):
             self.cluster.release(uid)
@@ -140,7 +139,7 @@ class Committer:
             return
         self.metrics.bind_failures.labels(ending.result.name.lower()).inc()
         structlog.get_logger().warning(
-            "not bound", pod=_name(pod), node=node, outcome=ending.result.value, error=ending.message
+            "not bound", pod=pod.full_name, node=node, outcome=ending.result.value, error=ending.message
         )
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cluster.release(uid)
@@ -160,10 +159,6 @@ class Committer:
                 waiting.pod, waiting.wanted = ending.pod, None
             self.queue.at_once(uid, _now_s())
         self.on_work()
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _now_s() -> float:

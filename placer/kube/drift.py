@@ -132,7 +132,7 @@ class DriftCheck:
         if stated != counted or self._labels_differ(uid, pod):
             keys = {*(stated or {}), *counted}
             apart = sum(abs((stated or {}).get(key, (0, 0))[0] - counted.get(key, (0, 0))[0]) for key in keys)
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
+            name = pod.full_name if pod is not None else uid
             found[uid] = Drift(name, pod, apart)
 
     def _counted(self, uid: PodUid) -> Promises:

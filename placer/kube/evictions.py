@@ -145,14 +145,9 @@ class Evictions:
 
     async def _evict(self, pod: Pod, found: Violation) -> None:
         meta = pod.metadata
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
         try:
-            await self.transport.post(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction", body)
+            await self.transport.post(path, eviction_of(pod))
         except NotFoundError:
             return  # it ended by itself
         except ApiError as error:
@@ -167,7 +162,7 @@ class Evictions:
             self._report(pod, "Evicted", f"{_finding(found)} It was evicted.", found)
 
     def _report(self, pod: Pod, reason: str, note: str, found: Violation) -> None:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = pod.full_name
         structlog.get_logger().warning(
             "a pod passes its line",
             pod=name,
@@ -177,6 +172,17 @@ class Evictions:
             for_s=round(found.seen_s - found.since_s),
         )
         self.recorder.record(News(pod, reason, note, None))
+
+
+def eviction_of(pod: Pod) -> dict[str, object]:
+    """The body that evicts this very pod, and no other one of its name."""
+    meta = pod.metadata
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+    }
 
 
 def _outcome(error: ApiError) -> str:

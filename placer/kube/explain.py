@@ -57,6 +57,7 @@ class KubeExplainer:
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
         news_of: gives recent events about a pod's limits; None where none are read.
+        relocation_of: gives the last plan to move pods for a waiting one, for people; empty without any.
     """
 
     pods: PodIndex
@@ -68,6 +69,7 @@ class KubeExplainer:
     synced: asyncio.Event
     leads: asyncio.Event
     news_of: Callable[[PodUid], tuple[LimitNews, ...]] | None = None
+    relocation_of: Callable[[PodUid], str] = lambda _: ""
     _turns: Turns = field(default_factory=Turns)
 
     async def explain(self, namespace: str, name: str, page: PageAsked) -> Explained | None:
@@ -123,7 +125,11 @@ class KubeExplainer:
         known = self.waiting.get(uid)
         now_s = asyncio.get_running_loop().time()
         queue = standing_of(uid, known, self.queue, now_s) if known is not None else None
-        before = wire.Waiting(queue=queue, message=known.refused_for if known is not None else "")
+        before = wire.Waiting(
+            queue=queue,
+            message=known.refused_for if known is not None else "",
+            relocation=self.relocation_of(uid),
+        )
         try:
             wanted = known.wanted if known is not None else None
             wanted = wanted or understood(pod, self.policy)

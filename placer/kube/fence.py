@@ -43,7 +43,7 @@ async def take_over(
     await catch_up(None)
     if inherited is None:
         return
-    late = {_name(pod) for pod in waiting() if inherited.has(pod)} | inherited.resized
+    late = {pod.full_name for pod in waiting() if inherited.has(pod)} | inherited.resized
     if late:
         version = await fence(transport, late, began_s + WRITE_LIFETIME_S)
         await catch_up(version)  # a write may have arrived just before its pod was changed
@@ -90,7 +90,3 @@ async def _change(transport: Transport, pod: str, value: str) -> int:
         except (ApiError, msgspec.MsgspecError) as error:
             structlog.get_logger().warning("late writes not fenced off, retrying", pod=pod, error=str(error))
             await asyncio.sleep(pauses.next_s())  # the API server is away, or refuses for now
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

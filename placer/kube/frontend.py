@@ -10,10 +10,10 @@ import gc
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from functools import partial
+from typing import Protocol
 
 from placer.core.booking import Booking
-from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.core.violations import Violations
 from placer.decide import Decider
@@ -24,30 +24,35 @@ from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.committer import Committer
 from placer.kube.drift import DriftCheck
-from placer.kube.evictions import EvictionRules, Evictions
+from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import take_over
 from placer.kube.live import KubePods
+from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods import PodIndex
-from placer.kube.pool import OFF, PoolEvents, PoolWatch
+from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preempting import Preempting
 from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
 from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
-from placer.kube.refusals import SCHEDULER_ERROR, Refusals
+from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
+from placer.kube.relocation.kept import KeptRooms
+from placer.kube.relocation.movers import Movers
+from placer.kube.relocation.relocating import Relocating
+from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
 from placer.kube.telling import PlacementEvents, Telling
 from placer.kube.victim_search import VictimSearch
-from placer.kube.volumes.binder import BIND_TIMEOUT_S, VolumeBinder
+from placer.kube.volumes.binder import VolumeBinder
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting
@@ -55,19 +60,13 @@ from placer.kube.wakeups import Wakeups
 from placer.kube.wanted import understood
 from placer.kube.watches import Watches
 from placer.metrics import Metrics
-from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
-from plimsoll.kube.reflector import Timing
 from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.placer_api.rpc import Resize, Resizing
-
-TIMING: Final = Timing(longest_backoff_s=2.0)
-"""The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
-has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 async def _recall_nothing() -> None:
@@ -76,33 +75,6 @@ async def _recall_nothing() -> None:
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
     """Takes all events that the front end publishes."""
-
-
-@dataclass(frozen=True, slots=True)
-class KubeOptions:
-    """The options that differ from one placer to another.
-
-    Attributes:
-        policy: the policy for pods that name none.
-        instance: the name of this placer in events.
-        binds_at_once: the number of writes under way together; more wait.
-        timing: the timing of the watches.
-        drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
-        volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
-        evictions: what happens to pods that pass their lines.
-        pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
-        opt_out_label: a node with this label and the value `off` takes no pods.
-    """
-
-    policy: Policy
-    instance: str = SCHEDULER_NAME
-    binds_at_once: int = 16
-    timing: Timing = TIMING
-    drift_s: float = 300.0
-    volumes_s: float = BIND_TIMEOUT_S
-    pool_namespace: str = OFF
-    evictions: EvictionRules = field(default_factory=EvictionRules)
-    opt_out_label: str = OPT_OUT_LABEL
 
 
 @dataclass(slots=True)
@@ -155,6 +127,7 @@ class KubeFrontEnd:
     _retelling: Retelling = field(init=False)
     _budgets: Budgets = field(default_factory=Budgets)
     _preempting: Preempting = field(init=False)
+    _relocating: Relocating = field(init=False)
     explainer: KubeExplainer = field(init=False)
     live_pods: KubePods = field(init=False)
     tickets: Tickets = field(init=False)
@@ -171,7 +144,7 @@ class KubeFrontEnd:
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
         self.decider.reports.on_change(self._forget_report)
-        self._choice = NodeChoice(self.decider, self._cluster)
+        self._choice = NodeChoice(self.decider, self._cluster, partial(pause_beside, self._queue))
         self._cluster.bookings.decides = self.lease is None
         self._wakeups = Wakeups(self._queue, self.decider, self._cluster, self._work.set)
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
@@ -217,6 +190,7 @@ class KubeFrontEnd:
             self._metrics.nominations,
             self._work.set,
         )
+        self._relocating = self._make_relocating()
         self.tickets = Tickets(self._placing, self.resize, self.leads)
         self._pod_changes = PodChanges(
             self._pods,
@@ -228,6 +202,7 @@ class KubeFrontEnd:
             self._pool,
             self.tickets,
             self._outside,
+            self._relocating.kept,
             self._work.set,
         )
         self._committer = Committer(
@@ -289,6 +264,7 @@ class KubeFrontEnd:
             self.options.policy,
             self.synced,
             self.leads,
+            relocation_of=self._relocating.plan_for,
         )
         self.live_pods = KubePods(self._pods, self._waiting)
         self._metrics.registry.register(WaitingPods(self._queue))
@@ -303,6 +279,28 @@ class KubeFrontEnd:
             self.leads,
         )
         self.extender = self._make_extender()
+
+    def _make_relocating(self) -> Relocating:
+        preempting = self._preempting
+        movers = Movers(
+            self._cluster,
+            self.decider.ledger,
+            self._budgets,
+            self.options.relocation,
+            lambda: preempting.orders.unmovable,
+            self.clock,
+        )
+        return Relocating(
+            self.options.relocation,
+            self._waiting,
+            self._choice,
+            preempting,
+            movers,
+            KeptRooms(self._cluster, preempting),
+            self._telling,
+            self.leads,
+            self._metrics,
+        )
 
     def _make_extender(self) -> Extender:
         binds = Binds(
@@ -336,6 +334,8 @@ class KubeFrontEnd:
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
                 group.create_task(self._preempting.run(), name="kube: preempt")
                 group.create_task(self.evictions.run(), name="kube: evict")
+                if self.options.relocation.mode is not Mode.OFF:
+                    group.create_task(self._relocating.run(), name="kube: relocate")
                 group.create_task(self._pool.run(), name="kube: release GPUs of the pool")
                 group.create_task(self.tickets.run(), name="kube: carry out resizes")
                 group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")

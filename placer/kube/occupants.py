@@ -12,12 +12,15 @@ from typing import Final
 
 from placer.core.fit import Needs
 from placer.kube.antiaffinity import Keepout
+from plimsoll.contract import RELOCATION_COST
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 PREEMPTED_BY_SCHEDULER: Final = "PreemptionByScheduler"
 """The type and the reason of the condition that every scheduler sets on a pod that it preempts."""
+EVICTED: Final = "EvictionByEvictionAPI"
+"""The reason of the condition that the API server sets on a pod that it evicts."""
 _NOT_STARTED: Final = "~"
 """Stands behind every time in RFC 3339. A pod that has not started counts as starting now."""
 
@@ -58,14 +61,27 @@ class Occupant:
     @property
     def is_being_preempted(self) -> bool:
         """Whether a scheduler has preempted the pod, which is ending now."""
+        return self._ends_by(PREEMPTED_BY_SCHEDULER)
+
+    @property
+    def is_being_evicted(self) -> bool:
+        """Whether the pod was evicted, and is ending now."""
+        return self._ends_by(EVICTED)
+
+    def _ends_by(self, reason: str) -> bool:
         target = next(
             (one for one in self.pod.status.conditions or () if one.type == DISRUPTION_TARGET), None
         )
         return (
             self.pod.metadata.deletionTimestamp is not None
             and target is not None
-            and (target.status, target.reason) == ("True", PREEMPTED_BY_SCHEDULER)
+            and (target.status, target.reason) == ("True", reason)
         )
+
+    @property
+    def is_relocatable(self) -> bool:
+        """Whether the pod's annotations state a cost of moving it."""
+        return RELOCATION_COST in (self.pod.metadata.annotations or {})
 
 
 class Occupants:
@@ -76,6 +92,7 @@ class Occupants:
         self._nodes: dict[PodUid, NodeName] = {}
         self._by_priority: defaultdict[int, dict[NodeName, int]] = defaultdict(dict)  # pods on each node
         self._priorities: list[int] = []  # rising
+        self._relocatable: defaultdict[NodeName, set[PodUid]] = defaultdict(set)
 
     def put(self, occupant: Occupant) -> None:
         """Add a pod, or take its newer form."""
@@ -83,6 +100,7 @@ class Occupants:
         known = self.find(uid)
         if known is not None and (known.node, known.priority) == (node, occupant.priority):
             self._by_node[node][uid] = occupant
+            self._note_relocatable(occupant)
             return
         self.remove(uid)
         self._nodes[uid] = node
@@ -91,6 +109,7 @@ class Occupants:
             bisect.insort(self._priorities, occupant.priority)
         nodes = self._by_priority[occupant.priority]
         nodes[node] = nodes.get(node, 0) + 1
+        self._note_relocatable(occupant)
 
     def remove(self, uid: PodUid) -> None:
         """Remove a pod; one that is not here is no error."""
@@ -98,6 +117,7 @@ class Occupants:
         if node is None:
             return
         occupant = self._by_node[node].pop(uid)
+        self._drop_relocatable(node, uid)
         if not self._by_node[node]:
             del self._by_node[node]
         nodes = self._by_priority[occupant.priority]
@@ -116,6 +136,27 @@ class Occupants:
     def on(self, node: NodeName) -> Collection[Occupant]:
         """The pods on a node."""
         return self._by_node.get(node, {}).values()
+
+    def relocatable_nodes(self) -> Collection[NodeName]:
+        """The nodes with pods whose annotations state a cost of moving them."""
+        return self._relocatable.keys()
+
+    def relocatable_on(self, node: NodeName) -> list[Occupant]:
+        """Those pods of one node, by uid."""
+        return [self._by_node[node][uid] for uid in sorted(self._relocatable.get(node, ()))]
+
+    def _note_relocatable(self, occupant: Occupant) -> None:
+        if occupant.is_relocatable:
+            self._relocatable[occupant.node].add(occupant.uid)
+        else:
+            self._drop_relocatable(occupant.node, occupant.uid)
+
+    def _drop_relocatable(self, node: NodeName, uid: PodUid) -> None:
+        pods = self._relocatable.get(node)
+        if pods is not None:
+            pods.discard(uid)
+            if not pods:
+                del self._relocatable[node]
 
     def below(self, priority: int, node: NodeName) -> list[Occupant]:
         """The pods on a node that have a lower priority."""

@@ -74,6 +74,11 @@ class Kind:
     due_s: float = 0.0
     unprobed: set[NodeName] = field(default_factory=set)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the refusal is in force, and no change may have lifted it."""
+        return self.parked and not self.woken and not self.unprobed
+
 
 class Parking:
     """All parked kinds, by cause and by the bytes that they ask for.

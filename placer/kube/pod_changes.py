@@ -17,6 +17,7 @@ from placer.kube.pool import PoolWatch
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
 from placer.kube.refusals import SCHEDULER_ERROR, UNSCHEDULABLE
+from placer.kube.relocation.kept import KeptRooms
 from placer.kube.resize_tickets import Tickets
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.waiting import Waiting, same_pod
@@ -41,6 +42,7 @@ class PodChanges:
         pool: learns of the pool's reservation pods.
         tickets: learns of bound pods, which may be resized.
         outside: the pods of kube-scheduler that wait.
+        kept: learns of pods that may be replacements of moved ones.
         on_work: called when the queue may have work.
         synced: set once all pods were read.
     """
@@ -54,6 +56,7 @@ class PodChanges:
     pool: PoolWatch
     tickets: Tickets
     outside: OutsidePods
+    kept: KeptRooms
     on_work: Callable[[], None]
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -89,6 +92,7 @@ class PodChanges:
             self.tickets.note(pod)
         elif _is_ours(pod):
             self.preempting.observe(pod)
+            self.kept.take(pod)
             self._await_node(pod, changed=known is None or not same_pod(pod, known))
         elif not self.cluster.is_assumed(uid):
             self.forget_waiting(uid)
@@ -112,7 +116,7 @@ class PodChanges:
         try:
             self.cluster.confirm(pod)
         except InputError as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            name = pod.full_name
             structlog.get_logger().error("bound pod counts in part", pod=name, error=str(error))
         self.volumes.note_end(uid)
         if pod.metadata.deletionTimestamp:
@@ -133,6 +137,8 @@ class PodChanges:
             waiting.wanted = None
             self.queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
             self.on_work()
+        elif _was_refused(pod):
+            self.queue.note_tried(uid, now_s)
 
 
 def _is_ours(pod: Pod) -> bool:

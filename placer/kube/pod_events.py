@@ -29,6 +29,8 @@ ACTIONS: Final = {
     "Scheduled": "Binding",
     "FailedScheduling": "Scheduling",
     "Preempted": "Preempting",
+    "RelocationPlanned": "Relocating",
+    "Relocated": "Relocating",
     "LinePassed": "Reporting",
     "Evicted": "Evicting",
     "EvictionRefused": "Evicting",
@@ -36,7 +38,7 @@ ACTIONS: Final = {
 """The action of an event, by its reason; the first three as kube-scheduler has them."""
 
 
-NORMAL: Final = frozenset({"Scheduled", "Preempted"})
+NORMAL: Final = frozenset({"Scheduled", "Preempted", "RelocationPlanned", "Relocated"})
 """The reasons of events that are no warnings."""
 
 
@@ -49,7 +51,7 @@ class News:
         reason: one of `ACTIONS`.
         note: the text for people.
         condition: the `reason` of a `PodScheduled: False` condition; None for a pod that has a node.
-        related: for a victim of preemption, the pod that gets its room.
+        related: for a victim of preemption, or a pod that moves, the pod that gets its room.
     """
 
     pod: Pod

@@ -21,7 +21,7 @@ from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
-from placer.kube.occupants import priority_of
+from placer.kube.occupants import Occupant, priority_of
 from placer.kube.preemption_orders import Order, Orders
 from placer.kube.queue import Queue
 from placer.kube.trial import NodeTrial
@@ -83,7 +83,7 @@ class Preempting:
     _some_filled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.orders.on_end = self._end_and_retry
+        self.orders.on_end = self.give_up
         self.choice.cluster.on_filled(self._note_filled)
         self.choice.decider.reports.on_change(self._note_filled)
         self.choice.decider.ledger.on_change(lambda node, _: self._note_filled(node))  # a resize too
@@ -252,8 +252,7 @@ class Preempting:
 
     def _still_end(self, own: Nomination) -> bool:
         """Whether pods still end on the nominated node, or their memory is still reported."""
-        on_node = self.choice.cluster.occupants.below(own.priority, own.node)
-        if any(one.is_being_preempted or one.uid in own.victims for one in on_node):
+        if self._ending(own):
             self._freed.pop(own.uid, None)
             return True
         found = self.choice.decider.candidates.find(own.node)
@@ -262,12 +261,35 @@ class Preempting:
             return False
         return _now_s() - self._freed.setdefault(own.uid, _now_s()) < LINGER_S
 
+    def _ending(self, own: Nomination) -> list[Occupant]:
+        """The pods that still end on a nominated node, so that the nominated pod gets their room."""
+        return [
+            one
+            for one in self.choice.cluster.occupants.on(own.node)
+            if one.uid in own.victims
+            or one.is_being_evicted  # as for a relocation; its priority may be as high
+            or (one.priority < own.priority and one.is_being_preempted)
+        ]
+
+    def hold(self, nomination: Nomination) -> None:
+        """Hold room for a waiting pod that relocation nominates; its status, as the watch shows it, is late."""
+        self._written.add(nomination.uid)
+        self._freed.pop(nomination.uid, None)
+        self.choice.cluster.nominations.put(nomination)
+
+    def retry(self, uid: PodUid) -> None:
+        """Try a waiting pod again; one that does not wait any more is no error."""
+        waiting = self.waiting.get(uid)
+        if waiting is not None:
+            self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
+            self.on_work()
+
     def _nominate(self, wanted: Wanted, victims: Victims) -> str:
         """Hold the room of the victims, and have them deleted; returns the text for people."""
         uid, node, nominations = wanted.request.pod, victims.node, self.choice.cluster.nominations
         for other in nominations.on(node):
             if other.is_ours and other.uid != uid and other.priority < priority_of(wanted.pod):
-                self._end_and_retry(other.uid)  # as kube-scheduler does: it may find another place sooner
+                self.give_up(other.uid)  # as kube-scheduler does: it may find another place sooner
         known = nominations.find(uid)
         if known is not None and known.node != node:
             self._drop(uid, "given_up")
@@ -278,9 +300,9 @@ class Preempting:
         self._written.add(uid)
         self._freed.pop(uid, None)
         self.orders.put(Order(pod, node, victims.pods))
-        names = [_name(one.pod) for one in victims.pods]
+        names = [one.pod.full_name for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        structlog.get_logger().info("preempting", pod=_name(pod), node=node, victims=names)
+        structlog.get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)
         return f"{len(names)} pod(s) of lower priority end on {node} to make room: {named}."
 
     def _end(self, uid: PodUid) -> None:
@@ -300,13 +322,10 @@ class Preempting:
             self.outcomes.labels(outcome).inc()
         return ended
 
-    def _end_and_retry(self, uid: PodUid) -> None:
+    def give_up(self, uid: PodUid) -> None:
         """End a pod's nomination, and try the pod again."""
         self._end(uid)
-        waiting = self.waiting.get(uid)
-        if waiting is not None:
-            self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
-            self.on_work()
+        self.retry(uid)
 
     def _note_filled(self, node: NodeName) -> None:
         if self.choice.cluster.nominations.are_on(node):
@@ -328,11 +347,11 @@ class Preempting:
         """End the nominations for a node that have no room, even once all pods that end there are gone."""
         for own in self.choice.cluster.nominations.on(node):
             if node not in self.choice.cluster.nodes:
-                self._end_and_retry(own.uid)
+                self.give_up(own.uid)
                 continue
             plan = self._plan_later(own)
             if plan is None and own.uid in self.waiting:
-                self._end_and_retry(own.uid)
+                self.give_up(own.uid)
             self._hold_gpus(own, plan)
 
     def _hold_gpus(self, own: Nomination, plan: Plan | None) -> None:
@@ -353,9 +372,8 @@ class Preempting:
         only: tuple[GpuUuid | None, ...] = (*gpus, None) if len(gpus) == 1 else (None,)
         for gpu in only:
             trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, own.node, gpu)
-            for one in self.choice.cluster.occupants.below(own.priority, own.node):
-                if one.is_being_preempted or one.uid in own.victims:
-                    trial.remove(one)
+            for one in self._ending(own):
+                trial.remove(one)
             for uid in own.victims:
                 trial.remove_memory(uid)
             plan = trial.plan()
@@ -371,10 +389,6 @@ def _with(
     if explained is None:
         return None
     return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons | reasons)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _now_s() -> float:

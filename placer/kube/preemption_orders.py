@@ -29,6 +29,8 @@ REFUSED_PAUSE_S: Final = 5.0
 
 OnPreempted = Callable[[Pod, Pod, NodeName], None]
 """Called with a victim that was deleted, the preemptor, and their node."""
+OnRelocated = Callable[[Pod, Pod | None, NodeName], None]
+"""Called with a pod that was evicted to be moved, the pod for which it moves, if any, and the node that it leaves."""
 OnFailed = Callable[[Pod, str], None]
 """Called with a preemptor and the reason why its victims did not end."""
 OnEnd = Callable[[PodUid], None]
@@ -37,17 +39,24 @@ OnEnd = Callable[[PodUid], None]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A preemption to carry out.
+    """A preemption, or a relocation, to carry out.
 
     Attributes:
-        pod: the preemptor.
+        pod: the preemptor, or the pod for which others move.
         node: its nominated node.
-        victims: the pods to delete there.
+        victims: the pods to delete there; the pods that move may be on other nodes too.
+        moves: the victims are moved: evicted, so that disruption budgets hold.
     """
 
     pod: Pod
     node: NodeName
     victims: tuple[Occupant, ...]
+    moves: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the mechanism, for people."""
+        return "relocation" if self.moves else "preemption"
 
 
 @dataclass(slots=True)
@@ -61,6 +70,7 @@ class Orders:
         on_preempted: see `OnPreempted`.
         on_failed: see `OnFailed`.
         on_end: see `OnEnd`.
+        on_relocated: see `OnRelocated`.
     """
 
     cluster: Cluster
@@ -69,11 +79,13 @@ class Orders:
     on_preempted: OnPreempted
     on_failed: OnFailed
     on_end: OnEnd = lambda _: None
+    on_relocated: OnRelocated = lambda *_: None
     # A pod in place of an order: take its nomination back.
     _orders: asyncio.Queue[Order | Pod] = field(default_factory=asyncio.Queue)
     _under_way: set[PodUid] = field(default_factory=set)
     _taken_back: dict[PodUid, Pod] = field(default_factory=dict)  # once the order that is under way is done
     _spared: dict[PodUid, float] = field(default_factory=dict)  # until when
+    _unmovable: dict[PodUid, float] = field(default_factory=dict)  # likewise
 
     def put(self, order: Order) -> None:
         """Carry out a preemption; returns at once."""
@@ -95,10 +107,14 @@ class Orders:
     @property
     def spared(self) -> frozenset[PodUid]:
         """The pods that are no victims now, because their deletion was refused."""
-        if self._spared:
-            now_s = _now_s()
-            self._spared = {uid: until_s for uid, until_s in self._spared.items() if now_s < until_s}
+        self._spared = _still(self._spared)
         return frozenset(self._spared)
+
+    @property
+    def unmovable(self) -> frozenset[PodUid]:
+        """The pods that are not moved now, because their eviction was refused, as by a disruption budget."""
+        self._unmovable = _still(self._unmovable)
+        return frozenset(self._unmovable)
 
     async def run(self) -> NoReturn:
         """Carry out preemptions until cancelled. Those under way are abandoned then; the next leader goes on."""
@@ -119,15 +135,17 @@ class Orders:
             await self.writes.nominate(pod, None)
         except ApiError as error:
             # The next leader would find that the pod does not fit there, and try this again.
-            structlog.get_logger().warning("nomination not taken back", pod=_name(pod), error=str(error))
+            structlog.get_logger().warning("nomination not taken back", pod=pod.full_name, error=str(error))
 
     async def _carry_out(self, order: Order) -> None:
         uid = PodUid(order.pod.metadata.uid)
         try:
             refused = await self._write(order)
             if refused is not None:
-                structlog.get_logger().warning("preemption refused", pod=_name(order.pod), error=refused)
-                self.on_failed(order.pod, f"preemption: {refused}")
+                structlog.get_logger().warning(
+                    f"{order.name} refused", pod=order.pod.full_name, error=refused
+                )
+                self.on_failed(order.pod, f"{order.name}: {refused}")
                 await asyncio.sleep(REFUSED_PAUSE_S)
         finally:
             self._under_way.discard(uid)
@@ -150,15 +168,37 @@ class Orders:
                 continue
             if not self._holds(order):
                 return None  # the pod is gone, or has a place: no further pod needs to end
-            try:
-                ended = await self.writes.end(known.pod, order.pod)
-            except ApiError as error:
-                if not isinstance(error, TransientError):
-                    self._spared[victim.uid] = _now_s() + SPARED_S
-                return f"pod {_name(victim.pod)} was not deleted: {error}"
-            if ended:
-                self.preempted.inc()
-                self.on_preempted(known.pod, order.pod, order.node)
+            refused = await (self.evict(known, order.pod) if order.moves else self._delete(known, order))
+            if refused is not None:
+                return refused
+        return None
+
+    async def _delete(self, victim: Occupant, order: Order) -> str | None:
+        try:
+            ended = await self.writes.end(victim.pod, order.pod)
+        except ApiError as error:
+            if not isinstance(error, TransientError):
+                self._spared[victim.uid] = _now_s() + SPARED_S
+            return f"pod {victim.pod.full_name} was not deleted: {error}"
+        if ended:
+            self.preempted.inc()
+            self.on_preempted(victim.pod, order.pod, order.node)
+        return None
+
+    async def evict(self, mover: Occupant, pod: Pod | None) -> str | None:
+        """Evict a pod that moves; returns what was refused, or None.
+
+        Args:
+            mover: the pod.
+            pod: the waiting pod for which it moves; None where it moves for no pod.
+        """
+        try:
+            ended = await self.writes.evict(mover.pod)
+        except ApiError as error:
+            self._unmovable[mover.uid] = _now_s() + SPARED_S
+            return f"pod {mover.pod.full_name} was not evicted: {error}"
+        if ended:
+            self.on_relocated(mover.pod, pod, mover.node)
         return None
 
     def _holds(self, order: Order) -> bool:
@@ -167,8 +207,9 @@ class Orders:
         return own is not None and own.node == order.node
 
 
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+def _still(until: dict[PodUid, float]) -> dict[PodUid, float]:
+    now_s = _now_s() if until else 0.0
+    return {uid: until_s for uid, until_s in until.items() if now_s < until_s}
 
 
 def _now_s() -> float:

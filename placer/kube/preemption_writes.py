@@ -1,8 +1,8 @@
 """The writes of a preemption: the nomination of a pod, and the end of each victim.
 
 A victim gets the condition `DisruptionTarget` and is deleted gracefully, with its own grace period, as by
-kube-scheduler. What always holds: the uid is a precondition of each write, so no other pod of the same name is ever
-touched.
+kube-scheduler. A pod that moves is evicted, which respects disruption budgets. What always holds: the uid is a
+precondition of each write, so no other pod of the same name is ever touched.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from placer.kube.evictions import TOO_MANY_REQUESTS, eviction_of
 from placer.kube.occupants import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod, decode_pod
@@ -75,8 +76,24 @@ class PreemptionWrites:
         }
         return await self._written(victim, lambda: delete(path, options))
 
-    async def _written(self, pod: Pod, write: Callable[[], Awaitable[bytes]]) -> bool:
-        """Write until it is clear that the write arrived (True), or that the pod is gone (False)."""
+    async def evict(self, pod: Pod) -> bool:
+        """Evict a pod, as far as its disruption budgets allow; returns whether it still existed.
+
+        Raises:
+            ApiError: the API server refuses the eviction, with status 429 for a budget, or does not answer.
+        """
+        post = self.transport.post
+        return await self._written(
+            pod, lambda: post(f"{_path(pod)}/eviction", eviction_of(pod)), final=TOO_MANY_REQUESTS
+        )
+
+    async def _written(
+        self, pod: Pod, write: Callable[[], Awaitable[bytes]], final: int | None = None
+    ) -> bool:
+        """Write until it is clear that the write arrived (True), or that the pod is gone (False).
+
+        An answer of status `final` is not tried again.
+        """
         pauses, tries = Pauses(), 0
         while True:
             heed_cancellation()
@@ -88,7 +105,7 @@ class PreemptionWrites:
                 tries += 1
                 if isinstance(error, ConflictError) and not await self._exists(pod):
                     return False
-                if tries == TRIES:
+                if tries == TRIES or error.status == final:
                     raise
             else:
                 return True

@@ -91,6 +91,11 @@ class Queue:
         return {cause: sum(kind.waiting for kind in self._parking.with_cause(cause)) for cause in Cause}
 
     @property
+    def has_fresh(self) -> bool:
+        """Whether a pod waits that was never tried."""
+        return self._fresh.head() is not None
+
+    @property
     def heeds_changes(self) -> bool:
         """Whether a gain can matter now: a kind is parked."""
         return len(self._parking) > 0
@@ -143,6 +148,12 @@ class Queue:
             case _:
                 self._leave_kind(entry, now_s)
                 self._activate(entry, now_s)
+
+    def note_tried(self, uid: PodUid, now_s: float) -> None:
+        """Note that another placer, which leads or did so, has tried a pod: it is not fresh here any more."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place is Place.FRESH:
+            self._activate(entry, now_s)
 
     def discard(self, uid: PodUid, now_s: float) -> None:
         """Remove a pod that is bound, gone, or no longer ours. An unknown pod is no error."""
@@ -197,8 +208,7 @@ class Queue:
     def refusal(self, kind: Hashable) -> KindRefusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
         known = self.kinds.get(kind)
-        is_sure = known is not None and known.parked and not known.woken and not known.unprobed
-        return known.refusal if known is not None and is_sure else None
+        return known.refusal if known is not None and known.is_refused else None
 
     def join(self, uid: PodUid, kind: Hashable, now_s: float) -> None:
         """Park a pod by its kind's `refusal`, without a decision of its own."""
@@ -227,9 +237,7 @@ class Queue:
         if entry.is_outdated:
             self.again(uid, now_s)
             return
-        known = self.kinds.get(kind)
-        if known is None:
-            known = self.kinds.add(Kind(kind, next(self._numbers)))
+        known = self.kinds.get(kind) or self.kinds.add(Kind(kind, next(self._numbers)))
         self._recall_front(known, uid)
         self._add(known, entry, now_s)
         known.refusals += 1

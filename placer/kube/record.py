@@ -179,7 +179,7 @@ class Recorder:
             except PlimsollError as error:
                 if pending.may_pass(error):
                     structlog.get_logger().warning(
-                        "news waits", pod=_name(pending.news.pod), error=str(error)
+                        "news waits", pod=pending.news.pod.full_name, error=str(error)
                     )
                     self._waiting[uid].appendleft(pending)
                     if isinstance(error, TransientError):
@@ -192,7 +192,7 @@ class Recorder:
                 self.metrics.news_dropped.inc()
                 structlog.get_logger().warning(
                     "news not written",
-                    pod=_name(pending.news.pod),
+                    pod=pending.news.pod.full_name,
                     reason=pending.news.reason,
                     error=str(error),
                 )
@@ -245,7 +245,7 @@ class Recorder:
                 if len(self._conditions) > REMEMBERED_EVENTS:
                     self._conditions.popitem(last=False)
                 return
-        structlog.get_logger().info("the pod changes too often for its condition", pod=_name(news.pod))
+        structlog.get_logger().info("the pod changes too often for its condition", pod=news.pod.full_name)
 
     async def _patch_condition(self, pod: Pod, known: PodCondition | None, wanted: tuple[str, str]) -> None:
         condition: dict[str, object] = {
@@ -279,10 +279,6 @@ def _may_pass(error: PlimsollError) -> bool:
 
 def _scheduled_condition(pod: Pod) -> PodCondition | None:
     return next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _path(pod: Pod) -> str:

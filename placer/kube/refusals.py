@@ -37,6 +37,16 @@ OVERTAKEN_AT_MOST: Final = 3
 PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
 """The text is the same for all causes, so that each pod gets one event. The log names the cause."""
 
+PAUSE_S: Final = 0.01
+"""The pause between two slices of an explanation while a pod waits that was never tried. Thousands of pods that fit
+nowhere may come before it, and each takes far longer to explain than to refuse. A slice takes some 3 ms."""
+
+
+async def pause_beside(queue: Queue) -> None:
+    """Let other tasks run between two slices of an explanation. Pods that were never tried get most of the time."""
+    await asyncio.sleep(PAUSE_S if queue.has_fresh else 0)
+
+
 Report = Callable[[Pod, str, str], None]
 """Reports a refusal to people: the pod, the text, and the condition's reason."""
 
@@ -126,6 +136,7 @@ class Refusals:
                 waiting = self.waiting.get(wanted.request.pod)
                 if waiting is not None:
                     self._settle(waiting, wanted, explained)
+                await self.choice.pause()
 
     def _settle(self, waiting: Waiting, wanted: Wanted, explained: Explanation | None) -> None:
         """Park a refused pod, or try it again if the pod changed or a node has a place by now."""

@@ -204,7 +204,7 @@ class KubeResizer:
 
 def _check_ticket(pod: Pod, ticket: str | None) -> None:
     if ticket is not None and ticket_on(pod) != ticket:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = pod.full_name
         raise WithdrawnError("pod", name, "has not this ticket any more", "ask again")
 
 

@@ -36,6 +36,9 @@ class PlacementEvents(Protocol):
     def preempted(self, placement: Placement) -> None:
         """Queue an event for a pod that was deleted to make room for another one."""
 
+    def relocated(self, placement: Placement) -> None:
+        """Queue an event for a pod that was evicted to be moved."""
+
 
 @dataclass(frozen=True, slots=True)
 class Telling:
@@ -54,16 +57,20 @@ class Telling:
     def placed(self, pod: Pod, placed: Plan) -> None:
         """Report that a pod was bound."""
         node = placed.booking.node
-        structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
+        structlog.get_logger().info(
+            "placed", pod=pod.full_name, node=node, gpus=placed.gpus, score=placed.score
+        )
         note = cut(
-            f"Successfully assigned {_name(pod)} to {node}{placed.expected and f'. {placed.expected}'}"
+            f"Successfully assigned {pod.full_name} to {node}{placed.expected and f'. {placed.expected}'}"
         )
         self.recorder.record(News(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
 
     def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
         """Report that a pod was deleted to make room for another one."""
-        structlog.get_logger().info("preempted", pod=_name(victim), node=node, preemptor=_name(preemptor))
+        structlog.get_logger().info(
+            "preempted", pod=victim.full_name, node=node, preemptor=preemptor.full_name
+        )
         note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
         self.recorder.record(News(victim, "Preempted", note, None, preemptor))
         meta = victim.metadata
@@ -73,8 +80,40 @@ class Telling:
                 name=meta.name,
                 pod=PodUid(meta.uid),
                 node=node,
-                reason=f"preempted by pod {_name(preemptor)} ({preemptor.metadata.uid})",
+                reason=f"preempted by pod {preemptor.full_name} ({preemptor.metadata.uid})",
             )
+        )
+
+    def relocation_planned(self, pod: Pod, plan: str) -> None:
+        """Report which pods would move, or move now, to make room for a waiting one."""
+        self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
+
+    def relocated(
+        self, moved: Pod, pod: Pod | None, node: NodeName, to: NodeName | None, keep_s: float
+    ) -> None:
+        """Report that a pod was evicted to be moved.
+
+        Args:
+            moved: the pod.
+            pod: the waiting pod for which it moves; None where it moves to free a GPU.
+            node: the node that it leaves.
+            to: the node on which room is kept for its replacement; None if that room has been given up.
+            keep_s: for how long at most, in seconds.
+        """
+        purpose = (
+            f"make room for pod {pod.full_name} ({pod.metadata.uid})"
+            if pod is not None
+            else "free a whole GPU"
+        )
+        reason = f"moved to {purpose}"
+        structlog.get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
+        room = f"Room for its replacement is kept on {to} for {keep_s:g} s." if to is not None else ""
+        note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
+        self.recorder.record(News(moved, "Relocated", note, None, pod))
+        meta = moved.metadata
+        uid = PodUid(meta.uid)
+        self.bus.relocated(
+            Placement(namespace=meta.namespace, name=meta.name, pod=uid, node=node, to=to, reason=reason)
         )
 
     def doubted(self, booking: Booking, *, decides: bool) -> None:
@@ -115,10 +154,6 @@ class Telling:
         if reason != UNSCHEDULABLE or waiting.refused_for == note:
             return
         waiting.refused_for = note
-        structlog.get_logger().info("not placed", pod=_name(pod), why=note)
+        structlog.get_logger().info("not placed", pod=pod.full_name, why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

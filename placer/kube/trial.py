@@ -4,6 +4,7 @@ Unlike a decision's verdicts, which all pods of a kind share, a trial is for one
 very pod counts as free. What always holds: a trial changes nothing.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from placer.core.plan import Plan
@@ -14,7 +15,7 @@ from placer.core.supposition import Supposition
 from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.kube.cluster import Cluster, Supposed
-from placer.kube.nominations import bookings_of
+from placer.kube.nominations import Nomination, bookings_of
 from placer.kube.occupants import Occupant
 from placer.kube.rule_check import RuleCheck
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # `choice` tries nominated pods on their nodes
 class NodeTrial:
     """One node for one pod; see `placer.kube.victims.Trial`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the pod and the node, and all that is supposed of it
         self,
         decider: Decider,
         cluster: Cluster,
@@ -34,6 +35,7 @@ class NodeTrial:
         node: NodeName,
         only: GpuUuid | None = None,
         rules: RuleCheck | None = None,
+        beside: Sequence[Nomination] = (),
     ) -> None:
         """Suppose nothing yet.
 
@@ -44,15 +46,16 @@ class NodeTrial:
             node: the node.
             only: the only GPU that the pod may have; None: any.
             rules: the check by rules about other pods, with no pod left out; None makes one.
+            beside: further pods for which room on this node counts as held.
         """
         self._decider, self._cluster, self._wanted, self._node = decider, cluster, wanted, node
-        held = cluster.nominations.against(wanted.pod, node)
+        held = [*cluster.nominations.against(wanted.pod, node), *beside]
         load = cluster.load_on(node)
         for one in held:
             load.add(one.needs)
         if rules is None and cluster.has_node(node):
-            beside = [(node, one.pod) for one in held]
-            rules = cluster.pod_rules.check(wanted.pod, wanted.domains, node, beside)
+            counted = [(node, one.pod) for one in held]
+            rules = cluster.pod_rules.check(wanted.pod, wanted.domains, node, counted)
         self._supposed = Supposed(load, held, rules)
         self._policy = wanted.policy
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
@@ -91,6 +94,12 @@ class NodeTrial:
             rules.put_back(self._cluster.pod_rules.counted(rules, one.uid))
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
+
+    def leave_out(self, uid: PodUid) -> None:
+        """Suppose that a pod of another node is gone, which rules about pods may count."""
+        rules = self._supposed.rules
+        if rules is not None:
+            rules.leave_out(self._cluster.pod_rules.counted(rules, uid))
 
     def remove_memory(self, uid: PodUid) -> None:
         """Suppose that the processes of a pod that is gone hold no GPU memory any more."""

@@ -105,7 +105,7 @@ class VictimSearch:
                 is_of_state = self._known(wanted) is known  # rules about pods may have changed meanwhile
                 if is_shared and is_of_state and (isinstance(result, Victims) or PASSING.isdisjoint(result)):
                     known.nodes[node] = result
-                await asyncio.sleep(0)  # other tasks run between two nodes
+                await self.choice.pause()  # other tasks run between two nodes
                 known = self._known(wanted)
             if isinstance(result, Victims):
                 found.append(result)

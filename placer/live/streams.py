@@ -2,24 +2,28 @@
 
 What always holds: a reader's state is two numbers and the names of nodes, so a reader that is slow, or stands still,
 costs no more memory than that. The next piece is made when the last one was taken, from the newest state. Other tasks
-run between two pieces. A reader that takes nothing for `STUCK_S` is cut off, and there are `READERS_AT_MOST`.
+run between two pieces. A reader that takes nothing for `STUCK_S` is cut off, and there are `READERS_AT_MOST`. Readers
+that want one whole state, and readers of the owner's socket, have places of their own. A reader that had to prove
+itself is judged again each `JUDGED_S`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
+from placer.access import AGAIN, CannotJudgeError
 from placer.live.news import NewsRoom
 from placer.live.rows import LiveRows
 from placer.live.waiting import Summary
 from plimsoll.ids import NodeName
+from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.http import Problem
-from plimsoll.placer_api.live import Status
+from plimsoll.placer_api.live import ONCE, Status
 
 PACE_S: Final = 0.25
 """The pause between two looks for changes. People see four changes a second; a burst of events is one message."""
@@ -35,6 +39,19 @@ STUCK_S: Final = 60.0
 
 READERS_AT_MOST: Final = 64
 """Pages that may be open at once. More are refused, as anybody who reaches the port may ask."""
+
+ONCE_AT_MOST: Final = 32
+"""Readers of one whole state at once, such as `plimsoll pods`."""
+
+ONCE_S: Final = 60.0
+"""The longest time for which such a reader may stay. It is done in a second."""
+
+JUDGED_S: Final = 60.0
+"""Seconds between two judgements of a reader while its stream is open."""
+
+UNJUDGED_S: Final = 300.0
+"""The longest time for which a stream goes on while its reader cannot be judged: people look at the page in outages
+of the API server too."""
 
 TOGETHER: Final = 16
 """Nodes of one message: some 2 ms to encode with 8 GPUs each, if all of them changed."""
@@ -70,6 +87,46 @@ class _Reader:
 
 
 @dataclass(slots=True)
+class _Places:
+    """The places of one kind of readers."""
+
+    at_most: int
+    kind: str
+    taken: int = 0
+
+    def refusal(self) -> web.Response | None:
+        """The answer where no place is free, else None."""
+        if self.taken < self.at_most:
+            return None
+        problem = Problem(message=f"{self.taken} {self.kind}; close one, or try again later")
+        return web.Response(status=503, body=msgspec.json.encode(problem), content_type="application/json")
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Judges a reader again and again; `again` is None for a reader that everybody may be."""
+
+    again: Callable[[], Awaitable[None]] | None
+    known_s: float
+    next_s: float
+
+    async def refuses(self) -> bool:
+        """Whether the reader's stream has to end."""
+        now_s = asyncio.get_running_loop().time()
+        if self.again is None or now_s < self.next_s:
+            return False
+        self.next_s = now_s + JUDGED_S
+        try:
+            await self.again()
+        except CannotJudgeError:
+            return now_s - self.known_s >= UNJUDGED_S
+        except PlimsollError:
+            return True
+        self.known_s = now_s
+        return False
+
+
+@dataclass(slots=True)
 class Streams:
     """Serves readers until `close`.
 
@@ -88,7 +145,11 @@ class Streams:
     version: str
     missing: Callable[[], Sequence[str]]
     leads: Callable[[], bool]
-    _readers: int = 0
+    _port: _Places = field(default_factory=lambda: _Places(READERS_AT_MOST, "pages are open already"))
+    _once: _Places = field(default_factory=lambda: _Places(ONCE_AT_MOST, "readers are being answered"))
+    _owner: _Places = field(
+        default_factory=lambda: _Places(READERS_AT_MOST, "readers are at this socket already")
+    )
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def close(self) -> None:
@@ -96,14 +157,21 @@ class Streams:
         self._closing.set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer a reader until it hangs up; refuses it where too many read."""
-        if self._readers >= READERS_AT_MOST:
-            problem = Problem(
-                message=f"{self._readers} pages are open already; close one, or try again later"
-            )
-            return web.Response(
-                status=503, body=msgspec.json.encode(problem), content_type="application/json"
-            )
+        """Answer a reader until it hangs up, or has one whole state if it asks for `ONCE`.
+
+        Where too many read, it is refused.
+        """
+        is_once = ONCE in request.query
+        return await self._serve(request, self._once if is_once else self._port, is_once=is_once)
+
+    async def serve_owner(self, request: web.Request) -> web.StreamResponse:
+        """Answer a reader of the owner's socket likewise."""
+        return await self._serve(request, self._owner, is_once=ONCE in request.query)
+
+    async def _serve(self, request: web.Request, places: _Places, *, is_once: bool) -> web.StreamResponse:
+        refusal = places.refusal()
+        if refusal is not None:
+            return refusal
         response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream",
@@ -112,18 +180,21 @@ class Streams:
                 "X-Content-Type-Options": "nosniff",
             }
         )
-        self._readers += 1
+        now_s = asyncio.get_running_loop().time()
+        judge = _Judge(request.get(AGAIN), now_s, now_s + JUDGED_S)
+        places.taken += 1
         try:
             await response.prepare(request)
             if request.method != "HEAD":
                 # The reader hung up, or stands still.
                 with contextlib.suppress(ConnectionError, TimeoutError):
-                    await self._stream(_Reader(response))
+                    async with asyncio.timeout(ONCE_S if is_once else None):
+                        await self._stream(_Reader(response), judge, is_once=is_once)
         finally:
-            self._readers -= 1
+            places.taken -= 1
         return response
 
-    async def _stream(self, reader: _Reader) -> None:
+    async def _stream(self, reader: _Reader, judge: _Judge, *, is_once: bool) -> None:
         await reader.response.write(f"retry: {RETRY_MS}\n\n".encode())
         await self._send_status(reader)
         await self._send_nodes(reader)
@@ -134,6 +205,8 @@ class Streams:
             await self._send_news(reader)
             await reader.send_changed("waiting", await self.waiting.read(), 0.0, ALIVE_S)
             await self._send_status(reader)
+            if is_once or await judge.refuses():
+                return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), PACE_S)
 

@@ -246,7 +246,7 @@ class LocalFrontEnd:
             self._keep_waiting(waiting, decided)
         else:
             del self._waiting[waiting.uid]
-            name = f"pod {waiting.pod.metadata.namespace}/{waiting.pod.metadata.name}"
+            name = f"pod {waiting.pod.full_name}"
             self._follow(waiting.uid, tasks.create_task(self._live(waiting, decided), name=name))
 
     def _follow(self, uid: PodUid, task: asyncio.Task[None]) -> None:

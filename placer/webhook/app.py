@@ -8,8 +8,6 @@ import asyncio
 import contextlib
 import gc
 import time
-from pathlib import Path
-from typing import Final
 
 import structlog
 from aiohttp import web
@@ -22,11 +20,9 @@ from placer.webhook.server import Certificates, serving_reviews
 from placer.webhook.settings import PREFIX, SETTLE_CHECKS, Settings, rules_of, words
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
+from plimsoll.kube.kubeconfig import own_namespace
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.web import serving_tcp
-
-NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""The pod's own namespace, inside a cluster."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +45,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 async def _serve(settings: Settings) -> None:
     metrics = Metrics()
     certificates = Certificates(metrics)
-    namespace = settings.namespace or await asyncio.to_thread(_own_namespace)
+    namespace = settings.namespace or await asyncio.to_thread(own_namespace)
     async with contextlib.AsyncExitStack() as stack:
         transport = await stack.enter_async_context(connect(kubeconfig_path(settings.kubeconfig)))
         authority = Authority(
@@ -104,7 +100,3 @@ def _routes(metrics: Metrics, authority: Authority) -> list[web.RouteDef]:
         web.get("/healthz", healthy),
         web.get("/readyz", ready),
     ]
-
-
-def _own_namespace() -> str:
-    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "kube-system"

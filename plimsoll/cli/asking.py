@@ -1,19 +1,36 @@
-"""A connection to the placer that a command's user named."""
+"""A connection to the placer that a command's user named, or that a kubeconfig's cluster has."""
 
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Final
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.settings import check_url, shown_url
+from plimsoll.placer_api.access import check_token, read_token
 from plimsoll.placer_api.client import PlacerAwayError, PlacerClient
+
+if TYPE_CHECKING:
+    from plimsoll.cli.service_proxy import PlacerService
+
+Where: TypeAlias = "str | PlacerService"
+"""The URL of a placer, the path of its control socket, or the placer of a cluster."""
 
 TIMEOUT_S: Final = 60.0
 """The longest time for an answer. On 20 000 nodes an explanation may take some seconds, and others come before it."""
 
+NAMED: Final = "--placer or PLIMSOLL_PLACER_URL"
+TOKEN: Final = "PLIMSOLL_PLACER_TOKEN"  # noqa: S105 - names of variables
+TOKEN_FILE: Final = "PLIMSOLL_PLACER_TOKEN_FILE"  # noqa: S105 - likewise
+
+_HOST_PORT: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):\d+/?")
+
 WHERE: Final = (
     "name the placer with --placer or PLIMSOLL_PLACER_URL: the URL of its PLIMSOLL_HTTP_PORT (http://127.0.0.1:8080 "
-    "after `kubectl port-forward`), or the path of its control socket"
+    "after `kubectl port-forward`), or the path of its control socket; or give a kubeconfig with --kubeconfig or "
+    "KUBECONFIG, and the placer of its cluster is asked"
 )
 
 
@@ -22,24 +39,67 @@ class NoPlacerError(PlimsollError):
 
 
 @contextlib.asynccontextmanager
-async def asking(where: str) -> AsyncIterator[PlacerClient]:
+async def asking(where: Where) -> AsyncIterator[PlacerClient]:
     """A client of a placer, for the time of some requests.
 
-    Args:
-        where: the URL of a placer, or the path of its control socket.
+    Raises:
+        NoPlacerError: nothing names a placer, or a request was not answered.
+        InputError: the URL, the kubeconfig or the token is none.
+    """
+    try:
+        async with connected(where, TIMEOUT_S) as placer:
+            yield placer
+    except PlacerAwayError as error:
+        raise NoPlacerError(f"no placer answers at {shown_place(where)}: {error}") from error
+
+
+def shown_place(where: Where) -> str:
+    """The placer for messages, without a password in its URL."""
+    return shown_url(where) if isinstance(where, str) else str(where)
+
+
+@contextlib.asynccontextmanager
+async def connected(where: Where, timeout_s: float) -> AsyncIterator[PlacerClient]:
+    """A client of a placer, which raises its own errors.
 
     Raises:
-        NoPlacerError: `where` is empty or no URL, or a request was not answered.
+        NoPlacerError: nothing names a placer.
+        InputError: as of `asking`.
     """
-    if not where:
-        raise NoPlacerError(WHERE)
-    if "://" in where:
+    async with contextlib.AsyncExitStack() as stack:
+        token = token_of(os.environ)
+        if not isinstance(where, str):
+            from plimsoll.cli.service_proxy import ServiceProxy  # noqa: PLC0415 - takes long, and is seldom needed
+
+            client = PlacerClient(ServiceProxy(where, token), timeout_s)
+        else:
+            if not where:
+                raise NoPlacerError(WHERE)
+            if _HOST_PORT.fullmatch(where):
+                raise InputError(
+                    NAMED, where, "has no scheme", f"write http://{where}, or ./{where} for a socket"
+                )
+            if "://" in where:
+                check_url(NAMED, where, ("http", "https"))
+            client = PlacerClient(where, timeout_s, token)
         try:
-            check_url("--placer or PLIMSOLL_PLACER_URL", where, ("http", "https"))
+            await stack.enter_async_context(client)
         except InputError as error:
-            raise NoPlacerError(str(error)) from error
-    async with PlacerClient(where, TIMEOUT_S) as placer:
-        try:
-            yield placer
-        except PlacerAwayError as error:
-            raise NoPlacerError(f"no placer answers at {shown_url(where)}: {error}; {WHERE}") from error
+            if error.value is None:  # no kubeconfig was named, and none is there
+                raise NoPlacerError(WHERE) from error
+            raise
+        yield client
+
+
+def token_of(environment: Mapping[str, str]) -> str | None:
+    """The token for the placer; None where there is none. Blocks.
+
+    Raises:
+        InputError: a variable holds no token, or names a file without one; or both are set.
+    """
+    token, file = environment.get(TOKEN, ""), environment.get(TOKEN_FILE, "")
+    if token and file:
+        raise InputError(TOKEN_FILE, file, f"is set beside {TOKEN}", "leave one of both out")
+    if file:
+        return read_token(TOKEN_FILE, Path(file))
+    return check_token(TOKEN, token) if token else None

@@ -21,6 +21,8 @@ from plimsoll.asyncapi import KINDS
 from plimsoll.bus import LOST_PINGS, NATS_SCHEMES, PING_S
 from plimsoll.bus_access import BusAccess
 from plimsoll.bus_client import BusClient
+from plimsoll.cli.columns import shortened
+from plimsoll.cli.output import printable
 from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -31,9 +33,13 @@ from plimsoll.quantity import format_bytes
 from plimsoll.subjects import STREAM, node_token
 
 CONNECT_S: Final = 5.0
+CLOSE_S: Final = 1.0
 BATCH: Final = 100
 IDLE_S: Final = 5.0
 """Seconds that a request for events waits; after one without an event, the consumer is looked for."""
+
+WIDE: Final = 120
+"""Columns from which on a line has room for a date."""
 
 UNUSED_S: Final = 60.0
 """Seconds after which the server deletes the consumer of a command that has ended."""
@@ -113,10 +119,14 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
             await client.close()
 
 
-def line(message: bytes) -> str:
+def line(message: bytes, width: int | None = None) -> str:
     """An event as one line for people: time, type, node or pod, and the rest in a few words.
 
     Data that is no event's is named so, and hides no other event.
+
+    Args:
+        message: as it was published.
+        width: cut the line to so many columns; below `WIDE`, the time has no date. None cuts nothing.
     """
     event = decode_event(message)
     what = event.type.removeprefix("dev.plimsoll.").removesuffix(".v1")
@@ -124,7 +134,9 @@ def line(message: bytes) -> str:
         about, words = _place(json.loads(bytes(event.data)))
     except _ODD_DATA:
         about, words = "?", ["its data is not that of such an event; `-o json` shows it"]
-    return f"{event.time:<27}  {what:<17}  {about:<24}  {', '.join(word for word in words if word)}".rstrip()
+    moment = f"{event.time:<27}" if width is None or width >= WIDE else event.time[11:19]
+    text = f"{moment}  {what:<17}  {about:<24}  {', '.join(word for word in words if word)}".rstrip()
+    return printable(text) if width is None else shortened(printable(text), width)
 
 
 def _place(data: dict[str, Any]) -> tuple[str, list[str]]:
@@ -139,7 +151,7 @@ def _place(data: dict[str, Any]) -> tuple[str, list[str]]:
 
 def _task(task: dict[str, Any]) -> str:
     used = format_bytes(task["used_bytes"])
-    return f"{task['gpu']} pid {task['pid']} {used}{_owner(task)}"
+    return f"{used} pid {task['pid']} {task['gpu']}{_owner(task)}"
 
 
 def _owner(data: dict[str, Any]) -> str:
@@ -212,18 +224,24 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
     check_urls(_VARIABLE, url, NATS_SCHEMES)
     access.check()
     client = BusClient()
+    servers = url.split(",")
     try:
-        await client.connect(
-            url.split(","),
-            error_cb=note,
-            name=name,
-            connect_timeout=int(CONNECT_S),
-            max_reconnect_attempts=1,
-            ping_interval=PING_S,
-            max_outstanding_pings=LOST_PINGS,
-            **access.options(),
-        )
-    except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+        # nats-py has no limit for a server that greets, or echoes the greeting, and answers nothing then.
+        async with asyncio.timeout(2 * CONNECT_S * len(servers)):
+            await client.connect(
+                servers,
+                error_cb=note,
+                name=name,
+                connect_timeout=int(CONNECT_S),
+                max_reconnect_attempts=1,
+                ping_interval=PING_S,
+                max_outstanding_pings=LOST_PINGS,
+                **access.options(),
+            )
+    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # the latter: it is no NATS
+        with suppress(nats.errors.Error, OSError, TimeoutError, *_ODD_DATA):
+            async with asyncio.timeout(CLOSE_S):
+                await client.close()
         cause = cause_of(failures[0] if failures else error, _VARIABLE)
         raise NoEventsError(f"NATS at {shown_url(url)} does not answer: {cause}") from error
     client.options["max_reconnect_attempts"] = -1  # from now on the command outlives the server

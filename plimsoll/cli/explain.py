@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.cli.asking import asking
+from plimsoll.cli.asking import Where, asking
 from plimsoll.placer_api.explain import (
     CandidateRow,
     Expected,
@@ -40,11 +40,11 @@ _FINDINGS: Final = {
 _LONG_S: Final = 120.0
 
 
-async def explanation(where: str, namespace: str, pod: str, nodes: int, reason: str | None) -> bytes:
+async def explanation(where: Where, namespace: str, pod: str, nodes: int, reason: str | None) -> bytes:
     """The placer's answer: an `Explained` in JSON.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         namespace: the pod's.
         pod: the pod's name.
         nodes: the most nodes without a place that are listed.
@@ -109,6 +109,8 @@ def _waiting(waiting: Waiting) -> Iterator[RenderableType]:
         yield from _section("What would have to be freed, least first", [one.text for one in waiting.nearest])
     if waiting.preemption is not None:
         yield from _section("Would preemption help?", [waiting.preemption.text])
+    if waiting.relocation:
+        yield from _section("Would moving pods help?", [waiting.relocation])
 
 
 def _queue(queue: Standing) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`plimsoll gpus`: where there is room, as the placer knows it from the nodes' reports and its promises.
 
-What always holds: the command changes nothing. A GPU that gets no pods says so, and why.
+What always holds: the command changes nothing. A GPU that gets no pods says so, and why. A GPU with locality labels
+shows them, since they keep pods away.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from plimsoll.cli.asking import asking
+from plimsoll.cli.asking import Where, asking
 from plimsoll.cli.columns import aligned
 from plimsoll.cli.output import DOCUMENTS, document, note
 from plimsoll.gpu_events import GpuHealth, HealthClass
@@ -23,11 +24,11 @@ MORE_HEADINGS: Final = ("SCORE", "UUID", "MODEL")
 UNKNOWN: Final = "–"
 
 
-async def gpus(where: str, node: str | None, model: str | None, form: str, width: int | None) -> str:
+async def gpus(where: Where, node: str | None, model: str | None, form: str, width: int | None) -> str:
     """The text of the command; writes a line to standard error where there is no such GPU.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         node: only this node.
         model: only GPUs of this model.
         form: `table`, `wide`, `json` or `yaml`.
@@ -45,11 +46,11 @@ async def gpus(where: str, node: str | None, model: str | None, form: str, width
     return "".join(line + "\n" for line in lines)
 
 
-async def nodes_of(where: str, node: str | None = None, model: str | None = None) -> list[NodeRow]:
+async def nodes_of(where: Where, node: str | None = None, model: str | None = None) -> list[NodeRow]:
     """The nodes that have reported, by name, with their GPUs.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         node: only this node.
         model: only GPUs of this model, and nodes that have one.
 
@@ -87,7 +88,9 @@ def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
     ill = {health.gpu: health for health in node.health}
     for gpu in node.gpus:
         more = (f"{gpu.score:.3f}", gpu.uuid, gpu.model) if wide else ()
-        yield node.node, str(gpu.index), *_figures(gpu), *more, note_of(node, ill.pop(gpu.uuid, None))
+        labels = [f"labels {' '.join(gpu.labels)}"] if gpu.labels else []
+        notes = "; ".join(filter(None, (note_of(node, ill.pop(gpu.uuid, None)), *labels)))
+        yield node.node, str(gpu.index), *_figures(gpu), *more, notes
     for health in ill.values():  # lost ones, which nobody can measure
         more = (UNKNOWN, health.gpu, health.model) if wide else ()
         figures = (UNKNOWN,) * (len(HEADINGS) - 2)

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from plimsoll.cli.asking import asking
+from plimsoll.cli.asking import Where, asking
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.live import LiveGpu, LiveNode, News, Sharer, Status, WaitingPods
@@ -113,11 +113,11 @@ class LiveCluster:
         return found
 
 
-async def snapshot(where: str) -> LiveCluster:
+async def snapshot(where: Where) -> LiveCluster:
     """The cluster as it is now.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
 
     Raises:
         NoPlacerError: none answers there, or the URL is none.
@@ -126,7 +126,7 @@ async def snapshot(where: str) -> LiveCluster:
     """
     cluster = LiveCluster()
     cluster.connect()
-    async with asking(where) as placer, contextlib.aclosing(placer.live()) as messages:
+    async with asking(where) as placer, contextlib.aclosing(placer.live(once=True)) as messages:
         async for kind, data in messages:
             cluster.apply(kind, data)
             if cluster.is_complete:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from plimsoll.cli.asking import Where
 from plimsoll.cli.columns import aligned
 from plimsoll.cli.gpus import nodes_of
 from plimsoll.cli.output import DOCUMENTS, document, note
@@ -18,11 +19,11 @@ of it on one GPU; compute share that no pod was promised, in percent of one GPU;
 MORE_HEADINGS: Final = ("SCORE", "REPORT", "MODELS")
 
 
-async def nodes(where: str, model: str | None, form: str, width: int | None) -> str:
+async def nodes(where: Where, model: str | None, form: str, width: int | None) -> str:
     """The text of the command; writes a line to standard error where there is no such node.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         model: only nodes that have a GPU of this model.
         form: `table`, `wide`, `json` or `yaml`.
         width: cut lines of the table to so many columns.

@@ -4,9 +4,16 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from plimsoll.cli.asking import Where
 
 DEFAULT_NAMESPACE: Final = "default"
+
+RELEASE_NAMESPACE: Final = "plimsoll-system"
+"""The namespace of docs/install.md."""
+
 WATCH_S: Final = 2.0
 
 
@@ -18,6 +25,30 @@ def add_placer(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("PLIMSOLL_PLACER_URL", ""),
         help="the placer's HTTP port (http://127.0.0.1:8080) or its control socket; or PLIMSOLL_PLACER_URL",
     )
+
+
+def add_release(parser: argparse.ArgumentParser) -> None:
+    """`--placer`, and the options that find the placer of a cluster; `where` reads them."""
+    add_placer(parser)
+    parser.add_argument(
+        "--release-namespace",
+        metavar="NAME",
+        default=os.environ.get("PLIMSOLL_RELEASE_NAMESPACE", RELEASE_NAMESPACE),
+        help=f"without --placer: the namespace of the placer in the cluster ({RELEASE_NAMESPACE}); or "
+        "PLIMSOLL_RELEASE_NAMESPACE",
+    )
+    add_cluster(parser)
+
+
+def where(given: argparse.Namespace) -> "Where":
+    """The placer that the options of `add_release` name, or that of the kubeconfig's cluster."""
+    if given.placer:
+        placer: str = given.placer
+        return placer
+    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli.service_proxy import PlacerService  # noqa: PLC0415 - likewise
+
+    return PlacerService(Cluster(given.kubeconfig, given.context), given.release_namespace)
 
 
 def add_namespace(

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from plimsoll.cli.asking import Where
 from plimsoll.cli.columns import aligned
 from plimsoll.cli.live import LiveCluster, snapshot
 from plimsoll.cli.output import DOCUMENTS, document, note
@@ -73,11 +74,11 @@ class Wanted:
         return self.namespace in {None, pod.namespace} and self.node in {None, pod.node}
 
 
-async def pods(where: str, wanted: Wanted, form: str, width: int | None) -> str:
+async def pods(where: Where, wanted: Wanted, form: str, width: int | None) -> str:
     """The text of the command; writes a line to standard error on what it leaves out.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         wanted: the pods.
         form: `table`, `wide`, `json` or `yaml`.
         width: cut lines of the table to so many columns.

@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import os
 import shutil
+import signal
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -41,6 +43,18 @@ async def _watch(text: Text, given: argparse.Namespace) -> None:
             await asyncio.sleep(given.watch_s)
             last, _ = await _next(text, given.output, last)
     problem = ""
+
+    loop = asyncio.get_running_loop()
+
+    def suspend() -> None:
+        """Give the terminal back until the shell's `fg`. Where no shell could continue the process, it goes on."""
+        write(LEAVE + last)
+        loop.remove_signal_handler(signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        loop.add_signal_handler(signal.SIGTSTP, suspend)
+        write(ENTER + _screen(last, problem, given.watch_s))
+
+    loop.add_signal_handler(signal.SIGTSTP, suspend)
     write(ENTER)
     try:
         while True:

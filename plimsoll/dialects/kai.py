@@ -8,7 +8,7 @@ is a part of a GPU's memory, and of no compute time. Read in kai-scheduler/KAI-S
 from dataclasses import dataclass, field
 from typing import Final
 
-from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT, annotation_field
 from plimsoll.dialects import Json, Translation
 from plimsoll.dialects.containers import with_containers, with_resources
 from plimsoll.part.errors import InputError
@@ -31,7 +31,7 @@ class Kai:
     def asks(self, pod: Json) -> str | None:
         """See `Dialect`."""
         annotations = _annotations(pod)
-        return next((_where(name) for name in (FRACTION, MEMORY) if name in annotations), None)
+        return next((annotation_field(name) for name in (FRACTION, MEMORY) if name in annotations), None)
 
     def translate(self, pod: Json) -> Translation:
         """See `Dialect`."""
@@ -39,11 +39,11 @@ class Kai:
         for name in UNTRANSLATED:
             if name in annotations:
                 raise InputError(
-                    _where(name), annotations[name], "is KAI's and is not translated", "remove it"
+                    annotation_field(name), annotations[name], "is KAI's and is not translated", "remove it"
                 )
         if FRACTION in annotations and MEMORY in annotations:
             problem = f"stands beside {FRACTION}"
-            raise InputError(_where(MEMORY), annotations[MEMORY], problem, "keep one of the two")
+            raise InputError(annotation_field(MEMORY), annotations[MEMORY], problem, "keep one of the two")
         devices = _whole(annotations, DEVICES, "GPUs") if DEVICES in annotations else 1
         left = {name: value for name, value in annotations.items() if name not in TRANSLATED}
         given = {GPU_COUNT: str(devices)}
@@ -68,23 +68,19 @@ def _annotations(pod: Json) -> dict[str, str]:
     return (pod.get("metadata") or {}).get("annotations") or {}
 
 
-def _where(name: str) -> str:
-    return f"metadata.annotations[{name}]"
-
-
 def _whole(annotations: dict[str, str], name: str, unit: str) -> int:
-    value = parse_whole(annotations[name], _where(name), unit)
+    value = parse_whole(annotations[name], annotation_field(name), unit)
     if value == 0:
-        raise InputError(_where(name), annotations[name], "asks for nothing", "give 1 or more")
+        raise InputError(annotation_field(name), annotations[name], "asks for nothing", "give 1 or more")
     return value
 
 
 def _percent(text: str) -> int:
     """A fraction between 0 and 1 in whole percent; what is below a percent is left out."""
-    percent = parse_exact(text, _where(FRACTION), "write a fraction such as 0.5") * 100
+    percent = parse_exact(text, annotation_field(FRACTION), "write a fraction such as 0.5") * 100
     if not 1 <= percent < 100:
         problem = "is no fraction of a GPU"
-        raise InputError(_where(FRACTION), text, problem, "give 0.01 to 0.99")
+        raise InputError(annotation_field(FRACTION), text, problem, "give 0.01 to 0.99")
     return int(percent)
 
 
@@ -94,5 +90,5 @@ def _container(pod: Json, annotations: dict[str, str]) -> str:
     container = annotations.get(CONTAINER, names[0])
     if container not in names:
         problem = "is no container of the pod"
-        raise InputError(_where(CONTAINER), container, problem, f"name one of {', '.join(names)}")
+        raise InputError(annotation_field(CONTAINER), container, problem, f"name one of {', '.join(names)}")
     return container

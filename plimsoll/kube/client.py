@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -120,6 +121,23 @@ class KubeClient:
             # Not release(): it would wait for the rest of a stream that has no end.
             response.close()
 
+    @asynccontextmanager
+    async def reading(
+        self, path: str, query: Query, headers: Mapping[str, str], limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The open answer of a GET, whatever its status: for what the API server proxies.
+
+        Raises:
+            TransientError: there was no answer; while the answer is read, aiohttp raises its own errors.
+        """
+        with self._transient(f"GET {path}", REQUEST_TIMEOUT_S):
+            more = {"headers": headers, "timeout": limits, "allow_redirects": False}
+            response = await self._open("GET", path, query, None, JSON, more)
+        try:
+            yield response
+        finally:
+            response.close()
+
     async def _request(
         self, method: str, path: str, query: Query = (), body: Body | None = None, content_type: str = JSON
     ) -> bytes:
@@ -135,7 +153,13 @@ class KubeClient:
                     response.release()
 
     async def _open(
-        self, method: str, path: str, query: Query, body: Body | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: Body | None,
+        content_type: str,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> aiohttp.ClientResponse:
         if self.http.closed:  # as for a request of another part while this one ends
             raise TransientError(f"{method} {path}: the client is closed")
@@ -147,11 +171,13 @@ class KubeClient:
         data = None if body is None else msgspec.json.encode(body)
 
         async def send(authorization: str | None) -> aiohttp.ClientResponse:
-            headers = {"Content-Type": content_type}
+            headers = {"Content-Type": content_type, **more.get("headers", {})}
             if authorization is not None:
                 headers["Authorization"] = authorization
             sent = None if data is None else _Body(data)
-            return await self.http.request(method, address, data=sent, headers=headers, **self.way)
+            return await self.http.request(
+                method, address, data=sent, **{**self.way, **more, "headers": headers}
+            )
 
         authorization = await self.credentials.header()
         response = await send(authorization)

@@ -12,6 +12,9 @@ from plimsoll.part.errors import InputError
 from plimsoll.part.settings import check_url, shown_url
 
 IN_CLUSTER: Final = "in-cluster"
+
+NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""The pod's own namespace, inside a cluster."""
 """The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
 REMEDY: Final = f"name a readable kubeconfig, or, in a pod with a service account, {IN_CLUSTER}"
@@ -107,3 +110,8 @@ def _check_file(field: str, where: str) -> None:
         raise InputError(field, where, "may not be read by this user", remedy) from error
     except OSError as error:
         raise InputError(field, where, f"cannot be read ({error})", REMEDY) from error
+
+
+def own_namespace() -> str:
+    """The namespace of the pod in which this process runs; `kube-system` outside of a cluster."""
+    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "kube-system"

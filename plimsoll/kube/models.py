@@ -251,6 +251,11 @@ class Pod(Struct, frozen=True):
     kind: str = "Pod"
     apiVersion: str = "v1"  # noqa: N815
 
+    @property
+    def full_name(self) -> str:
+        """`<namespace>/<name>`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
 
 class Taint(Struct, frozen=True):
     """A `spec.taints` entry."""

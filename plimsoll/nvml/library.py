@@ -101,15 +101,18 @@ class Nvml:
 
         Args:
             since_us: per GPU, read utilisation samples newer than this (microseconds since the epoch); all samples
-                of a GPU that is absent. None reads no utilisation.
+                of a GPU that is absent, or whose time lies ahead. None reads no utilisation.
 
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
 
         def sample(device: Device) -> GpuSample:
-            busy = () if since_us is None else _utilisation(device, since_us.get(device.uuid, 0))
-            return GpuSample(_memory(device), _processes(device), busy)
+            reading, processes = _memory(device), _processes(device)
+            if since_us is None:
+                return GpuSample(reading, processes, ())
+            since = since_us.get(device.uuid, 0)
+            return GpuSample(reading, processes, _utilisation(device, since), _memory_traffic(device, since))
 
         return tuple(self._read(sample).values())
 
@@ -127,13 +130,16 @@ class Nvml:
         """Each process's utilisation of each GPU that answers; empty where the driver does not report it.
 
         Args:
-            since_us: per GPU, the end of the latest known usage, in microseconds since the epoch.
+            since_us: per GPU, the end of the latest known usage, in microseconds since the epoch; one that lies ahead
+                is from before the wall clock was set back, and is ignored.
             earliest_us: the earliest begin of a span, on any GPU.
 
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        return self._read(lambda device: _usage(device, max(since_us.get(device.uuid, 0), earliest_us)))
+        now_us = _now_us()
+        known_us = {gpu: ended_us for gpu, ended_us in since_us.items() if ended_us <= now_us}
+        return self._read(lambda device: _usage(device, max(known_us.get(device.uuid, 0), earliest_us)))
 
     def health(self) -> dict[GpuUuid, HealthReading]:
         """The health of every GPU that answers.
@@ -297,26 +303,47 @@ def _processes(device: Device) -> dict[int, int | None]:
 
 
 def _utilisation(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
-    """The driver's buffered samples since then; without a buffer, its one current figure, as of now."""
-    kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
+    """The driver's buffered samples since then; without a buffer, its one current figure, as of now.
+
+    The driver dates samples by the wall clock. A sample that lies ahead is from before the clock was set back.
+    """
+    return _sampled(device, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since_us, lambda rates: float(rates.gpu))
+
+
+def _memory_traffic(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
+    """Likewise, the percentage of time in which the GPU's memory was read or written."""
+    kind = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
+    return _sampled(device, kind, since_us, lambda rates: float(rates.memory))
+
+
+def _sampled(
+    device: Device, kind: int, since_us: int, current: Callable[[Any], float]
+) -> tuple[tuple[int, float], ...]:
+    since_us = since_us if since_us <= _now_us() else 0
     buffered = _offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
     if buffered is not None:
         value_type, samples = buffered
         pairs = ((int(each.timeStamp), _number(value_type, each.sampleValue)) for each in samples)
-        return tuple(sorted(pair for pair in pairs if pair[0] > since_us))
+        now_us = _now_us()
+        return tuple(sorted(pair for pair in pairs if since_us < pair[0] <= now_us))
     rates = _offered(lambda: device.calls.nvmlDeviceGetUtilizationRates(device.handle), None)
-    return () if rates is None else ((time.time_ns() // 1000, float(rates.gpu)),)
+    return () if rates is None else ((_now_us(), current(rates)),)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _usage(device: Device, since_us: int) -> tuple[ProcessUsage, ...]:
     """The time in which each process kept a multiprocessor busy, in percent of the span since then.
 
-    Some drivers list entries with pid 0, entries before `since_us`, and percentages above 100; these are dropped.
+    Some drivers list entries with pid 0, entries before `since_us`, and percentages above 100. These are dropped, and
+    so are entries from before the wall clock was set back.
     """
     found: dict[int, ProcessUsage] = {}
     for each in _listed(lambda: device.calls.nvmlDeviceGetProcessUtilization(device.handle, since_us)):
         pid, ended_us, busy_pct = int(each.pid), int(each.timeStamp), int(each.smUtil)
-        if pid and ended_us > since_us and busy_pct <= 100:
+        if pid and since_us < ended_us <= _now_us() and busy_pct <= 100:
             known = found.get(pid)
             if known is None or known.ended_us < ended_us:
                 found[pid] = ProcessUsage(pid, busy_pct, since_us, ended_us)

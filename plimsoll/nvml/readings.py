@@ -45,11 +45,13 @@ class GpuSample:
         reading: its memory.
         used_bytes: per pid, from the process lists; None where the driver does not report the amount.
         utilisation: (microseconds since the epoch, busy percent), oldest first; empty if not read.
+        memory_traffic: the same of the GPU's memory: the time in which it was read or written.
     """
 
     reading: GpuReading
     used_bytes: Mapping[int, int | None]
     utilisation: tuple[tuple[int, float], ...]
+    memory_traffic: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from plimsoll.part.ending import run_to_end
 from plimsoll.part.errors import CannotGoOnError, InputError, errors_in
-from plimsoll.part.heap import trim_heap
+from plimsoll.part.heap import settle_heap
 from plimsoll.part.log import log_json
 from plimsoll.part.threads import Threads, leave_hanging_threads
 
@@ -76,7 +76,7 @@ def _outcome(
             return 0
         settings = load(os.environ)
         log_json(settings.log_level)
-        trim_heap()
+        settle_heap()
         asyncio.run(run_to_end(_until_signal(run, settings)))
     except* InputError as group:
         for error in errors_in(group, InputError):

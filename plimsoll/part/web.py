@@ -1,14 +1,19 @@
 """The HTTP server of every part: routes on a TCP port until a context ends.
 
 What always holds: a port that cannot be opened is refused as a bad setting, by its variable's name. Requests under
-way delay a part's end by `SHUTDOWN_S` at most.
+way delay a part's end by `SHUTDOWN_S` at most. A client that sends no whole request costs a connection for `IDLE_S`,
+and all clients of a port have `CONNECTIONS_AT_MOST`. A request that is no HTTP leaves no line in the log.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
 from aiohttp.typedefs import Middleware
 from aiohttp.web_protocol import RequestPayloadError
 
@@ -20,6 +25,13 @@ SHUTDOWN_S: Final = 2.0
 BODY_BYTES: Final = 1024**2
 """The longest request body, unless the caller allows more."""
 
+IDLE_S: Final = 75.0
+"""Seconds for which a connection may stay open without a whole request, at its beginning and between two requests.
+Prometheus comes each 15 to 60 s."""
+
+CONNECTIONS_AT_MOST: Final = 512
+"""Connections of a TCP port. A further one closes the oldest, so that probes are answered however many stay open."""
+
 
 @contextlib.asynccontextmanager
 async def serving(
@@ -28,12 +40,19 @@ async def serving(
     """Run these routes until the context ends; the caller adds sites to the runner."""
     app = web.Application(client_max_size=body_bytes, middlewares=middlewares)
     app.add_routes(routes)
-    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, access_log=None)
+    server_logger.addFilter(_is_no_damage)
+    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, access_log=None, keepalive_timeout=IDLE_S)
     await runner.setup()
     try:
         yield runner
     finally:
         await runner.cleanup()
+
+
+def _is_no_damage(record: logging.LogRecord) -> bool:
+    """Whether a line is about anything but a damaged request, whose line would quote headers, with tokens in them."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 async def read_body(request: web.Request) -> bytes:
@@ -71,12 +90,28 @@ async def serving_tcp(
         InputError: the port is taken, or the address is not one of this machine.
     """
     async with serving(routes, middlewares=middlewares) as runner:
+        assert runner.server is not None, "set up by `serving`"
         try:
-            await web.TCPSite(runner, host, port).start()
+            listening = await asyncio.get_running_loop().create_server(_bounded(runner.server), host, port)
         except (
             OSError,
             UnicodeError,
         ) as error:  # the latter for a name that is none, such as of bytes beyond UTF-8
             problem = f"cannot be served at {host} ({error})"
             raise InputError(variable, port, problem, "choose a free port, or 0 for any") from error
-        yield int(runner.addresses[0][1])
+        try:
+            yield int(listening.sockets[0].getsockname()[1])
+        finally:
+            listening.close()
+
+
+def _bounded(server: web.Server) -> Callable[[], asyncio.Protocol]:
+    """Makes the protocol of each connection; the oldest connections go where there are too many."""
+
+    def connection() -> asyncio.Protocol:
+        opened = [one.transport for one in server.connections if one.transport is not None]
+        for oldest in opened[: max(0, len(opened) - CONNECTIONS_AT_MOST + 1)]:
+            oldest.abort()
+        return server()
+
+    return connection

@@ -1,7 +1,7 @@
 """The client of the placer's HTTP API, on its control socket or its TCP port."""
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
@@ -24,8 +23,9 @@ from plimsoll.placer_api.http import (
     Problem,
     State,
 )
-from plimsoll.placer_api.live import LIVE_PATH
+from plimsoll.placer_api.live import LIVE_PATH, ONCE
 from plimsoll.placer_api.routes import MOST_ROWS
+from plimsoll.placer_api.ways import Asked, Direct, Query, Way
 
 TIMEOUT_S: Final = 10.0
 
@@ -35,13 +35,10 @@ LOGIN: Final = "--placer or PLIMSOLL_PLACER_URL"
 SILENT_S: Final = 30.0
 """Seconds without a message of the stream after which it counts as lost: three times the placer's pause."""
 
-LONGEST_LINE_BYTES: Final = 1 << 22
-"""A message is one line: 16 nodes of 16 GPUs with 64 pods each have 3 MiB."""
-
 READY_PATH: Final = "/readyz"
 METRICS_PATH: Final = "/metrics"
 
-REFUSED: Final = frozenset({400, 404, 503})
+REFUSED: Final = frozenset({400, 401, 403, 404, 503})
 """The statuses whose body is a `Problem`."""
 
 
@@ -61,30 +58,29 @@ class PlacerClient:
     """A client of one placer. Use it as an async context manager; every call may be cancelled and repeated.
 
     Args:
-        where: the path of its control socket, or the `http://` URL of its TCP port, which submits no pods.
+        where: the path of its control socket, the `http://` URL of its TCP port, which submits no pods, or another
+            way to that port.
         timeout_s: the longest time for an answer, in seconds.
+        token: a bearer token, which is sent to a URL and never to a socket; None for none.
     """
 
-    def __init__(self, where: Path | str, timeout_s: float = TIMEOUT_S) -> None:
-        self._where = where
+    def __init__(
+        self, where: Path | str | Way, timeout_s: float = TIMEOUT_S, token: str | None = None
+    ) -> None:
+        self._way = Direct(where, token) if isinstance(where, Path | str) else where
         self._timeout_s = timeout_s
-        self._is_url = str(where).startswith(("http://", "https://"))
-        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session."""
-        connector = None if self._is_url else aiohttp.UnixConnector(str(self._where))
-        self._session = aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(total=self._timeout_s)
-        )
+        """Open the way."""
+        with _translated():
+            await self._way.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the session."""
-        if self._session is not None:
-            await self._session.close()
+        """Close the way."""
+        await self._way.__aexit__(kind, error, trace)
 
     async def state(self) -> State:
         """Nodes, GPUs, tasks and pods as the placer knows them.
@@ -143,7 +139,7 @@ class PlacerClient:
         answer = await self._request("POST", PODS_PATH, manifests.encode())
         return msgspec.json.decode(answer, type=list[PodRow])
 
-    async def explain(self, namespace: str, name: str, query: Mapping[str, str | int] | None = None) -> bytes:
+    async def explain(self, namespace: str, name: str, query: Query | None = None) -> bytes:
         """The explanation of a pod: an `Explained` in JSON.
 
         Args:
@@ -159,19 +155,21 @@ class PlacerClient:
         path = EXPLAIN_PATH.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
         return await self._request("GET", path, query=query)
 
-    async def live(self) -> AsyncGenerator[tuple[str, bytes]]:
+    async def live(self, *, once: bool = False) -> AsyncGenerator[tuple[str, bytes]]:
         """The messages of the live page's stream, each with its kind (see `plimsoll.placer_api.live`), until it ends.
+
+        Args:
+            once: end after one whole state. Such a reader takes no page's place.
 
         Raises:
             PlacerAwayError: no answer, or none for `SILENT_S`.
-            PlacerRefusedError: too many read already.
+            PlacerRefusedError: too many read already, or the token may not read.
         """
-        assert self._session is not None, "used outside its context"
         timeout = aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=SILENT_S)
-        url = URL(self._base + LIVE_PATH, encoded=True)
+        asked = Asked("GET", LIVE_PATH, timeout, {ONCE: "1"} if once else {})
         kind = ""
         with _translated():
-            async with self._session.get(url, timeout=timeout, read_bufsize=LONGEST_LINE_BYTES) as response:
+            async with self._way.sent(asked) as response:
                 if response.status in REFUSED:
                     raise PlacerRefusedError(msgspec.json.decode(await response.read(), type=Problem).message)
                 response.raise_for_status()
@@ -182,12 +180,8 @@ class PlacerClient:
                     elif name == b"data":
                         yield kind, value
 
-    @property
-    def _base(self) -> str:
-        return str(self._where).rstrip("/") if self._is_url else "http://placer"
-
     async def _request(
-        self, method: str, path: str, body: bytes | None = None, query: Mapping[str, str | int] | None = None
+        self, method: str, path: str, body: bytes | None = None, query: Query | None = None
     ) -> bytes:
         _, answer = await self._answer(method, path, frozenset(), body, query)
         return answer
@@ -198,13 +192,12 @@ class PlacerClient:
         path: str,
         wanted: frozenset[int],
         body: bytes | None = None,
-        query: Mapping[str, str | int] | None = None,
+        query: Query | None = None,
     ) -> tuple[int, bytes]:
         """Status and body; a status that is `wanted`, and any that is no error, is no reason to raise."""
-        assert self._session is not None, "used outside its context"
+        asked = Asked(method, path, aiohttp.ClientTimeout(total=self._timeout_s), query or {}, body)
         with _translated():
-            url = URL(self._base + path, encoded=True).update_query(query or {})
-            async with self._session.request(method, url, data=body) as response:
+            async with self._way.sent(asked) as response:
                 answer = await response.read()
                 if response.status in wanted:
                     return response.status, answer

@@ -186,6 +186,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
         more: give this as `continue` for the next page; empty on the last one.
         nearest: what would have to be freed, on the nodes where that is least.
         preemption: None where nothing would have to be freed.
+        relocation: the pods that would move to make room, or move now, for people; empty without a plan.
     """
 
     queue: Standing | None = None
@@ -197,6 +198,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     more: str = field(name="continue", default="")
     nearest: tuple[NodeShortage, ...] = ()
     preemption: Preemption | None = None
+    relocation: str = ""
 
 
 class GrantRow(Struct, frozen=True, kw_only=True):

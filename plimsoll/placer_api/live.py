@@ -22,6 +22,9 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 LIVE_PATH: Final = "/v1/live"
 
+ONCE: Final = "once"
+"""The query by which a reader asks for one whole state: the stream ends after it, and takes no page's place."""
+
 
 class Status(Struct, frozen=True, kw_only=True):
     """The placer that answers.
@@ -76,6 +79,7 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
         health: its class; `reason` is the gravest condition, empty for a healthy GPU.
         mig: it is a MIG instance, so the driver measures no idle time.
         closed: it takes no pods now: it has a fault, or is outside of the pool.
+        labels: the locality labels of its pods, such as `exclusion=team-a/fast`.
         pods: those with the largest promises first, `SHARERS_SHOWN` at most.
         more_pods: the number of the pods that are left out.
     """
@@ -95,6 +99,7 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
     reason: str = ""
     mig: bool = False
     closed: bool = False
+    labels: tuple[str, ...] = ()
     pods: tuple[Sharer, ...] = ()
     more_pods: int = 0
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from plimsoll.placer_api.routes import MOST_ROWS, ROUTES, Answer, Query, Route
+from plimsoll.placer_api.routes import MOST_ROWS, REFUSALS, ROUTES, Answer, Query, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 
@@ -19,23 +19,27 @@ Object = dict[str, Any]
 
 def document() -> Object:
     """The document, in OpenAPI 3.1."""
-    bodies = [answer.body for route in ROUTES for answer in route.answers if answer.body is not None]
+    bodies = [answer.body for route in ROUTES for answer in _answers(route) if answer.body is not None]
     schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
     known = iter(schemas)
     paths: Object = {}
     for route in ROUTES:
-        answers = {str(one.status): _answer(one, known, has_etag=route.has_etag) for one in route.answers}
+        answers = {str(one.status): _answer(one, known, has_etag=route.has_etag) for one in _answers(route)}
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, answers)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Plimsoll placer",
             "version": "v1",
-            "description": "Reads need no login: anybody who can reach the port may read what /v1/state shows. "
-            "Operations with the tag `owner` are served on the control socket alone, which only its owner can open.",
+            "description": "By default, anybody who can reach the port may read. With PLIMSOLL_HTTP_AUTH, reads on "
+            "the TCP port need a bearer token. Operations with the tag `owner` are served on the control socket "
+            "alone, which only its owner can open.",
         },
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 
@@ -55,6 +59,8 @@ def _operation(route: Route, answers: Object) -> Object:
     if route.has_etag:
         text = "ETags; the answer is 304 if the page has one of them."
         parameters.append(_parameter("If-None-Match", "header", text, {"type": "string"}))
+    if _is_guarded(route):
+        operation["security"] = [{}, {"bearer": []}]
     if parameters:
         operation["parameters"] = parameters
     if route.takes:
@@ -64,6 +70,17 @@ def _operation(route: Route, answers: Object) -> Object:
             "content": {content: {"schema": schema} for content in route.takes},
         }
     return operation
+
+
+def _is_guarded(route: Route) -> bool:
+    return not route.owner_only and not route.is_open
+
+
+def _answers(route: Route) -> tuple[Answer, ...]:
+    """The answers of a path, with those of a placer that asks for a token."""
+    known = {one.status for one in route.answers}
+    refusals = (one for one in REFUSALS if one.status not in known)
+    return (*route.answers, *refusals) if _is_guarded(route) else route.answers
 
 
 def _in_path(route: Route) -> Iterable[Object]:

@@ -1,7 +1,7 @@
 """The table of the placer's HTTP API: each path with what it takes and answers. Server and OpenAPI document read it.
 
 What always holds: a path that changes something is served on the control socket alone, which only its owner can open.
-All others are served on the TCP port too, to anybody who can reach it.
+All others are served on the TCP port too. There the placer may ask for a bearer token, except for `is_open` paths.
 """
 
 from dataclasses import dataclass
@@ -75,6 +75,7 @@ class Route:
         takes: the content types of the request's body; empty without one.
         has_etag: the answer has an ETag, and `If-None-Match` is heeded.
         owner_only: served on the control socket alone.
+        is_open: served to everybody, also where the placer asks for a token.
     """
 
     operation: str
@@ -87,12 +88,20 @@ class Route:
     takes: tuple[str, ...] = ()
     has_etag: bool = False
     owner_only: bool = False
+    is_open: bool = False
 
 
 _BAD: Final = Answer(400, "A parameter cannot be read.", Problem)
 _NO_POD: Final = Answer(404, "There is no such pod.", Problem)
 _SAME: Final = Answer(304, "The page is still as its ETag in If-None-Match says.", content=None)
 _NOT_NOW: Final = Answer(503, "The placer cannot answer now; ask again in some seconds.", Problem)
+
+REFUSALS: Final = (
+    Answer(401, "The placer asks for a bearer token, and this one is missing or not accepted.", Problem),
+    Answer(403, "The token's owner may not read this path.", Problem),
+    _NOT_NOW,
+)
+"""The answers of a TCP port whose placer asks for a token, besides those of the path."""
 
 _LIMIT: Final = Query("limit", "The most rows of the page.", DEFAULT_ROWS)
 _AFTER: Final = Query(
@@ -156,7 +165,12 @@ ROUTES: Final = (
         (Answer(200, "The metrics.", content="*/*"),),
     ),
     Route(
-        "healthy", "GET", "/healthz", "Whether the process lives.", (Answer(200, "It does.", content=TEXT),)
+        "healthy",
+        "GET",
+        "/healthz",
+        "Whether the process lives.",
+        (Answer(200, "It does.", content=TEXT),),
+        is_open=True,
     ),
     Route(
         "ready",
@@ -164,6 +178,7 @@ ROUTES: Final = (
         "/readyz",
         "Whether the placer can place pods.",
         (Answer(200, "It can.", content=TEXT), Answer(503, "The lines name what is missing.", content=TEXT)),
+        is_open=True,
     ),
     Route(
         "submit",

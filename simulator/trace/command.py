@@ -1,6 +1,7 @@
 """`plimsoll simulate`, which is `python -m simulator trace`: replays a trace and shows what each policy leaves."""
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from placer.core.relocation.search import MOST_MOVES
 from plimsoll.part.errors import InputError
 from simulator.trace import report
 from simulator.trace.arrivals import ARRIVED
@@ -37,6 +39,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=round(100 * ARRIVED),
         help="until pods ask for so many percent of all GPUs (%(default)s)",
     )
+    parser.add_argument(
+        "--relocation",
+        type=int,
+        choices=range(MOST_MOVES + 1),
+        default=0,
+        help="move so many pods with a part of a GPU, at most, for one that fits nowhere (%(default)s)",
+    )
     parser.add_argument("--csv", type=Path, help="write every point of every replay to this file")
     parser.add_argument("--svg", type=Path, help="write a picture to this file")
 
@@ -52,7 +61,10 @@ def simulate(given: argparse.Namespace) -> int:
         raise InputError("--arrived", given.arrived, "is no sensible percentage", "give 1 to 1000")
     policies = given.policy or ["fragmentation", "plimsoll"]
     trace = read_trace(given.trace, given.nodes)
-    summaries = _replayed(trace, policies, seeds, given.arrived)
+    for path in (given.csv, given.svg):
+        if path is not None:
+            _check_writable(path)
+    summaries = _replayed(trace, policies, seeds, given.arrived, given.relocation)
     console = Console(width=WIDTH)
     console.print(report.table(trace.name, given.arrived, summaries))
     for path, text in ((given.csv, report.as_csv), (given.svg, report.as_svg)):
@@ -62,7 +74,9 @@ def simulate(given: argparse.Namespace) -> int:
     return 0
 
 
-def _replayed(trace: Trace, policies: Sequence[str], seeds: Sequence[int], arrived_pct: int) -> list[Summary]:
+def _replayed(
+    trace: Trace, policies: Sequence[str], seeds: Sequence[int], arrived_pct: int, most_moves: int
+) -> list[Summary]:
     """The replays, with a bar on the terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -72,7 +86,7 @@ def _replayed(trace: Trace, policies: Sequence[str], seeds: Sequence[int], arriv
             done = policies.index(policy) * len(seeds) + seeds.index(seed)
             progress.update(task, completed=done * arrived_pct + pct, description=f"{policy}, seed {seed}")
 
-        return run(trace, policies, seeds, arrived_pct / 100, note)
+        return run(trace, policies, seeds, arrived_pct / 100, note, most_moves)
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -88,6 +102,17 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if last - first >= MOST_SEEDS:
         raise InputError("--seeds", text, f"has more than {MOST_SEEDS} seeds", "replay fewer at a time")
     return tuple(range(first, last + 1))
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before the replays, which take long."""
+    folder = path.parent
+    if path.is_dir():
+        raise InputError(str(path), path.name, "is a folder", "name a file")
+    if not folder.is_dir():
+        raise InputError(str(path), str(folder), "is no folder", "make it, or name another file")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(str(path), path.name, "cannot be written", "name another file")
 
 
 def _write(path: Path, text: str) -> None:

@@ -46,6 +46,11 @@ class Summary:
         return fmean(one.failed for one in self.replays)
 
     @property
+    def moves(self) -> float:
+        """The mean number of moves."""
+        return fmean(one.moves for one in self.replays)
+
+    @property
     def decision_ms(self) -> float:
         """The mean time of a decision."""
         return fmean(one.decision_ms for one in self.replays)
@@ -67,6 +72,7 @@ def run(
     seeds: Sequence[int],
     arrived: float,
     note: Callable[[str, int, int], None] = lambda *_: None,
+    most_moves: int = 0,
 ) -> list[Summary]:
     """Replay a trace by each policy with each seed.
 
@@ -76,6 +82,7 @@ def run(
         seeds: of the draws.
         arrived: the GPU that all pods ask for, in relation to the cluster's.
         note: is given policy, seed and percentage of arrival, each time that this rises.
+        most_moves: see `replay`.
 
     Raises:
         InputError: there is no such policy.
@@ -85,9 +92,10 @@ def run(
     summaries = []
     for name in policies:
         replays = [
-            replay(trace, policy_for(name, seed), seed, arrived, _noting(note, name, seed)) for seed in seeds
+            replay(trace, policy_for(name, seed), seed, arrived, _noting(note, name, seed), most_moves)
+            for seed in seeds
         ]
-        summaries.append(Summary(name, tuple(replays)))
+        summaries.append(Summary(replays[0].policy if most_moves else name, tuple(replays)))
     return summaries
 
 

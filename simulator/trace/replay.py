@@ -1,15 +1,18 @@
 """One replay: a trace, a policy and a seed give the share of GPUs that stays unallocated, and the pods that fail.
 
 What always holds: places come from the placer's own cores, in the way of `placer.decide`: candidates best first, CPU
-and memory of the node checked, a plan on the node, and a booking. Each pod is decided on once.
+and memory of the node checked, a plan on the node, and a booking. Each pod is decided on once. A pod that fits
+nowhere has failed, unless others may be moved for it.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from time import perf_counter
 from typing import Final
 
+from placer.core.booking import Booking
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Mix, kind_of, typical_of
@@ -17,12 +20,15 @@ from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
 from placer.core.site import Request
+from placer.core.topology.hardware import linked
+from placer.core.topology.links import Way, Ways
 from placer.core.view import GpuView, NodeView
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB, MIB
 from simulator.trace.arrivals import ARRIVED, draw
 from simulator.trace.lists import ListedNode, ListedPod, Trace
+from simulator.trace.relocation import Resident, relocate
 
 UNLIMITED_BYTES: Final = 1024 * 1024 * GIB
 """The memory of each GPU, which binds no pod: a pod declares a MiB."""
@@ -48,6 +54,7 @@ class Replay:
     Attributes:
         points: by the percentage of the cluster's GPUs that has been asked for, failed pods included.
         failed: the pods without a place at the end.
+        moves: the pods that were moved, each time that one was.
         pods: the pods that arrived.
         decision_ms: the mean time of a decision.
         longest_ms: the 99th percentile of these times.
@@ -60,6 +67,7 @@ class Replay:
     pods: int
     decision_ms: float
     longest_ms: float
+    moves: int = 0
 
 
 def demand_of(pod: ListedPod) -> PodDemand:
@@ -85,11 +93,13 @@ class Cluster:
     Attributes:
         ledger: the bookings, the spare CPU of nodes, and the mix of typical pods.
         free_mib: the free memory of each node.
+        residents: the pods that have a place.
     """
 
     ledger: Ledger
     candidates: Candidates
     free_mib: dict[NodeName, int] = field(default_factory=dict)
+    residents: dict[PodUid, Resident] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: tuple[ListedNode, ...], mix: Mix) -> "Cluster":
@@ -118,22 +128,49 @@ class Cluster:
             if isinstance(tried, Plan) and (best is None or tried.score > best.score):
                 best = tried
         if best is not None:
-            self._book(best, request.cpu_milli, memory_mib)
+            self.put(Resident(request, memory_mib), best.booking)
         return best
 
-    def _book(self, plan: Plan, cpu_milli: int, memory_mib: int) -> None:
-        node = plan.booking.node
-        self.ledger.book(plan.booking)
-        self.ledger.spare_cpu.note(node, (self.ledger.spare_cpu.on(node) or 0) - cpu_milli)
-        self.free_mib[node] -= memory_mib
+    def put(self, resident: Resident, booking: Booking) -> None:
+        """Book a place."""
+        self.ledger.book(booking)
+        self.residents[booking.pod] = resident
+        self._take(booking.node, resident, 1)
+
+    def remove(self, pod: PodUid) -> Resident:
+        """Free the place of a pod."""
+        booking, resident = self.ledger.forget(pod), self.residents.pop(pod)
+        assert booking is not None, "a resident has a place"
+        self._take(booking.node, resident, -1)
+        return resident
+
+    def _take(self, node: NodeName, resident: Resident, sign: int) -> None:
+        spare_milli = (self.ledger.spare_cpu.on(node) or 0) - sign * resident.request.cpu_milli
+        self.ledger.spare_cpu.note(node, spare_milli)
+        self.free_mib[node] -= sign * resident.memory_mib
 
 
 def _view(node: ListedNode) -> NodeView:
-    gpus = (
+    found = tuple(
         GpuView(GpuUuid(f"{node.name}/{number}"), node.model, UNLIMITED_BYTES, 0, 100.0, 1.0, {})
         for number in range(node.gpus)
     )
-    return NodeView(NodeName(node.name), (1, 1), tuple(gpus))
+    return NodeView(
+        NodeName(node.name), (1, 1), found, hardware=linked([gpu.uuid for gpu in found], _ways(node.gpus))
+    )
+
+
+@cache
+def _ways(gpus: int) -> Ways:
+    """The links of a node, of which a trace says nothing: an assumption, by which only `topology` chooses.
+
+    Two GPUs share a PCIe switch, and four a socket.
+    """
+
+    def way(one: int, other: int) -> Way:
+        return Way("PIX" if one // 2 == other // 2 else "NODE" if one // 4 == other // 4 else "SYS")
+
+    return tuple(tuple(way(one, other) for other in range(gpus)) for one in range(gpus))
 
 
 def mix_of(trace: Trace) -> Mix:
@@ -147,6 +184,7 @@ def replay(
     seed: int,
     arrived: float = ARRIVED,
     note: Callable[[int], None] = lambda _: None,
+    most_moves: int = 0,
 ) -> Replay:
     """Replay a trace.
 
@@ -156,28 +194,34 @@ def replay(
         seed: of the draw.
         arrived: the GPU that all pods ask for, in relation to the cluster's.
         note: is given the percentage of GPUs asked for, each time that it rises.
+        most_moves: the most pods that are moved for one that fits nowhere.
     """
     drawn = draw(trace, seed, arrived)
     cluster = Cluster.of(drawn.nodes, mix_of(trace))
     demands = {pod: demand_of(pod) for pod in trace.pods}
     curve = _Curve(trace.capacity_milli)
     times_s: list[float] = []
+    moves = 0
     for number, pod in enumerate(drawn.pods):
         request = Request(PodUid(f"pod-{number}"), demands[pod], cpu_milli=pod.cpu_milli)
         began_s = perf_counter()
-        placed = cluster.place(request, pod.memory_mib, policy)
+        is_placed = cluster.place(request, pod.memory_mib, policy) is not None
         times_s.append(perf_counter() - began_s)
-        if curve.add(pod.total_milli, placed=placed is not None):
+        if not is_placed and most_moves:
+            moved = relocate(cluster, policy, Resident(request, pod.memory_mib), most_moves)
+            is_placed, moves = moved is not None, moves + (moved or 0)
+        if curve.add(pod.total_milli, placed=is_placed):
             note(curve.pct)
     times_s.sort()
     return Replay(
-        policy=policy.name,
+        policy=f"{policy.name}+relocation" if most_moves else policy.name,
         seed=seed,
         points=curve.points(),
         failed=curve.failed,
         pods=len(drawn.pods),
         decision_ms=1000 * sum(times_s) / len(times_s),
         longest_ms=1000 * times_s[len(times_s) * 99 // 100],
+        moves=moves,
     )
 
 

@@ -16,17 +16,21 @@ FROM_PCT: Final = 60
 
 
 def table(name: str, arrived_pct: int, summaries: Sequence[Summary]) -> Table:
-    """Unallocated GPUs when 95, 100 and `arrived_pct` percent were asked for, and failed pods."""
-    points = sorted({95, 100, arrived_pct})
+    """Unallocated GPUs when 95, 100 and `arrived_pct` percent were asked for, as far as it went; and failed pods."""
+    points = sorted({pct for pct in (95, 100) if pct <= arrived_pct} | {arrived_pct})
     made = Table(title=f"{name}: GPUs without a pod, in percent, and pods without a place")
     made.add_column("policy")
     for pct in points:
         made.add_column(f"@{pct} %", justify="right")
     made.add_column("failed", justify="right")
+    has_moves = any(one.moves for one in summaries)
+    if has_moves:
+        made.add_column("moves", justify="right")
     made.add_column("ms/decision", justify="right")
     for one in summaries:
         shown = [f"{one.unallocated_pct(pct):.2f} ± {one.spread_pct(pct):.2f}" for pct in points]
-        made.add_row(one.policy, *shown, f"{one.failed:.0f}", f"{one.decision_ms:.3f}")
+        moves = [f"{one.moves:.0f}"] if has_moves else []
+        made.add_row(one.policy, *shown, f"{one.failed:.0f}", *moves, f"{one.decision_ms:.3f}")
     return made
 
 

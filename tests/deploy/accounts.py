@@ -14,7 +14,7 @@ import yaml
 from plimsoll.kube.client import connect
 from plimsoll.kube.transport import Body, PatchKind, Query, Transport
 from tests.servers.apiserver import ApiServer, Object
-from tools.chart import BASE, NAMESPACE
+from tools.chart import BASE, NAMESPACE, render
 
 RIGHTS: Final = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 _PATH: Final = re.compile(
@@ -62,6 +62,29 @@ async def account(
         await api.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=manifest)
 
 
+@asynccontextmanager
+async def readers(api: ApiServer, namespace: str, directory: Path) -> AsyncIterator[Path]:
+    """Apply the chart's rights of a placer that asks the API server about its readers, and those of the readers.
+
+    Gives the placer's kubeconfig.
+    """
+    templates = await asyncio.to_thread(render, {"placer": {"auth": "kubernetes"}}, namespace=namespace)
+    manifest = "\n---\n".join(templates[f"placer/{name}.yaml"] for name in ("rbac", "reader"))
+    await api.kubectl("apply", "--server-side", "--validate=strict", "--filename=-", stdin=manifest)
+    try:
+        yield await kubeconfig_of(api, namespace, "plimsoll-placer", directory)
+    finally:
+        await api.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=manifest)
+
+
+async def token_of(api: ApiServer, namespace: str, name: str, *audiences: str) -> str:
+    """A new token of a service account; without audiences it is one for the API server."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    answer = await api.must("POST", path, {"spec": {"expirationSeconds": 3600, "audiences": list(audiences)}})
+    token: str = answer["status"]["token"]
+    return token
+
+
 def rights_of(namespace: str, part: str) -> list[Object]:
     """The chart's account of a part, with its roles and their bindings."""
     # The generated file is the chart's, as test_chart shows.
@@ -76,6 +99,7 @@ def allowed(objects: Iterable[Object]) -> frozenset[tuple[str, str]]:
         (verb, f"{group}/{resource}".lstrip("/"))
         for one in objects
         for rule in one.get("rules", ())
+        if "resources" in rule
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

@@ -9,16 +9,23 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import nats
 import nkeys
 import pytest
 
 from monitor import settings
+from monitor.core.entries import Entry
+from monitor.core.observation import JournalPosition
+from monitor.core.tasks import Tasks
+from monitor.outbox.database import Rest
+from monitor.outbox.store import open_store
+from monitor.publisher import BATCH
 from placer import settings as placer_settings
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
-from plimsoll.subjects import state_subject
+from plimsoll.subjects import state_subject, task_subject
 from tests.monitor.harness import MonitorProcess, until_true
 from tests.placer.kube.extender.test_tls import authority
 
@@ -95,6 +102,31 @@ async def test_a_node_speaks_for_itself_alone(tmp_path: Path) -> None:
         async with monitor_of(tmp_path / "stranger", url, **without) as monitor:
             await until_true(lambda: monitor.logged("events wait on disk"))
             assert not monitor.logged("publishing")
+
+
+async def test_a_node_with_a_new_name_is_not_held_up_by_events_under_its_old_one(tmp_path: Path) -> None:
+    """Where each monitor may publish under its node's name alone, events under a former name give way to new ones."""
+    keys = {node: new_key(nkeys.PREFIX_BYTE_USER) for node in NODES}
+    seed = tmp_path / "user.nk"
+    await asyncio.to_thread(seed.write_bytes, keys[NODES[0]].seed + b"\n")
+    store = await open_store(tmp_path / "monitor" / "state")
+    former = [
+        Entry(f"{number}", task_subject(what, NodeName("former")), b"{}")
+        for number, what in enumerate(("started", "exited") * BATCH)
+    ]
+    await store.keep(former, Tasks(), Rest("", JournalPosition()))
+    await store.close()
+    reader, reader_seed = new_key(nkeys.PREFIX_BYTE_USER), tmp_path / "reader.nk"
+    await asyncio.to_thread(reader_seed.write_bytes, reader.seed + b"\n")
+    users = f"{users_of(keys)}{{nkey: {reader.public_key.decode()}}}"
+    async with nats_with(f"authorization {{users: [{users}]}}\n", tmp_path) as server:
+        client = await nats.connect(server.url, nkeys_seed=str(reader_seed))
+        events = await client.subscribe(state_subject(NodeName(NODES[0])))
+        async with monitor_of(tmp_path / "monitor", server.url, nats_nkey=seed) as monitor:
+            await events.next_msg(timeout=60)
+            dropped = monitor.logged("events under a former name of this node were dropped")
+            assert sum(line["dropped"] for line in dropped) == len(former)
+        await client.close()
 
 
 def refusal(node: str) -> str:

@@ -22,6 +22,7 @@ from tests.deploy.rendering import (
     CASES,
     EVERYTHING,
     OUTSIDE,
+    Object,
     environment,
     named,
     objects,
@@ -31,6 +32,7 @@ from tests.deploy.rendering import (
 from tools.chart import CHART, DEPLOY, outputs
 
 VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36")
+SCRAPED = {"serviceMonitor": {"enabled": True}}
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, without a schema here
 PARTS: Mapping[str, tuple[str, Any]] = {
     "placer": ("PLIMSOLL_", placer.settings.Settings),
@@ -172,7 +174,7 @@ def test_each_right_has_its_reason(case: str) -> None:
     for text in texts(CASES[case]).values():
         lines = text.splitlines()
         for index, line in enumerate(lines):
-            if line.startswith("  - apiGroups:"):
+            if line.startswith(("  - apiGroups:", "  - nonResourceURLs:")):
                 assert lines[index - 1].startswith("  # "), line
                 found += 1
     roles = [one for one in objects(CASES[case]) if one["kind"] in {"Role", "ClusterRole"}]
@@ -184,24 +186,30 @@ def test_no_right_is_given_by_a_wildcard(case: str) -> None:
     """No role names `*`, and none may read Secrets but the webhook its own."""
     for role in objects(CASES[case]):
         for rule in role.get("rules", ()):
-            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            if "secrets" in rule["resources"]:
+            assert "*" not in [*(name for names in rule.values() for name in names)]
+            if "secrets" in rule.get("resources", ()):
                 assert rule["verbs"] == ["create"] or rule["resourceNames"] == [
                     "plimsoll-webhook-certificates"
                 ]
 
 
 def test_the_placer_may_evict_only_where_the_setting_says_so() -> None:
-    """The right to evict pods comes with `on_violation`, and with nothing else."""
+    """The right to evict pods comes with `on_violation` and `relocation`, and with nothing else."""
     for name, values in CASES.items():
         rules = [rule for role in objects(values) for rule in role.get("rules", ())]
-        evicts = [rule for rule in rules if "pods/eviction" in rule["resources"]]
+        evicts = [rule for rule in rules if "pods/eviction" in rule.get("resources", ())]
         wanted = [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
         assert evicts == (wanted if name == "everything" else [])
-    reporting = {"placer": {"settings": {"on_violation": "report"}}}
-    assert not any(
-        "pods/eviction" in rule["resources"] for role in objects(reporting) for rule in role.get("rules", ())
-    )
+    for setting, evicts_too in (
+        ({"on_violation": "report"}, False),
+        ({"relocation": "dry-run"}, False),
+        ({"relocation": "on"}, True),
+    ):
+        roles = objects({"placer": {"settings": setting}})
+        found = any(
+            "pods/eviction" in rule.get("resources", ()) for role in roles for rule in role.get("rules", ())
+        )
+        assert found is evicts_too
 
 
 def test_whole_numbers_stay_whole() -> None:
@@ -291,3 +299,36 @@ def test_kube_scheduler_is_sent_to_the_charts_service() -> None:
     [port] = [one["port"] for one in service["spec"]["ports"] if one["name"] == "extender"]
     namespace = service["metadata"]["namespace"]
     assert extender["urlPrefix"] == f"https://plimsoll-placer.{namespace}.svc:{port}/extender/v1"
+
+
+def test_prometheus_shows_its_token_to_the_placer_alone() -> None:
+    """Where the placer asks for a token, a scrape of its own sends one, and the other parts get none."""
+
+    def monitors(values: Object) -> dict[str, Object]:
+        found = [one for one in objects({**values, **SCRAPED}) if one["kind"] == "ServiceMonitor"]
+        return {one["metadata"]["name"]: one["spec"] for one in found}
+
+    assert list(monitors({})) == ["plimsoll"]
+    secret = {"name": "s", "key": "token"}
+    for auth, sent in (
+        ({"auth": "token", "tokenSecret": "s"}, {"authorization": {"credentials": secret}}),
+        (
+            {"auth": "kubernetes"},
+            {"bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"},
+        ),
+    ):
+        both = monitors({"placer": auth})
+        [rest], [own] = (both[name]["endpoints"] for name in ("plimsoll", "plimsoll-placer"))
+        assert own == {**rest, **sent}
+        operators = [one["selector"]["matchExpressions"][0]["operator"] for one in both.values()]
+        assert operators == ["NotIn", "In"]
+
+
+def test_the_placer_reviews_tokens_only_where_it_asks_for_them() -> None:
+    """The rights to review tokens and accesses, and the readers' account, come with `auth: kubernetes` alone."""
+    for auth, expected in (("none", False), ("kubernetes", True)):
+        made = objects({"placer": {"auth": auth}})
+        rules = [rule for one in made for rule in one.get("rules", ())]
+        assert any("tokenreviews" in rule.get("resources", ()) for rule in rules) is expected
+        accounts = {one["metadata"]["name"] for one in made if one["kind"] == "ServiceAccount"}
+        assert ("plimsoll-reader" in accounts) is expected

@@ -47,6 +47,7 @@ def external(name: str, value: str) -> Object:
         ({"enforcementPools": ["nvml"]}, "/enforcementPools/0"),
         ({"webhook": {"url": "http://192.0.2.1/review"}}, "/webhook/url"),
         ({"pool": {"policy": "reservation"}}, "/pool/policy"),
+        ({"placer": {"auth": "basic"}}, "/placer/auth"),
     ],
 )
 def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
@@ -66,6 +67,11 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
             'image.repository: "plimsoll:0.1" is no name of an image',
         ),
         ({"redis": {"image": {"tag": ""}}}, "redis.image.tag: is empty, and so is the digest; give one"),
+        ({"placer": {"auth": "token"}}, "placer.tokenSecret: is empty with placer.auth=token; name a Secret"),
+        (
+            {"placer": {"auth": "kubernetes", "tokenSecret": "s"}},
+            'placer.tokenSecret: "s" would protect nothing with placer.auth=kubernetes',
+        ),
         ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
         ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),
         ({"redis": {"enabled": False}}, "redis.external: is needed with redis.enabled=false"),

@@ -35,7 +35,7 @@ def test_every_subject_is_one_on_which_parts_publish() -> None:
     of_nodes = {task_subject(phase.value, NODE) for phase in phases} | {state_subject(NODE)}
     of_nodes |= {gpu_subject(what, NODE) for what in ("health", "pressure")} | {info_subject(NODE)}
     of_nodes |= {limit_subject(what, NODE) for what in LIMIT_EVENTS} | {foreign_subject(NODE)}
-    of_pods = {pod_subject(what) for what in ("placed", "unplaceable", "foreign", "preempted")}
+    of_pods = {pod_subject(what) for what in ("placed", "unplaceable", "foreign", "preempted", "relocated")}
     of_pool = {pool_subject(what) for what in ("acquired", "released", "lost")}
     assert {kind.subject for kind in asyncapi.KINDS} == of_nodes | of_pods | of_pool
 

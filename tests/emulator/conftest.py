@@ -1,10 +1,12 @@
-"""A fresh emulated node for each test."""
+"""A fresh emulated node for each test, and programs on it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.emulator.cuda_program import NODE, Node
+from tests.emulator.nvml_program import Program
 
 
 @pytest.fixture
@@ -13,3 +15,19 @@ def node(tmp_path: Path) -> Node:
     config = tmp_path / "node.conf"
     config.write_text(NODE)
     return Node(config)
+
+
+@pytest.fixture
+def node_file(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The file of a fresh emulated node, with the values of `NODE` in the module of the test."""
+    path = tmp_path / "node"
+    path.write_text(request.module.NODE)
+    return path
+
+
+@pytest.fixture
+def nvml(node_file: Path) -> Iterator[Program]:
+    """A program that has initialised NVML and holds no context."""
+    with Program(node_file) as program:
+        program("n.nvmlInit()")
+        yield program

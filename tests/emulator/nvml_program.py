@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Self
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[2]
 LIBRARIES: Final = ROOT / "build" / "emulator"
 
@@ -136,3 +138,10 @@ class Program:
 def tool(node_file: Path, *arguments: str) -> None:
     """Run the emulator's book tool, which injects what hardware does by itself."""
     subprocess.run([LIBRARIES / "book", *arguments], env=environment(node_file), check=True)
+
+
+def refusal(program: Program, code: str) -> int:
+    """The nvmlReturn_t with which NVML refuses."""
+    with pytest.raises(NvmlRefusedError) as refused:
+        program(code)
+    return refused.value.code

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from tests.emulator.cuda_program import Node
-from tests.emulator.nvml_program import LIBRARIES, MIB, NvmlRefusedError, Program, environment, tool
+from tests.emulator.nvml_program import LIBRARIES, MIB, Program, environment, refusal, tool
 
 CARD = "GPU-5a1c0d2e-0000-0000-0000-000000000001"
 WHOLE = "GPU-5a1c0d2e-0000-0000-0000-000000000002"
@@ -44,14 +44,6 @@ sms = 42
 
 
 @pytest.fixture
-def node_file(tmp_path: Path) -> Path:
-    """A node whose first card has two instances, numbered 1 and 3, and whose second card is whole."""
-    path = tmp_path / "node"
-    path.write_text(NODE)
-    return path
-
-
-@pytest.fixture
 def program(node_file: Path) -> Iterator[Program]:
     """A program with NVML; `mig(number)` is an instance's handle."""
     with Program(node_file) as started:
@@ -62,13 +54,6 @@ def program(node_file: Path) -> Iterator[Program]:
 def mig(number: int) -> str:
     """Code for the handle of an instance."""
     return f"n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), {number})"
-
-
-def refusal(program: Program, code: str) -> int:
-    """The error with which NVML refuses."""
-    with pytest.raises(NvmlRefusedError) as refused:
-        program(code)
-    return refused.value.code
 
 
 def test_instances_are_devices_beside_the_cards(program: Program) -> None:

@@ -7,18 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.nvml_program import LIBRARIES, MIB, NODE, Program, environment
+from tests.emulator.nvml_program import LIBRARIES, MIB, Program, environment
 
 TERMINATED = 810
 """CUDA_ERROR_MPS_CLIENT_TERMINATED."""
-
-
-@pytest.fixture
-def node_file(tmp_path: Path) -> Path:
-    """A node of three cards."""
-    path = tmp_path / "node"
-    path.write_text(NODE)
-    return path
 
 
 @pytest.fixture

@@ -7,19 +7,11 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.emulator.nvml_program import NODE, NvmlRefusedError, Program, tool
+from tests.emulator.nvml_program import Program, refusal, tool
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 FOREVER_MS = 120_000
 """Far above what any event takes: a wait this long that ends early was woken."""
-
-
-@pytest.fixture
-def node_file(tmp_path: Path) -> Path:
-    """The file of a fresh emulated node."""
-    path = tmp_path / "node"
-    path.write_text(NODE)
-    return path
 
 
 @pytest.fixture
@@ -29,13 +21,6 @@ def nvml(node_file: Path) -> Iterator[Program]:
         program("n.nvmlInit(); events = n.nvmlEventSetCreate()")
         program(f"n.nvmlDeviceRegisterEvents(gpu(0), {XID}, events)")
         yield program
-
-
-def refusal(program: Program, code: str) -> int:
-    """The nvmlReturn_t with which NVML refuses."""
-    with pytest.raises(NvmlRefusedError) as refused:
-        program(code)
-    return refused.value.code
 
 
 def until_asleep(pid: int) -> None:

@@ -1,12 +1,10 @@
 """Faults of a GPU's hardware: the book's tool injects them, and NVML shows them until the GPU is reset."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml
-import pytest
 
-from tests.emulator.nvml_program import NODE, Program, tool
+from tests.emulator.nvml_program import Program, tool
 
 FIELDS = {
     "ecc": pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
@@ -15,22 +13,6 @@ FIELDS = {
     "remap-failed": pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
     "recovery": pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
 }
-
-
-@pytest.fixture
-def node_file(tmp_path: Path) -> Path:
-    """The file of a fresh emulated node."""
-    path = tmp_path / "node"
-    path.write_text(NODE)
-    return path
-
-
-@pytest.fixture
-def nvml(node_file: Path) -> Iterator[Program]:
-    """A program that reads it."""
-    with Program(node_file) as program:
-        program("n.nvmlInit()")
-        yield program
 
 
 def figures(nvml: Program, gpu: int) -> list[int]:

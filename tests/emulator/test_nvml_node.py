@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.emulator.nvml_program import NODE, NvmlRefusedError, Program, environment
+from tests.emulator.nvml_program import NODE, Program, environment, refusal
 
 INIT = (sys.executable, Path(__file__).parent / "programs" / "nvml_init.py")
 
@@ -27,13 +27,6 @@ def nvml(node_file: Path) -> Iterator[Program]:
     with Program(node_file) as program:
         program("n.nvmlInit()")
         yield program
-
-
-def refusal(program: Program, code: str) -> int:
-    """The nvmlReturn_t with which NVML refuses."""
-    with pytest.raises(NvmlRefusedError) as refused:
-        program(code)
-    return refused.value.code
 
 
 def test_versions_are_the_node_files(nvml: Program) -> None:

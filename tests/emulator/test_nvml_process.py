@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.emulator.nvml_program import COPY_BYTES_PER_S, MIB, NODE, NvmlRefusedError, Program
+from tests.emulator.nvml_program import COPY_BYTES_PER_S, MIB, NvmlRefusedError, Program
 
 RESERVED = 512 * MIB
 CONTEXT = 300 * MIB
@@ -20,22 +20,6 @@ SAMPLES = (
     "[(s.timeStamp, s.sampleValue.uiVal) "
     "for s in n.nvmlDeviceGetSamples(gpu(0), n.NVML_GPU_UTILIZATION_SAMPLES, {})[1]]"
 )
-
-
-@pytest.fixture
-def node_file(tmp_path: Path) -> Path:
-    """The file of a fresh emulated node."""
-    path = tmp_path / "node"
-    path.write_text(NODE)
-    return path
-
-
-@pytest.fixture
-def nvml(node_file: Path) -> Iterator[Program]:
-    """A program that has initialised NVML and holds no context."""
-    with Program(node_file) as program:
-        program("n.nvmlInit()")
-        yield program
 
 
 @pytest.fixture

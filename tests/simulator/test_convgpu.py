@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plimsoll.quantity import MIB
-from simulator.__main__ import main
+from simulator.command import main
 from simulator.convgpu import paper
 from simulator.convgpu.experiment import Plan, at_creation, level, run, run_draw, spread
 from simulator.convgpu.report import FINISHED, SUSPENDED, chart

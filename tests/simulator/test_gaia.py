@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulator.__main__ import main
+from simulator.command import main
 from simulator.gaia.experiment import COMMUNICATION_PCT, frequencies, training
 from simulator.gaia.paper import CASES, REPETITIONS, Case
 from simulator.gaia.report import WHY_NOT

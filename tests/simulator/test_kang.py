@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulator.__main__ import main
+from simulator.command import main
 from simulator.kang.experiment import SETTLED_S, run
 from simulator.kang.world import LARGE, SMALL, Kind, RunningTask, World
 

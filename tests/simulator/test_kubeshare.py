@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plimsoll.locality import NO_LABELS
-from simulator.__main__ import main
+from simulator.command import main
 from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, run
 from simulator.kubeshare.interference import figure_12, figure_13
 from simulator.kubeshare.jobs import B_LABEL, GPUS, RUNS_S, Job, arriving, interfering

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placer.core.site import Request
 from plimsoll.ids import NodeName, PodUid
-from simulator.__main__ import main
+from simulator.command import main
 from simulator.trace.arrivals import draw
 from simulator.trace.experiment import policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
@@ -155,6 +155,8 @@ def test_command_writes_table_csv_and_picture(tmp_path: Path, capsys: pytest.Cap
         ("p,1000,1,1,500,", ["--seeds", "0..999999999999"], "has more than 1000 seeds"),
         ("p,1000,1,1,500,", ["--policy", "fastest"], "is no placement policy"),
         ("p,1000,1,1,500,", ["--nodes", "/nowhere"], "cannot be read"),
+        ("p,1000,1,1,500,", ["--csv", "/nowhere/points.csv"], "is no folder; make it"),
+        ("p,1000,1,1,500,", ["--svg", "/"], "is a folder; name a file"),
     ],
 )
 def test_bad_input_is_refused(
@@ -165,6 +167,16 @@ def test_bad_input_is_refused(
     trace = write(tmp_path / "tiny.csv", POD_HEADER, [row])
     assert main(["trace", str(trace), *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_short_replay_shows_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Percentages that the replay never reached have no column."""
+    write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.csv", POD_HEADER, ["p,1000,1,1,500,"])
+    assert main(["trace", str(trace), "--policy", "random", "--seeds", "1", "--arrived", "50"]) == 0
+    shown = capsys.readouterr().out
+    assert "@50 %" in shown
+    assert not any(word in shown for word in ("@95 %", "nan"))
 
 
 @pytest.mark.skipif(REAL is None, reason="the openb traces are not beside this project")

@@ -143,10 +143,16 @@ class Shares:
             sharer.gate.open_for_good()
 
     def rescan(self, container: ContainerKey) -> None:
-        """Scan a container's slots, because a process may have come."""
+        """Scan a container's slots, because processes may have come."""
         sharer = self._sharers.get(container)
         if sharer is not None:
             self._attempt(partial(self._rescan, sharer), "a scan")
+
+    def came(self, container: ContainerKey, slot: int) -> None:
+        """Take in the process that owns a slot, where it is new; cheaper than a scan of all slots."""
+        sharer = self._sharers.get(container)
+        if sharer is not None and (page := sharer.pages.look(slot)) is not None:
+            self._handle(Appeared(container, page.number, page.owner, time.monotonic_ns(), sharer.is_scanned))
 
     def died(self, container: ContainerKey, owner: int) -> None:
         """Take in a death: the process's words count up to now, and it wants nothing any more."""

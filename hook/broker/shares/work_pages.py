@@ -107,6 +107,15 @@ class WorkPages:
         self.changes += len(went) + len(came)
         return came, went
 
+    def look(self, slot: int) -> WorkPage | None:
+        """Read the owner of one slot; returns its page if the owner is new. A page of an earlier owner stays."""
+        for owner in owners(_read(self._file, SLOT_BYTES, owner_offset(slot))):
+            if owner and owner not in self._dead and (slot, owner) not in self._pages:
+                page = self._pages[slot, owner] = self._page(slot, owner)
+                self.changes += 1
+                return page
+        return None
+
     def slots(self) -> bytes:
         """The slots in which processes count their memory, up to the last one in use; fewer bytes of a short file."""
         count = 1 + max((page.slot for page in self._pages.values()), default=-1)

@@ -71,6 +71,7 @@ class _Speaker:
         number: names the connection in replies.
         is_in_use: a datagram of the connection is being handled.
         has_asked: the process may wait for an answer, so the core must know when the connection closes.
+        process: the sender of the datagram that is being handled, once it is known.
     """
 
     container: ContainerKey
@@ -79,6 +80,7 @@ class _Speaker:
     number: int
     is_in_use: bool = False
     has_asked: bool = False
+    process: Process | None = None
 
 
 class HookSockets:
@@ -174,17 +176,33 @@ class HookSockets:
         return not poll.poll(0)
 
     async def _accept(self, container: ContainerKey, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        """Accept connections for ever, by one reader: `sock_accept` would register one for each connection."""
+        loop, has_failed = asyncio.get_running_loop(), asyncio.Event()
         with listener:
-            while True:
-                try:
-                    connection, _ = await loop.sock_accept(listener)
-                except OSError as error:
-                    self._log.error("accept_failed", container, problem=str(error), remedy="raise ulimit -n")
+            try:
+                while True:
+                    loop.add_reader(listener, self._accept_one, container, listener, has_failed)
+                    await has_failed.wait()
+                    has_failed.clear()
+                    loop.remove_reader(listener)
                     await asyncio.sleep(ACCEPT_PAUSE_S)
-                    continue
-                self._take_in(container, connection)
-                await asyncio.sleep(0)  # A program that only connects must not stop the loop.
+            finally:
+                loop.remove_reader(listener)
+
+    def _accept_one(
+        self, container: ContainerKey, listener: socket.socket, has_failed: asyncio.Event
+    ) -> None:
+        """Accept one connection in each round of the loop: a program that only connects must not stop the loop."""
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._log.error("accept_failed", container, problem=str(error), remedy="raise ulimit -n")
+            has_failed.set()
+            return
+        connection.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        self._take_in(container, connection)
 
     def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
         pid = _peer_pid(connection)
@@ -193,10 +211,16 @@ class HookSockets:
             self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
             connection.close()
             return
+        speaker = _Speaker(container, pid, connection, self._count + 1)
+        work = self._serve(container, speaker)
+        try:
+            task = self._start_task(work, f"hook of {pid}")
+        except RuntimeError:  # The broker ends, and its group takes no more tasks.
+            work.close()
+            connection.close()
+            return
         self._count += 1
-        speaker = self._numbered[self._count] = _Speaker(container, pid, connection, self._count)
-        task = self._start_task(self._serve(container, speaker), f"hook of {pid}")
-        speakers[task] = speaker
+        speakers[task] = self._numbered[self._count] = speaker
         task.add_done_callback(partial(self._forget, container, speaker))
 
     def _forget(self, container: ContainerKey, speaker: _Speaker, task: asyncio.Task[None]) -> None:
@@ -215,6 +239,12 @@ class HookSockets:
         if speaker.has_asked:
             await self._hear(ConnectionClosed(speaker.number, asyncio.get_running_loop().time()))
 
+    def _known_or_met(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
+        """The announced process, or the sender of a datagram that is still being handled."""
+        met = (each.process for each in self._speakers.get(container, {}).values() if each.pid == pid)
+        found = (process for process in met if process is not None and process.owner == owner)
+        return self._known(container, pid, owner) or next(found, None)
+
     def _note_damage(self, speaker: _Speaker, problem: str) -> None:
         self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)
 
@@ -226,7 +256,8 @@ class HookSockets:
         try:
             datagram = decode(data, self._gpus(container))
             asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
-            process = self._known(container, pid, datagram.owner) or _speaker(pid, datagram)
+            process = self._known_or_met(container, pid, datagram.owner) or _speaker(pid, datagram)
+            speaker.process = process
             speaker.has_asked |= datagram.kind is Kind.WAIT
             at_s = asyncio.get_running_loop().time()
             await self._hear(DatagramReceived(container, process, datagram, speaker.number, at_s))

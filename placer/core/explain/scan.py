@@ -100,7 +100,7 @@ class Scan:
                 self._helped = (distance, shortage)
 
     def result(self, waiting: Waiting) -> Waiting:
-        """An explanation with these verdicts; its queue and its message are those of `waiting`."""
+        """An explanation with these verdicts; queue, message and relocation are those of `waiting`."""
         page = self._first()
         more = page[self.asked.limit - 1].node if len(page) > self.asked.limit else ""
         return Waiting(
@@ -116,6 +116,7 @@ class Scan:
             more=more,
             nearest=tuple(shortage for _, shortage in self._least()),
             preemption=self._preemption(),
+            relocation=waiting.relocation,
         )
 
     def _best(self) -> list[Plan]:

@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.refusal import Refusal
@@ -157,7 +157,7 @@ class Binds:
         return under_way
 
     def _decide(self, pod: Pod, node: NodeName) -> Plan:
-        asked, name = asked_by(pod, self.policy), f"{pod.metadata.namespace}/{pod.metadata.name}"
+        asked, name = asked_by(pod, self.policy), pod.full_name
         if not self.cluster.has_node(node):
             raise NotBoundError(f"pod {name}: node {node} is not known to the placer")
         try:
@@ -171,7 +171,7 @@ class Binds:
             decided = self.decider.count(
                 lambda: self.decider.choose(asked.request, asked.policy, (node,), side)
             )
-        except ConflictError as error:
+        except NotBookedError as error:
             raise NotBoundError(f"pod {name}: {error}") from error
         if isinstance(decided, Refusal):
             why = ", ".join(decided.reasons[node])
@@ -184,7 +184,7 @@ class Binds:
         """Write the place of an assumed pod, or free it."""
         uid, node, metrics = PodUid(pod.metadata.uid), plan.booking.node, self.decider.metrics
         target = Target(pod, node, answer(plan, rfc3339(self.clock())))
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = pod.full_name
         try:
             ending = await self._write(target)
         finally:

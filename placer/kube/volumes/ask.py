@@ -13,7 +13,7 @@ from placer.kube.volumes.provisioning import WAITS
 from placer.kube.volumes.shelf import KnownVolume
 from placer.kube.volumes.storage import MOVED_PROVISIONERS, Storage, moved_source
 from placer.kube.volumes.users import Users
-from placer.kube.volumes.wish import Wish, class_of, wish_of
+from placer.kube.volumes.wanted_volume import WantedVolume, class_of, wanted_volume
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import BIND_COMPLETED, Claim
 
@@ -29,14 +29,14 @@ class Ask:
     Attributes:
         problem: the reason why the pod has to wait, whatever the nodes are; or None.
         bound: the volumes of bound claims; None for a volume that does not exist.
-        wishes: the unbound claims, those that ask for least first.
+        wanted: the unbound claims, those that ask for least first.
         exclusive: the claims that one pod at a time may use.
         state: equal for pods, and at times, for which the same volumes are on offer.
     """
 
     problem: str | None = None
     bound: tuple[KnownVolume | None, ...] = ()
-    wishes: tuple[Wish, ...] = ()
+    wanted: tuple[WantedVolume, ...] = ()
     exclusive: tuple[ClaimKey, ...] = ()
     state: Hashable = None
 
@@ -55,7 +55,7 @@ def ask_of(pod: Pod, mounts: Mounts, storage: Storage, users: Users, serial_of: 
     if problem is not None:
         return Ask(problem, state=(problem, mounts.claims))
     bound: list[KnownVolume | None] = []
-    wishes: list[Wish] = []
+    wanted: list[WantedVolume] = []
     state: list[Hashable] = [mounts.disks]
     exclusive: list[ClaimKey] = []
     for use in mounts.claims:
@@ -68,12 +68,12 @@ def ask_of(pod: Pod, mounts: Mounts, storage: Storage, users: Users, serial_of: 
             meta = volume.api.metadata if volume is not None else None
             state.append((use.claim, meta and (meta.uid, meta.name, meta.resourceVersion)))
         else:
-            wish = wish_of(claim)
-            wishes.append(wish)
-            state.append((_own_state(wish, storage, users), wish.shape, serial_of(wish.class_name)))
-    wishes.sort(key=lambda wish: wish.requested or 0)
+            one = wanted_volume(claim)
+            wanted.append(one)
+            state.append((_own_state(one, storage, users), one.shape, serial_of(one.class_name)))
+    wanted.sort(key=lambda one: one.requested or 0)
     state.append(any(users.has_pod(claim) for claim in exclusive))
-    return Ask(None, tuple(bound), tuple(wishes), tuple(exclusive), tuple(state))
+    return Ask(None, tuple(bound), tuple(wanted), tuple(exclusive), tuple(state))
 
 
 def is_bound(claim: Claim) -> bool:
@@ -81,13 +81,13 @@ def is_bound(claim: Claim) -> bool:
     return bool(claim.spec.volumeName) and BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
-def _own_state(wish: Wish, storage: Storage, users: Users) -> Hashable:
+def _own_state(wanted: WantedVolume, storage: Storage, users: Users) -> Hashable:
     """The traits that set an unbound claim apart from others of its shape; None if it has none, as most."""
     reserved = tuple(
-        (one.name, one.api.metadata.resourceVersion) for one in storage.shelf.reserved_for(wish.key)
+        (one.name, one.api.metadata.resourceVersion) for one in storage.shelf.reserved_for(wanted.key)
     )
-    is_like_others = wish.selected_node is None and not reserved and not any(users.nodes_of(wish.key))
-    return None if is_like_others else (wish.key, wish.claim.metadata.uid, wish.selected_node, reserved)
+    is_like_others = wanted.selected_node is None and not reserved and not any(users.nodes_of(wanted.key))
+    return None if is_like_others else (wanted.key, wanted.claim.metadata.uid, wanted.selected_node, reserved)
 
 
 def _problems(pod: Pod, mounts: Mounts, storage: Storage) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _unusable(pod: Pod, use: ClaimUse, claim: Claim | None) -> Iterator[str]:
         yield f'persistentvolumeclaim "{name}" is being deleted'
     if use.ephemeral and not _is_owned(claim, pod):
         where = f"{use.claim.namespace}/{name}"
-        owner = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        owner = pod.full_name
         yield f"PVC {where} was not created for pod {owner} (pod is not owner)"
 
 

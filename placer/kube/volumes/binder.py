@@ -32,7 +32,7 @@ BIND_TIMEOUT_S: Final = 600.0
 """The longest time that claims may take, as in kube-scheduler (`bindTimeoutSeconds`)."""
 
 
-class NotBoundError(PlimsollError):
+class ClaimsNotBoundError(PlimsollError):
     """The claims of a pod cannot be bound for its node; the message is for people. Decide on the pod again."""
 
 
@@ -77,10 +77,10 @@ class VolumeBinder:
             is_wanted: whether the pod still waits for its node.
 
         Raises:
-            NotBoundError: the claims cannot be bound for this node, or not in time.
+            ClaimsNotBoundError: the claims cannot be bound for this node, or not in time.
         """
         if reserved.problem:
-            raise NotBoundError(reserved.problem)
+            raise ClaimsNotBoundError(reserved.problem)
         uid, changed = PodUid(reserved.pod.uid), asyncio.Event()
         keys = [step.claim for step in reserved.volumes] + [one.claim for one in reserved.claims]
         self._by_pod[uid] = changed
@@ -96,7 +96,7 @@ class VolumeBinder:
         except TimeoutError as error:
             names = ", ".join(sorted({key.name for key in keys}))
             message = f"context deadline exceeded; claims not bound within {self.timeout_s:.0f} s: {names}"
-            raise NotBoundError(message) from error
+            raise ClaimsNotBoundError(message) from error
         finally:
             if self._by_pod.get(uid) is changed:
                 del self._by_pod[uid]
@@ -127,7 +127,7 @@ class VolumeBinder:
         """Write until the API server answers; returns the new version.
 
         Raises:
-            NotBoundError: the object changed since the decision, or is gone, or the API server refuses the write.
+            ClaimsNotBoundError: the object changed since the decision, or is gone, or the write is refused.
         """
         pauses = Pauses()
         while True:
@@ -141,19 +141,19 @@ class VolumeBinder:
                 structlog.get_logger().warning("volume write unanswered", path=path, error=str(error))
                 await asyncio.sleep(pauses.next_s())  # the API server is away
             except ApiError as error:
-                raise NotBoundError(str(error)) from error
+                raise ClaimsNotBoundError(str(error)) from error
 
     def _is_done(self, reserved: Reservation, is_wanted: Callable[[], bool]) -> bool:
         """Whether all claims are bound.
 
         Raises:
-            NotBoundError: something makes the node or its volumes useless for the pod.
+            ClaimsNotBoundError: something makes the node or its volumes useless for the pod.
         """
         labels = self.labels_of(reserved.node)
         if labels is None:
-            raise NotBoundError(f'failed to get node "{reserved.node}": not found')
+            raise ClaimsNotBoundError(f'failed to get node "{reserved.node}": not found')
         if not is_wanted():
-            raise NotBoundError("pod does not exist any more")
+            raise ClaimsNotBoundError("pod does not exist any more")
         return all(self._is_matched(step, reserved.node, labels) for step in reserved.volumes) and all(
             self._is_provisioned(one, reserved.node, labels) for one in reserved.claims
         )
@@ -162,27 +162,27 @@ class VolumeBinder:
         name = step.volume.metadata.name
         volume, claim = self.volumes.storage.shown_volume(name), self.volumes.storage.shown_claim(step.claim)
         if volume is None:
-            raise NotBoundError(f'persistentvolume "{name}" not found')
+            raise ClaimsNotBoundError(f'persistentvolume "{name}" not found')
         if claim is None:
-            raise NotBoundError(f'persistentvolumeclaim "{step.claim.name}" not found')
+            raise ClaimsNotBoundError(f'persistentvolumeclaim "{step.claim.name}" not found')
         if _is_older(volume.metadata, step.version):
             return False
         _check_reach(volume, node, labels)
         ref = volume.spec.claimRef
         if ref is None or ref.uid != claim.metadata.uid:
-            raise NotBoundError(f'ClaimRef got reset for pv "{name}"')
+            raise ClaimsNotBoundError(f'ClaimRef got reset for pv "{name}"')
         return is_bound(claim)
 
     def _is_provisioned(self, step: ClaimStep, node: NodeName, labels: Mapping[str, str]) -> bool:
         claim = self.volumes.storage.shown_claim(step.claim)
         if claim is None:
-            raise NotBoundError(f'persistentvolumeclaim "{step.claim.name}" not found')
+            raise ClaimsNotBoundError(f'persistentvolumeclaim "{step.claim.name}" not found')
         if claim.metadata.uid != step.assumed.metadata.uid:
-            raise NotBoundError(f'persistentvolumeclaim "{step.claim.name}" was made anew')
+            raise ClaimsNotBoundError(f'persistentvolumeclaim "{step.claim.name}" was made anew')
         if _is_older(claim.metadata, step.version):
             return False
         if (claim.metadata.annotations or {}).get(SELECTED_NODE) != node:
-            raise NotBoundError(f'provisioning failed for PVC "{step.claim.name}"')
+            raise ClaimsNotBoundError(f'provisioning failed for PVC "{step.claim.name}"')
         if not claim.spec.volumeName:
             return False
         volume = self.volumes.storage.shown_volume(claim.spec.volumeName)
@@ -195,7 +195,7 @@ class VolumeBinder:
 def _check_reach(volume: Volume, node: NodeName, labels: Mapping[str, str]) -> None:
     if not known_volume(volume).reaches(labels):
         name = volume.metadata.name
-        raise NotBoundError(f'pv "{name}" node affinity doesn\'t match node "{node}"')
+        raise ClaimsNotBoundError(f'pv "{name}" node affinity doesn\'t match node "{node}"')
 
 
 def _is_older(meta: ObjectMeta, version: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
 from placer.kube.cluster import Cluster
 from placer.kube.queue import Queue
-from placer.kube.volumes.binder import NotBoundError, VolumeBinder
+from placer.kube.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.kube.volumes.reservation import Reservation, give_up, reserve
 from placer.kube.volumes.watches import VolumeWatches
 from plimsoll.ids import NodeName, PodUid
@@ -101,7 +101,7 @@ class VolumeFrontEnd:
         uid = PodUid(reserved.pod.uid)
         try:
             await self.binder.bind(reserved, lambda: self.cluster.is_assumed(uid))
-        except NotBoundError as error:
+        except ClaimsNotBoundError as error:
             return f'running PreBind plugin "VolumeBinding": binding volumes: {error}'
         finally:
             give_up(self.cluster.volumes, reserved)

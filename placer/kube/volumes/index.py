@@ -26,7 +26,7 @@ from placer.kube.volumes.reasons import (
 from placer.kube.volumes.shelf import KnownVolume
 from placer.kube.volumes.storage import Storage, key_of
 from placer.kube.volumes.users import Moves, Users
-from placer.kube.volumes.wish import Wish
+from placer.kube.volumes.wanted_volume import WantedVolume
 from placer.kube.volumes.zones import is_elsewhere
 from plimsoll.broker.volume import DRIVER
 from plimsoll.ids import NodeName, PodUid
@@ -128,7 +128,7 @@ class Volumes:
         ask = self._ask(pod, mounts)
         pairs = [one.pairs for one in ask.bound if one is not None]
         named = [self._nodes_of(one, most) for one in pairs if one is not None]
-        named += [self._nodes_for(wish, most) for wish in ask.wishes]
+        named += [self._nodes_for(one, most) for one in ask.wanted]
         return min((nodes for nodes in named if nodes is not None), key=len, default=None)
 
     def offered(self, pod: Pod, mounts: Mounts, node: NodeName, labels: Mapping[str, str]) -> Offered:
@@ -299,16 +299,16 @@ class Volumes:
     def _attachable(self, claims: Iterable[ClaimKey]) -> list[Attachable]:
         return [one for one in map(self.storage.attachable, claims) if one is not None]
 
-    def _nodes_for(self, wish: Wish, most: int) -> list[NodeName] | None:
+    def _nodes_for(self, wanted: WantedVolume, most: int) -> list[NodeName] | None:
         """The nodes that can have an unbound claim, or so many of them; None if that is not known."""
-        if wish.selected_node is not None:
-            return [NodeName(wish.selected_node)]
-        storage_class = self.storage.classes.get(wish.class_name)
+        if wanted.selected_node is not None:
+            return [NodeName(wanted.selected_node)]
+        storage_class = self.storage.classes.get(wanted.class_name)
         is_made_by_hand = storage_class is not None and storage_class.provisioner in ("", NO_PROVISIONER)
-        if not is_made_by_hand or self.storage.shelf.reserved_for(wish.key):
+        if not is_made_by_hand or self.storage.shelf.reserved_for(wanted.key):
             return None
         found: dict[NodeName, None] = {}
-        for pairs in self.storage.shelf.pairs_in(wish.class_name):
+        for pairs in self.storage.shelf.pairs_in(wanted.class_name):
             nodes = None if pairs is None else self._nodes_of(pairs, most)
             if nodes is None:
                 return None

@@ -8,26 +8,28 @@ from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from placer.kube.volumes.shelf import KnownVolume, Shelf
-from placer.kube.volumes.wish import FILESYSTEM, Wish
+from placer.kube.volumes.wanted_volume import FILESYSTEM, WantedVolume
 from plimsoll.kube.storage_models import Claim, Volume
 
 
-def match(wish: Wish, labels: Mapping[str, str], shelf: Shelf, taken: Collection[str]) -> KnownVolume | None:
+def match(
+    wanted: WantedVolume, labels: Mapping[str, str], shelf: Shelf, taken: Collection[str]
+) -> KnownVolume | None:
     """The volume for a claim, if its pod goes to a node with these labels; None if no volume suits.
 
     Args:
-        wish: the claim's.
+        wanted: the claim's.
         labels: of the node.
         shelf: all volumes.
         taken: the names of volumes that other claims of the pod get.
     """
-    for volume in shelf.reserved_for(wish.key):
-        if volume.name not in taken and is_reserved(volume.api, wish.claim) and _suits(wish, volume):
+    for volume in shelf.reserved_for(wanted.key):
+        if volume.name not in taken and is_reserved(volume.api, wanted.claim) and _suits(wanted, volume):
             return volume if volume.reaches(labels) else None
     best: KnownVolume | None = None
-    for volumes in shelf.free(wish.class_name, labels, wish.requested or Fraction(0)):
+    for volumes in shelf.free(wanted.class_name, labels, wanted.requested or Fraction(0)):
         for volume in volumes:
-            if volume.name not in taken and _suits(wish, volume) and _is_asked_for(wish, volume):
+            if volume.name not in taken and _suits(wanted, volume) and _is_asked_for(wanted, volume):
                 if best is None or (volume.capacity, volume.name) < (best.capacity, best.name):
                     best = volume
                 break
@@ -42,20 +44,20 @@ def is_reserved(volume: Volume, claim: Claim) -> bool:
     return ref.uid in ("", meta.uid)
 
 
-def _suits(wish: Wish, volume: KnownVolume) -> bool:
-    asked, given = wish.claim.spec, volume.api.spec
+def _suits(wanted: WantedVolume, volume: KnownVolume) -> bool:
+    asked, given = wanted.claim.spec, volume.api.spec
     return (
-        volume.class_name == wish.class_name
-        and volume.capacity >= (wish.requested or 0)
+        volume.class_name == wanted.class_name
+        and volume.capacity >= (wanted.requested or 0)
         and (asked.volumeMode or FILESYSTEM) == (given.volumeMode or FILESYSTEM)
         and (asked.volumeAttributesClassName or "") == (given.volumeAttributesClassName or "")
         and volume.api.metadata.deletionTimestamp is None
     )
 
 
-def _is_asked_for(wish: Wish, volume: KnownVolume) -> bool:
+def _is_asked_for(wanted: WantedVolume, volume: KnownVolume) -> bool:
     """Whether a claim that no volume names selects this volume, and may use it in each of its ways."""
     modes = volume.api.spec.accessModes or ()
-    return wish.selects(volume.api.metadata.labels or {}) and all(
-        mode in modes for mode in wish.claim.spec.accessModes or ()
+    return wanted.selects(volume.api.metadata.labels or {}) and all(
+        mode in modes for mode in wanted.claim.spec.accessModes or ()
     )

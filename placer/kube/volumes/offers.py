@@ -10,7 +10,7 @@ from placer.kube.volumes.provisioning import allows
 from placer.kube.volumes.reasons import NO_SPACE, NO_VOLUME, NODE_AFFINITY, VOLUME_GONE
 from placer.kube.volumes.shelf import KnownVolume, known_volume
 from placer.kube.volumes.storage import Storage
-from placer.kube.volumes.wish import Wish
+from placer.kube.volumes.wanted_volume import WantedVolume
 from plimsoll.ids import NodeName
 from plimsoll.kube.storage_models import Claim, Volume
 
@@ -51,7 +51,7 @@ def offered(ask: Ask, storage: Storage, node: NodeName, labels: Mapping[str, str
         labels: the node's.
     """
     failed = next((one for one in ask.bound if one is None or not one.reaches(labels)), _NO_VOLUME)
-    new = _for_unbound(ask.wishes, storage, node, labels)
+    new = _for_unbound(ask.wanted, storage, node, labels)
     if failed is _NO_VOLUME:
         return new
     if failed is None:
@@ -60,24 +60,24 @@ def offered(ask: Ask, storage: Storage, node: NodeName, labels: Mapping[str, str
 
 
 def _for_unbound(
-    wishes: tuple[Wish, ...], storage: Storage, node: NodeName, labels: Mapping[str, str]
+    wanted: tuple[WantedVolume, ...], storage: Storage, node: NodeName, labels: Mapping[str, str]
 ) -> Offered:
-    if any(wish.selected_node not in (None, node) for wish in wishes):
+    if any(one.selected_node not in (None, node) for one in wanted):
         return Offered((NO_VOLUME,))
     matches: dict[str, Match] = {}
-    provisions = [wish for wish in wishes if wish.selected_node is not None]
-    for wish in wishes:
-        if wish.selected_node is None:
-            volume = match(wish, labels, storage.shelf, matches.keys())
+    provisions = [one for one in wanted if one.selected_node is not None]
+    for one in wanted:
+        if one.selected_node is None:
+            volume = match(one, labels, storage.shelf, matches.keys())
             if volume is None:
-                provisions.append(wish)
+                provisions.append(one)
             else:
-                matches[volume.name] = Match(volume, wish.claim)
-    for wish in provisions:
-        storage_class = storage.classes.get(wish.class_name)
+                matches[volume.name] = Match(volume, one.claim)
+    for one in provisions:
+        storage_class = storage.classes.get(one.class_name)
         if storage_class is None or not allows(storage_class, labels):
             return Offered((NO_VOLUME,))
         is_measured = storage_class.provisioner in storage.measured
-        if is_measured and not storage.spaces.suffice(wish, labels):
+        if is_measured and not storage.spaces.suffice(one, labels):
             return Offered((NO_SPACE,))
-    return Offered((), tuple(matches.values()), tuple(wish.claim for wish in provisions))
+    return Offered((), tuple(matches.values()), tuple(one.claim for one in provisions))

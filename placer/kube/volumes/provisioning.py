@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.kube.volumes.pinned import Pairs, Pinned, pairs_of_labels
-from placer.kube.volumes.wish import Check, Wish, check_of_labels, size_of
+from placer.kube.volumes.wanted_volume import Check, WantedVolume, check_of_labels, size_of
 from plimsoll.kube.storage_models import StorageCapacity, StorageClass
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -84,11 +84,11 @@ class FreeSpaces:
             self._pinned[space.class_name].remove(key, space.pairs)
         return space
 
-    def suffice(self, wish: Wish, labels: Mapping[str, str]) -> bool:
+    def suffice(self, wanted: WantedVolume, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels has the space for a claim."""
-        if wish.requested is None:
+        if wanted.requested is None:
             return True
-        least, pinned = math.ceil(wish.requested), self._pinned.get(wish.class_name)
+        least, pinned = math.ceil(wanted.requested), self._pinned.get(wanted.class_name)
         return pinned is not None and any(
             space.most_bytes is not None and space.most_bytes >= least and space.holds(labels)
             for space in map(self._spaces.__getitem__, pinned.on(labels))

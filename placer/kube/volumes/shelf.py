@@ -15,7 +15,7 @@ import msgspec
 from placer.core.mounts import ClaimKey
 from placer.core.selector import Selector, selector_from
 from placer.kube.volumes.pinned import Pairs, Pinned, pairs_of
-from placer.kube.volumes.wish import class_of, storage_in
+from placer.kube.volumes.wanted_volume import class_of, storage_in
 from placer.kube.volumes.zones import Zones, zones_of
 from plimsoll.kube.models import NodeSelector
 from plimsoll.kube.storage_models import Volume

@@ -16,7 +16,7 @@ from placer.core.mounts import ClaimKey
 from placer.kube.volumes.limits import Attachable, Limits
 from placer.kube.volumes.provisioning import FreeSpaces
 from placer.kube.volumes.shelf import KnownVolume, Shelf, known_volume
-from placer.kube.volumes.wish import class_of
+from placer.kube.volumes.wanted_volume import class_of
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.kube.storage_models import (

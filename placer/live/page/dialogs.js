@@ -3,6 +3,7 @@
 import { byId, make } from "./dom.js";
 import { bytes, clock, percent, podName } from "./format.js";
 import { stateOf } from "./nodes.js";
+import { headers } from "./token.js";
 
 const STATES = { placed: "no process yet", started: "started", loading: "loading", loaded: "loaded" };
 const KEYS = [
@@ -40,6 +41,7 @@ export function showGpu(node, gpu, explain) {
     make("p", { class: "lead" }, `${gpu.model}: ${bytes(gpu.used_bytes)} of ${bytes(gpu.usable_bytes)} used, ${bytes(gpu.promised_bytes)} promised; the line is at ${bytes(gpu.line_bytes)}.`),
     make("p", {}, `${percent(gpu.promised_share_pct)} of its time promised` + (gpu.mig ? "" : `, ${percent(100 - gpu.idle_pct)} busy`) + `. Reported at ${clock(node.time)}.`),
     gpu.reason ? make("p", {}, make("span", { class: "badge" }, `${gpu.health}: ${gpu.reason}`)) : "",
+    gpu.labels.length ? make("p", {}, `Labels: ${gpu.labels.join(", ")}.`) : "",
     gpu.other_bytes ? make("p", {}, `${bytes(gpu.other_bytes)} belong to no pod.`) : "",
     make("p", { class: "empty" }, gpu.uuid),
     make("h3", {}, "Pods, the largest promise first"),
@@ -54,7 +56,7 @@ export async function showPod(namespace, name) {
   const mine = show(title, make("p", { class: "empty" }, "asking the placer …"));
   let children;
   try {
-    const response = await fetch(`/v1/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/explain`);
+    const response = await fetch(`/v1/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/explain`, { headers: headers() });
     const body = await response.json();
     children = response.ok ? explained(body) : [make("p", { class: "lead" }, body.message)];
   } catch {

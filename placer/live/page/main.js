@@ -6,6 +6,7 @@ import { showGpu, showKeys, showPod } from "./dialogs.js";
 import { Fleet, MANY_GPUS } from "./nodes.js";
 import { drawAges, drawFigures, drawNews, drawWaiting } from "./panels.js";
 import { connect } from "./stream.js";
+import { accepted, askForToken, onToken } from "./token.js";
 
 const THEMES = ["auto", "light", "dark"];
 const seenNews = new Set();
@@ -20,14 +21,16 @@ const fleet = new Fleet(byId("fleet"), (name, uuid) => {
   figures ||= setTimeout(() => { figures = 0; drawFigures(fleet.nodes); }, 250);
 });
 
-connect({
+const again = connect({
   opened() { arrived = new Set(); },
   link(state) {
-    if (state === "live") heard = new Date();
+    if (state === "live") { heard = new Date(); accepted(); }
     byId("link").dataset.state = state;
-    setText(byId("link"), state === "live" ? "live" : heard ? `connection lost; as of ${clock(heard)}` : "no placer answers");
+    const refused = state === "refused" ? "a token is needed" : heard ? "connection lost" : "no placer answers";
+    setText(byId("link"), state === "live" ? "live" : heard ? `${refused}; as of ${clock(heard)}` : refused);
     document.body.classList.toggle("stale", state !== "live");
   },
+  refused: askForToken,
   status(status) {
     const parts = [...status.missing];
     if (!status.leads) parts.push("this placer follows: another one places");
@@ -49,6 +52,7 @@ connect({
   waiting(waiting) { drawWaiting(waiting, showPod); },
   news(news) { drawNews(news, seenNews, showPod); },
 });
+onToken(again);
 setInterval(drawAges, 10000);
 
 function stored(name) {

@@ -7,7 +7,7 @@ import { ago, bytes, clock, percent, podName } from "./format.js";
 const EVENTS_SHOWN = 200;
 
 const BAD = new Set(["limit.denied", "limit.violated", "limit.unenforced", "pod.foreign", "pool.lost", "node.foreign"]);
-const WARN = new Set(["limit.paused", "limit.unmet", "pod.unplaceable", "pod.preempted", "gpu.pressure", "gpu.health"]);
+const WARN = new Set(["limit.paused", "limit.unmet", "pod.unplaceable", "pod.preempted", "pod.relocated", "gpu.pressure", "gpu.health"]);
 const GOOD = new Set(["task.loaded", "pod.placed", "limit.resumed"]);
 
 /** The pods without a node. `explain(namespace, name)` is called for the one that is chosen. */

@@ -1,8 +1,12 @@
 """`plimsoll demo`."""
 
 import argparse
+import signal
 
 from plimsoll.cli.command import Command
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+TERMINATED = 128 + signal.SIGTERM
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +22,18 @@ def _run(given: argparse.Namespace) -> int:
 
     from plimsoll.cli.demo.demo import run_demo  # noqa: PLC0415 - likewise
 
-    return asyncio.run(run_demo(Console(), keep=given.keep))
+    async def until_ended() -> int:
+        demo = asyncio.create_task(run_demo(Console(), keep=given.keep))
+        # Its servers and its folder must not stay behind. Ctrl-C cancels it anyway.
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as by `nohup`
+                asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
+        return await demo
+
+    try:
+        return asyncio.run(until_ended())
+    except asyncio.CancelledError:
+        return TERMINATED
 
 
 COMMAND = Command(

@@ -3,11 +3,12 @@
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from plimsoll.cli import output
 from plimsoll.cli.command import Command
 from plimsoll.cli.options import (
+    RELEASE_NAMESPACE,
     add_broker_root,
     add_cluster,
     add_namespace,
@@ -18,9 +19,6 @@ from plimsoll.cli.options import (
 
 if TYPE_CHECKING:
     from plimsoll.cli.doctor.examine import Places
-
-RELEASE_NAMESPACE: Final = "plimsoll-system"
-"""The namespace of docs/install.md."""
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -75,16 +73,18 @@ def _places(given: argparse.Namespace) -> "Places":
     from plimsoll.cli.doctor.examine import Places  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.machine import Machine  # noqa: PLC0415 - likewise
     from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.cli.service_proxy import PlacerService  # noqa: PLC0415 - likewise
     from plimsoll.native import HOOK_LIBRARY  # noqa: PLC0415 - likewise
 
+    cluster = Cluster(given.kubeconfig, given.context)
     library = Path(os.environ.get("PLIMSOLL_HOOK_LIBRARY") or HOOK_LIBRARY)
     return Places(
         machine=Machine(given.broker_root or default_root(), library),
         nats_url=given.nats_url,
         access=BusAccess.of(os.environ),
         redis_url=given.redis_url,
-        placer=given.placer,
-        cluster=Cluster(given.kubeconfig, given.context),
+        placer=given.placer or PlacerService(cluster, given.namespace),
+        cluster=cluster,
         namespace=given.namespace,
     )
 

@@ -23,7 +23,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "-f", "--follow", action="store_true", help="wait for new events, in place of those so far"
     )
     add_nats(parser, "nats://127.0.0.1:4222", "the bus")
-    add_output(parser, ("table", "json"), "json has the events as published, one a line")
+    add_output(
+        parser, ("table", "wide", "json"), "wide cuts no line; json has the events as published, one a line"
+    )
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -31,13 +33,13 @@ def _run(given: argparse.Namespace) -> int:
 
     from plimsoll.bus_access import BusAccess  # noqa: PLC0415 - likewise
     from plimsoll.cli import events  # noqa: PLC0415 - likewise
+    from plimsoll.cli.columns import terminal_columns  # noqa: PLC0415 - likewise
 
     async def print_all() -> None:
         wanted, access = events.Wanted(given.type, given.node, given.pod), BusAccess.of(os.environ)
         async for message in events.events(given.nats_url, wanted, access, follow=given.follow):
-            output.lines(
-                message.decode() if given.output == "json" else output.printable(events.line(message))
-            )
+            width = terminal_columns() if given.output == "table" else None
+            output.lines(message.decode() if given.output == "json" else events.line(message, width))
 
     asyncio.run(print_all())
     return 0

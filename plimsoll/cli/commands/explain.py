@@ -4,13 +4,14 @@ import argparse
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_namespace, add_output, add_placer, nodes
+from plimsoll.cli.options import add_namespace, add_output, add_release, nodes, where
+from plimsoll.part.errors import InputError
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="the pod")
     add_namespace(parser)
-    add_placer(parser)
+    add_release(parser)
     parser.add_argument(
         "--nodes",
         metavar="COUNT",
@@ -32,7 +33,10 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import explain  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
-    asked = explain.explanation(given.placer, given.namespace, given.pod, given.nodes, given.reason)
+    for field, name in (("POD", given.pod), ("--namespace", given.namespace)):
+        if not name or "/" in name:
+            raise InputError(field, name, "is no name", "name a pod, and its namespace with -n")
+    asked = explain.explanation(where(given), given.namespace, given.pod, given.nodes, given.reason)
     try:
         answer = asyncio.run(asked)
     except NoSuchPodError as error:
@@ -44,7 +48,8 @@ def _run(given: argparse.Namespace) -> int:
     else:
         console = output.console()
         for part in explain.shown(answer):
-            console.print(part, soft_wrap=isinstance(part, Text))
+            # A pipe gets whole lines; a terminal breaks them between words.
+            console.print(part, soft_wrap=isinstance(part, Text) and not console.is_terminal)
     return 0
 
 
@@ -54,7 +59,7 @@ COMMAND = Command(
     run=_run,
     exits={
         "0": "the placer explained the pod, whatever its state",
-        "2": "it knows no such pod",
+        "2": "it knows no such pod, or a name or address cannot be one",
         "1": "no placer answers, or it cannot answer now",
     },
 )

@@ -3,11 +3,11 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_output, add_placer, add_watch
+from plimsoll.cli.options import add_output, add_release, add_watch, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    add_placer(parser)
+    add_release(parser)
     parser.add_argument("--node", metavar="NAME", help="only the GPUs of this node")
     parser.add_argument("--model", metavar="NAME", help="only GPUs of this model: 'NVIDIA L4'")
     add_output(
@@ -22,7 +22,8 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import gpus  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    return shown(lambda width: gpus.gpus(given.placer, given.node, given.model, given.output, width), given)
+    placer = where(given)
+    return shown(lambda width: gpus.gpus(placer, given.node, given.model, given.output, width), given)
 
 
 COMMAND = Command(

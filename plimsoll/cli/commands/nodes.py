@@ -3,11 +3,11 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_output, add_placer, add_watch
+from plimsoll.cli.options import add_output, add_release, add_watch, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    add_placer(parser)
+    add_release(parser)
     parser.add_argument(
         "--model", metavar="NAME", help="only nodes that have a GPU of this model: 'NVIDIA L4'"
     )
@@ -23,7 +23,8 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import nodes  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    return shown(lambda width: nodes.nodes(given.placer, given.model, given.output, width), given)
+    placer = where(given)
+    return shown(lambda width: nodes.nodes(placer, given.model, given.output, width), given)
 
 
 COMMAND = Command(

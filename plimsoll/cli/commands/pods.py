@@ -3,11 +3,11 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_namespace, add_output, add_placer, add_watch
+from plimsoll.cli.options import add_namespace, add_output, add_release, add_watch, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    add_placer(parser)
+    add_release(parser)
     which = parser.add_mutually_exclusive_group()
     add_namespace(which)
     which.add_argument("-A", "--all-namespaces", action="store_true", help="the pods of all namespaces")
@@ -25,7 +25,8 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
     wanted = pods.Wanted(None if given.all_namespaces else given.namespace, given.node)
-    return shown(lambda width: pods.pods(given.placer, wanted, given.output, width), given)
+    placer = where(given)
+    return shown(lambda width: pods.pods(placer, wanted, given.output, width), given)
 
 
 COMMAND = Command(

@@ -48,9 +48,18 @@ def _run(given: argparse.Namespace) -> int:
     asked = {name: value for name, value in zip(CHANGES, values, strict=True) if value is not None}
     if not asked:
         return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
+    _check(asked)
     if given.namespace == RUN_NAMESPACE:
         _become_solo(given, asked)
     return _resize(given)
+
+
+def _check(asked: dict[str, str]) -> None:
+    """Refuse what no placer takes before anybody is asked."""
+    from plimsoll.quantity import parse_whole  # noqa: PLC0415 - keeps --help fast
+
+    for option, text in asked.items():
+        parse_whole(text, option, "bytes" if option == "--gpu-memory" else "percent")
 
 
 def _become_solo(given: argparse.Namespace, asked: dict[str, str]) -> None:

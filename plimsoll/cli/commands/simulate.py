@@ -10,7 +10,7 @@ from plimsoll.cli.command import Command
 def _run(given: argparse.Namespace) -> int:
     from plimsoll.part.program import program_of  # noqa: PLC0415 - keeps the list of commands fast
 
-    os.execv(sys.executable, [*program_of("simulator"), *given.words])  # noqa: S606 - no shell wanted
+    os.execv(sys.executable, [*program_of("simulator"), "--as", "plimsoll simulate", *given.words])  # noqa: S606 - no shell wanted
 
 
 COMMAND = Command(description="", declare=lambda _: None, run=_run, passes=True)

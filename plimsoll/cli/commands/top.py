@@ -3,11 +3,11 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_placer
+from plimsoll.cli.options import add_release, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    add_placer(parser)
+    add_release(parser)
     parser.add_argument(
         "--once", action="store_true", help="print the GPUs and what waits once, and end; so does a pipe"
     )
@@ -22,7 +22,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.top.app import top  # noqa: PLC0415 - keeps --help fast
 
-    return top(given.placer, given.sort, once=given.once)
+    return top(where(given), given.sort, once=given.once)
 
 
 COMMAND = Command(

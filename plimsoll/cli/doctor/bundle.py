@@ -51,8 +51,9 @@ async def write_bundle(path: Path, places: Places, groups: Sequence[Group]) -> s
     Raises:
         InputError: the file exists, or cannot be written.
     """
+    urls = (places.nats_url, places.redis_url, places.placer)
     secrets = await asyncio.to_thread(
-        Secrets.of, (places.nats_url, places.redis_url, places.placer), places.access, os.environ
+        Secrets.of, [url for url in urls if isinstance(url, str)], places.access, os.environ
     )
     files, missing = _findings(groups), []
     gathered = await asyncio.gather(*(_gathered(name, source(places)) for name, source in SOURCES.items()))

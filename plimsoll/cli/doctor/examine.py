@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from plimsoll.bus_access import BusAccess
+from plimsoll.cli.asking import Where
 from plimsoll.cli.doctor.bus import bus
 from plimsoll.cli.doctor.cluster import cluster
 from plimsoll.cli.doctor.finding import Finding, failed
@@ -28,7 +29,7 @@ class Places:
         machine: this machine.
         nats_url, access: the bus, and the files to come in by.
         redis_url: the sorted list.
-        placer: the placer's URL or control socket.
+        placer: the placer; it is looked for in the cluster where no address was given.
         cluster: the cluster, as kubectl names it.
         namespace: the namespace of the release there.
     """
@@ -37,7 +38,7 @@ class Places:
     nats_url: str
     access: BusAccess
     redis_url: str
-    placer: str
+    placer: Where
     cluster: Cluster
     namespace: str
 

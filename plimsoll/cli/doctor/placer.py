@@ -3,48 +3,45 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+from plimsoll.cli.asking import NoPlacerError, Where, connected, shown_place
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import check_url, shown_url
-from plimsoll.placer_api.client import PlacerAwayError, PlacerClient, PlacerRefusedError
+from plimsoll.placer_api.client import PlacerAwayError, PlacerRefusedError
 
 PLACER: Final = "--placer or PLIMSOLL_PLACER_URL"
 ANSWER_S: Final = 30.0
 """The state of 20 000 nodes takes some seconds."""
 
 
-async def placer(where: str, namespace: str) -> AsyncIterator[Finding]:
+async def placer(where: Where, namespace: str) -> AsyncIterator[Finding]:
     """The findings, one after another.
 
     Args:
-        where: its URL, or the path of its control socket; empty for none.
+        where: the placer; empty for none.
         namespace: the namespace of the release, for the remedy.
     """
-    if not where:
-        remedy = (
-            f"give {PLACER}: http://127.0.0.1:8080 after `kubectl -n {namespace} port-forward deploy/"
-            "plimsoll-placer 8080`"
-        )
-        yield skipped("placer", "no address of the placer was given", remedy)
-        return
     try:
-        if "://" in where:
-            check_url(PLACER, where, ("http", "https"))
-    except InputError as error:
-        yield failed_by("placer", error)
-        return
-    async with PlacerClient(where, ANSWER_S) as client:
-        try:
+        async with connected(where, ANSWER_S) as client:
             missing = await client.missing()
             if missing:
                 remedy = "see the placer's log; the checks of NATS, Redis and the cluster say what to mend"
                 yield failed("placer", f"it cannot place pods yet: {'; '.join(missing)}", remedy)
                 return
             state = await client.state()
-        except (PlacerAwayError, PlacerRefusedError) as error:
-            yield failed_by("placer", f"no placer answers at {shown_url(where)}: {error}")
-            return
-    yield ok("placer", f"{shown_url(where)} can place pods")
+    except NoPlacerError:
+        remedy = (
+            f"give {PLACER}: http://127.0.0.1:8080 after `kubectl -n {namespace} port-forward deploy/"
+            "plimsoll-placer 8080`; or a kubeconfig"
+        )
+        yield skipped("placer", "no address of the placer was given", remedy)
+        return
+    except InputError as error:
+        yield failed_by("placer", error)
+        return
+    except (PlacerAwayError, PlacerRefusedError) as error:
+        yield failed_by("placer", f"no placer answers at {shown_place(where)}: {error}")
+        return
+    yield ok("placer", f"{shown_place(where)} can place pods")
     if not state.nodes:
         remedy = "start the monitors; if they run, compare their PLIMSOLL_NATS_URL with the placer's"
         yield failed("nodes", "it knows no node, so no pod can be placed", remedy)

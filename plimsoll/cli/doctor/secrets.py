@@ -51,7 +51,13 @@ class Secrets:
     def of(cls, urls: Iterable[str], access: BusAccess, environment: Mapping[str, str]) -> "Secrets":
         """Passwords in these URLs, lines of the bus's private files, and variables named like secrets. Blocks."""
         known = [word for url in urls for one in url.split(",") for word in _of_url(one)]
-        known += [line for path in (access.key, access.credentials, access.nkey) for line in _of_file(path)]
+        files = (
+            access.key,
+            access.credentials,
+            access.nkey,
+            environment.get("PLIMSOLL_PLACER_TOKEN_FILE", ""),
+        )
+        known += [line for path in files for line in _of_file(path)]
         known += [value for name, value in environment.items() if _PRIVATE.search(name)]
         return cls(known)
 

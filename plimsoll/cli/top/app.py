@@ -15,11 +15,11 @@ from rich.live import Live
 from rich.text import Text
 
 from plimsoll.cli import output
-from plimsoll.cli.asking import asking
+from plimsoll.cli.asking import Where, asking
 from plimsoll.cli.live import LiveCluster, snapshot
 from plimsoll.cli.pods import waiting_lines
 from plimsoll.cli.top.draw import HEAD_LINES, Moment, Size, lines
-from plimsoll.cli.top.keys import read, single_keys
+from plimsoll.cli.top.keys import SUSPEND, read, single_keys
 from plimsoll.cli.top.rows import Row, rows
 from plimsoll.cli.top.view import Screen, View
 from plimsoll.part.errors import PlimsollError
@@ -36,11 +36,11 @@ TICK_S: Final = 1.0
 PIPE_COLUMNS: Final = 120
 
 
-def top(where: str, sort: str, *, once: bool) -> int:
+def top(where: Where, sort: str, *, once: bool) -> int:
     """Run the command. Returns the exit code.
 
     Args:
-        where: the URL of a placer, or the path of its control socket.
+        where: the placer.
         sort: the first order of the GPUs.
         once: print the cluster once; so is done where standard output is no terminal, or a dumb one.
 
@@ -78,15 +78,19 @@ class _Top:
 
     Attributes:
         version: grows with each change of the cluster.
+        suspended: the user pressed Ctrl-Z, and the process is to stop.
+        resumed: the process was stopped by a signal and goes on.
     """
 
-    where: str
+    where: Where
     view: View
     console: Console
     cluster: LiveCluster = field(default_factory=LiveCluster)
     problem: str = ""
     version: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    suspended: bool = False
+    resumed: bool = False
     _rows: list[Row] = field(default_factory=list)
     _rows_of: tuple[object, ...] = ()
 
@@ -99,18 +103,29 @@ class _Top:
         following = asyncio.create_task(self._follow(), name="follow")
         try:
             await self._until_complete(following)
-            with single_keys() as keyboard, self._signals():
-                loop = asyncio.get_running_loop()
-                if keyboard is not None:
-                    loop.add_reader(keyboard, self._press, keyboard)
-                try:
-                    await self._draw()
-                finally:
-                    if keyboard is not None:
-                        loop.remove_reader(keyboard)
+            while not self.view.has_quit:
+                self.resumed = False
+                await self._have_terminal()
+                if self.suspended:
+                    self.suspended = False
+                    os.kill(
+                        os.getpid(), signal.SIGTSTP
+                    )  # returns once the shell's `fg` continues the process
         finally:
             following.cancel()
             await asyncio.wait([following])
+
+    async def _have_terminal(self) -> None:
+        """Draw until the user quits, suspends the command, or has continued it from a suspension by a signal."""
+        with single_keys() as keyboard, self._signals():
+            loop = asyncio.get_running_loop()
+            if keyboard is not None:
+                loop.add_reader(keyboard, self._press, keyboard)
+            try:
+                await self._draw()
+            finally:
+                if keyboard is not None:
+                    loop.remove_reader(keyboard)
 
     async def _until_complete(self, following: asyncio.Task[None]) -> None:
         """Wait for the whole cluster, so that the first screen is no half one."""
@@ -147,7 +162,10 @@ class _Top:
 
     def _press(self, keyboard: int) -> None:
         for key in read(keyboard):
-            self.view.press(key)
+            if key == SUSPEND:
+                self.suspended = True
+            else:
+                self.view.press(key)
         self.changed.set()
 
     @contextlib.contextmanager
@@ -156,11 +174,17 @@ class _Top:
         for name in names:
             loop.add_signal_handler(name, self._quit)
         loop.add_signal_handler(signal.SIGWINCH, self.changed.set)
+        loop.add_signal_handler(signal.SIGCONT, self._resume)
         try:
             yield
         finally:
-            for name in (*names, signal.SIGWINCH):
+            for name in (*names, signal.SIGWINCH, signal.SIGCONT):
                 loop.remove_signal_handler(name)
+
+    def _resume(self) -> None:
+        """The shell may have changed the terminal's settings while this process was stopped."""
+        self.resumed = True
+        self.changed.set()
 
     def _quit(self) -> None:
         self.view.press("quit")
@@ -168,7 +192,7 @@ class _Top:
 
     async def _draw(self) -> None:
         with Live(_Drawing(self), console=self.console, screen=True, auto_refresh=False) as live:
-            while not self.view.has_quit:
+            while not (self.view.has_quit or self.suspended or self.resumed):
                 self.changed.clear()
                 live.refresh()
                 await asyncio.sleep(PACE_S)

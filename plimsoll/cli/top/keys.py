@@ -9,12 +9,15 @@ import tty
 from collections.abc import Iterator
 from typing import Final
 
+SUSPEND: Final = "suspend"
+"""Ctrl-Z, which a terminal in this mode does not turn into a signal."""
+
 _SEQUENCES: Final = {
     "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down",
     "\x1b[5~": "pageup", "\x1b[6~": "pagedown",
     "\x1b[H": "home", "\x1bOH": "home", "\x1b[1~": "home", "\x1b[F": "end", "\x1bOF": "end", "\x1b[4~": "end",
     "\x1b": "escape", "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace",
-    "\x03": "quit", "\x04": "quit",
+    "\x03": "quit", "\x04": "quit", "\x1a": SUSPEND,
 }  # fmt: skip
 _KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|.", re.DOTALL)
 

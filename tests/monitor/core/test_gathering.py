@@ -1,5 +1,8 @@
 """Events that come without end share rounds, and an event alone waits for nothing."""
 
+import random
+
+from bench.percentile import percentile
 from monitor.core.gathering import AT_ONCE_S, WRITING_S, Gathering
 
 
@@ -8,16 +11,27 @@ def test_an_event_between_timed_samples_waits_for_nothing() -> None:
     gathering, now_s, pauses_s = Gathering(), 100.0, []
     for number in range(200):
         now_s += 0.1
-        pauses_s.append(gathering.pause_s(now_s, has_written=False))
+        pauses_s.append(gathering.pause_s(now_s, has_events=False))
         if number % 2 == 0:
-            pauses_s.append(gathering.pause_s(now_s + 0.05, has_written=True))
+            pauses_s.append(gathering.pause_s(now_s + 0.05, has_events=True))
     assert max(pauses_s) == 0.0
 
 
 def test_events_without_end_share_ten_rounds_a_second() -> None:
-    """The first ten rounds follow one another at once, and then there are no more than one in each tenth."""
+    """The first twenty rounds follow one another at once, and then there are no more than one in each tenth."""
     gathering, now_s, rounds = Gathering(), 100.0, 0
     while now_s < 110.0:
         rounds += 1
-        now_s += 0.002 + gathering.pause_s(now_s, has_written=True)
+        now_s += 0.002 + gathering.pause_s(now_s, has_events=True)
     assert AT_ONCE_S / WRITING_S <= rounds <= 10.0 / WRITING_S + AT_ONCE_S / WRITING_S + 1
+
+
+def test_an_event_of_some_programs_that_load_all_the_time_waits_for_nothing() -> None:
+    """Four programs that start, load twice and end, over and over: their events come in bunches, and none waits."""
+    gathering, chance, pauses_s = Gathering(), random.Random(7), []  # noqa: S311 - no secret
+    events = sorted(100 + chance.uniform(0, 60) for _ in range(7 * 60))
+    for now_s, is_event in sorted(
+        [(at_s, True) for at_s in events] + [(100 + n / 10, False) for n in range(600)]
+    ):
+        pauses_s.append(gathering.pause_s(now_s, has_events=is_event))
+    assert percentile(pauses_s, 99) == 0.0

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from monitor.core.idle import IdleMeters
 from monitor.core.lifecycle import NOBODY, Owner, TaskKey, begin
 from monitor.core.node_state import Thresholds, gpus, is_state_due
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -79,3 +80,12 @@ def test_an_owner_found_later_is_due() -> None:
     found = gpus([reading()], {}, (replace(life, owner=Owner(PodUid("pod"))),))
     assert not is_state_due(last, last, 0, THRESHOLDS)
     assert is_state_due(last, found, 0, THRESHOLDS)
+
+
+def test_memory_traffic_is_reported_where_the_driver_measures_it() -> None:
+    """A GPU whose memory was busy for a quarter of the time says so; one without samples says nothing, and not 0."""
+    meters = IdleMeters(60.0)
+    second_us = 1_000_000
+    meters.add({GpuUuid("GPU-0"): [(second_us, 25.0), (2 * second_us, 25.0)], GpuUuid("GPU-1"): []})
+    found = gpus([reading(), reading(index=1)], {}, (), memory_busy_pct=meters.busy_pct)
+    assert [gpu.memory_busy_pct for gpu in found] == [25.0, None]

@@ -19,7 +19,7 @@ def listed(tasks: Tasks, now_s: float, *held: tuple[int, int], owner: Owner = NO
 
 def test_a_loading_task_is_sampled_often_and_one_that_never_rests_rarely() -> None:
     """Samples are frequent while a task has not settled, and become rare for a task that never settles."""
-    pace = Pace(0.1, 5, 8)
+    pace = Pace(0.1, 5, RULES)
     assert pace.pause_s(Tasks(), 0) == 5
     tasks = listed(Tasks(), 0, (1, 1), owner=HOOKED)
     pace.sampled(tasks, 0)
@@ -31,7 +31,7 @@ def test_a_loading_task_is_sampled_often_and_one_that_never_rests_rarely() -> No
 
 def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
     """After a change of an unhooked task the pauses are a tenth of the time since; a small change is none."""
-    pace = Pace(0.1, 5, 8)
+    pace = Pace(0.1, 5, RULES)
     loaded = listed(listed(Tasks(), 0, (1, 100)), 2, (1, 100))
     pace.sampled(loaded, 2)
     assert pace.pause_s(loaded, 2.5) == 0.1
@@ -46,7 +46,7 @@ def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
 
 def test_events_in_a_row_share_a_sample() -> None:
     """An event alone may be sampled at once; after a sample the next one waits for the shortest pause."""
-    pace = Pace(0.1, 5, 8)
+    pace = Pace(0.1, 5, RULES)
     assert pace.wait_s(3) <= 0
     pace.begins(3)
     assert 0 < pace.wait_s(3.05) < 0.1
@@ -55,7 +55,21 @@ def test_events_in_a_row_share_a_sample() -> None:
 
 def test_hooked_tasks_at_rest_need_no_timed_sample() -> None:
     """Tasks that announce themselves do not quicken the pace once they are loaded."""
-    pace = Pace(0.1, 5, 8)
+    pace = Pace(0.1, 5, RULES)
     loaded = listed(listed(Tasks(), 0, (1, 100), owner=HOOKED), 2, (1, 100), owner=HOOKED)
     pace.sampled(loaded, 2)
     assert pace.pause_s(loaded, 2) == 5
+
+
+def test_memory_that_settles_is_sampled_at_that_moment() -> None:
+    """No pause skips the moment at which memory has stood still for long enough, however rare samples are by then."""
+    pace = Pace(0.1, 5, RULES)
+    tasks = listed(listed(Tasks(), 0, (1, 1), owner=HOOKED), 99.05, (1, 900), owner=HOOKED)
+    pace.begins(100)
+    pace.sampled(tasks, 100)
+    assert 0.04 < pace.pause_s(tasks, 100) < 0.06
+    assert pace.wait_s(100.06) <= 0 < pace.wait_s(100.04)
+    pace.begins(100.06)
+    pace.sampled(tasks, 100.06)  # the driver did not list the task
+    assert pace.pause_s(tasks, 100.06) == 0.1
+    assert pace.wait_s(100.1) > 0

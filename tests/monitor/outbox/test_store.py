@@ -17,6 +17,7 @@ from monitor.outbox.store import Store, StoreError, open_store
 from monitor.outbox.transaction import RESERVE_BYTES
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
+from plimsoll.quantity import MIB
 
 
 def life(pid: int) -> Life:
@@ -155,6 +156,44 @@ async def test_new_events_leave_room_to_remove_old_ones(
     await store.remove([(await store.oldest(1))[0].number])
     await kept(store, "b", is_state=False)
     assert [each.id for each in await store.oldest(10)] == ["b"]
+    await store.close()
+
+
+async def test_a_small_disk_takes_events_again_once_old_ones_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's log keeps its length; on a disk that events once filled, it takes no room from later ones."""
+    real, room_bytes = os.statvfs(tmp_path), 100 * MIB
+
+    def small_disk(_: Path) -> os.statvfs_result:
+        used_bytes = sum(file.stat().st_size for file in tmp_path.iterdir())
+        blocks = max(0, room_bytes - used_bytes) // real.f_frsize
+        return os.statvfs_result((*real[:3], blocks, blocks, *real[5:]))
+
+    monkeypatch.setattr(os, "statvfs", small_disk)
+    store = await open_store(tmp_path)
+    large = Entry("a", "subject", bytes(13 * MIB // 2), carries_state=True)
+    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    room_bytes = 14 * MIB
+    with pytest.raises(StoreError, match="free some room on its disk"):
+        await kept(store, "b", is_state=False)
+    await store.remove([(await store.oldest(1))[0].number])
+    await kept(store, "c", is_state=False)
+    assert [each.id for each in await store.oldest(10)] == ["c"]
+    await store.close()
+
+
+async def test_more_events_at_once_need_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that would use up the room for removing them are refused; in smaller numbers they are kept."""
+    store, real = await open_store(tmp_path), os.statvfs(tmp_path)
+    blocks = (RESERVE_BYTES + MIB) // real.f_frsize
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((*real[:3], blocks, blocks, *real[5:])))
+    entries = [Entry(f"{number}", "subject", bytes(MIB), carries_state=True) for number in range(4)]
+    with pytest.raises(StoreError, match="free some room on its disk"):
+        await store.keep(entries, Tasks(), Rest("boot", JournalPosition()))
+    for each in entries:
+        await store.keep((each,), Tasks(), Rest("boot", JournalPosition()))
+    assert store.waiting_count == 4
     await store.close()
 
 

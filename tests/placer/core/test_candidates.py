@@ -204,3 +204,31 @@ def test_candidates_decide_as_a_plan_over_all_nodes(
                 if isinstance(decided, Plan) and isinstance(expected, Plan):
                     assert decided.score == expected.score
         model.check_rooms()
+
+
+def test_a_policy_that_ranks_in_parts_misses_no_change() -> None:
+    """Reports, bookings and nodes that come and go between two parts end in the order of a ranking made at once."""
+    names = [f"n{number}" for number in range(12)]
+    policy, request = POLICIES["binpack"], Request(PodUid("p"), PodDemand((declared("x", 1.0),)))
+    parts = decider(*(state(name, gpu(f"GPU-{name}")) for name in names))
+    parts.candidates.refresh()
+    for number, name in enumerate(names):
+        assert parts.candidates.rank(policy, 1) == (number + 1 == len(names))
+        for other in (names[0], names[6], names[-1]):
+            parts.reports.apply(
+                state(other, gpu(f"GPU-{other}", other_bytes=(number + 1) * MIB), seq=number + 2)
+            )
+        parts.reports.forget(NodeName(names[7 if number % 2 else 2]))
+        parts.reports.apply(state(names[7], gpu(f"GPU-{names[7]}"), seq=number + 2))
+        grant = Grant(ContainerName("x"), GpuUuid(f"GPU-{name}"), GIB, 1, 100, whole=False, line_bytes=GIB)
+        parts.ledger.book(Booking(PodUid(name), NodeName(name), (grant,)))
+        parts.candidates.refresh()
+    whole_one = decider(*parts.reports.values())
+    for booking in parts.ledger.bookings():
+        whole_one.ledger.book(booking)
+    found = [
+        [(one.node.node, one.bound) for one in made.candidates.best_first(request, policy)]
+        for made in (parts, whole_one)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) >= len(names) - 1

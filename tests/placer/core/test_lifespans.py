@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking, Grant, booking_of, decided, larger, start_of
 from placer.core.fit import needs_of
-from placer.core.ledger import ConflictError, Ledger
+from placer.core.ledger import Ledger, NotBookedError
 from placer.core.plan import Plan
 from placer.core.planning import plan, plan_on
 from placer.core.policies import POLICIES
@@ -292,7 +292,7 @@ def test_the_ledger_refuses_a_whole_gpu_beside_a_sidecar() -> None:
     later = Grant(ContainerName("m"), a, GIB, 0, 100, whole=False, line_bytes=GIB)
     before = replace(later, container=ContainerName("s"), lifespan=Lifespan(0, sidecar=True))
     Ledger().book(Booking(PodUid("p"), NODE, (owner, later)))
-    with pytest.raises(ConflictError, match="one container's alone"):
+    with pytest.raises(NotBookedError, match="one container's alone"):
         Ledger().book(Booking(PodUid("p"), NODE, (owner, before)))
 
 

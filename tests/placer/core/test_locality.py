@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.booking import Booking, booking_of
-from placer.core.ledger import ConflictError, Ledger
+from placer.core.ledger import Ledger, NotBookedError
 from placer.core.planning import check_supported
 from placer.core.policies import POLICIES, policy_named
 from placer.core.reasons import Reason
@@ -218,7 +218,7 @@ def test_the_ledger_refuses_a_plan_that_labels_have_overtaken() -> None:
     for name, taken in cases:
         cluster = Cluster({"a": 1})
         cluster.place(pod_of("other", 1, taken))
-        with pytest.raises(ConflictError, match=r"a label keeps pod|to a second GPU"):
+        with pytest.raises(NotBookedError, match=r"a label keeps pod|to a second GPU"):
             cluster.decider.ledger.book(plans[name])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placer.core import assignment
 from placer.core.booking import Booking, Grant
 from placer.core.learned import Learned
-from placer.core.ledger import ASSUMED_BYTES, ConflictError, Ledger
+from placer.core.ledger import ASSUMED_BYTES, Ledger, NotBookedError
 from placer.core.plan import Plan
 from placer.core.planning import plan
 from placer.core.policies import policy_named
@@ -186,7 +186,7 @@ def test_a_pod_is_booked_once() -> None:
     """
     ledger, nodes = Ledger(), [node_view(state("n", gpu("g")))]
     booking = place(ledger, nodes, "a", declared("main", 20)).booking
-    with pytest.raises(ConflictError, match="booked on n already"):
+    with pytest.raises(NotBookedError, match="booked on n already"):
         ledger.book(booking)
     ledger.forget(PodUid("a"))
     place(ledger, nodes, "b", declared("main", 20))

@@ -14,6 +14,7 @@ import msgspec
 
 from placer.core.verdicts import Explanation
 from placer.kube.preemption_writes import PreemptionWrites
+from placer.kube.relocation.rules import RelocationRules
 from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
@@ -105,12 +106,14 @@ class Board:
 
     Attributes:
         deleted: the names of the pods that were deleted, in order.
+        evicted: likewise.
         nominated: each nomination that was written, in order: pod and node.
         faults: called with the name of each pod before its deletion; may raise.
     """
 
     scene: Scene
     deleted: list[str] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)
     nominated: list[tuple[str, str | None]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -173,6 +176,21 @@ class Board:
             self._change(name, conditions=conditions)
         return b"{}"
 
+    async def post(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - as in `Transport`
+        """Begin to evict a pod."""
+        name = path.split("/")[-2]
+        await asyncio.sleep(0)
+        for fault in self.faults:
+            await fault(name)
+        if name not in self.scene.pods:
+            raise NotFoundError("gone", 404)
+        assert body["deleteOptions"]["preconditions"]["uid"] == name
+        self.evicted.append(name)
+        evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        self._change(name, conditions=msgspec.convert([evicted], list[PodCondition]))
+        self.scene.show_again(name, deletionTimestamp="2026-01-01T00:00:00Z")
+        return b"{}"
+
     async def delete(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - as in `Transport`
         """Begin to end a pod."""
         name = path.rpartition("/")[2]
@@ -193,9 +211,9 @@ class Board:
 
 
 @asynccontextmanager
-async def board() -> AsyncIterator[Board]:
+async def board(relocation: RelocationRules | None = None) -> AsyncIterator[Board]:
     """A board whose preemptions are carried out meanwhile."""
-    async with scene() as made:
+    async with scene(relocation=relocation) as made:
         playing = Board(made)
         task = asyncio.create_task(playing.preempting.run(), name="preempt")
         try:

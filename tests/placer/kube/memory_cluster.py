@@ -28,16 +28,19 @@ class MemoryCluster:
     def __init__(self) -> None:
         self.reports, ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, ledger, Metrics())
+        self.decider.candidates.prepare(HEADROOM)
         self.cluster = Cluster(ledger)
         self.choice = NodeChoice(self.decider, self.cluster)
         self.seqs: dict[str, int] = {}
 
-    def node(self, name: str, cpu: str = "8", labels: Object | None = None, **spec: object) -> None:
-        """Add or change a node."""
+    def node(
+        self, name: str, cpu: str = "8", labels: Object | None = None, ram: str = "8Gi", **spec: object
+    ) -> None:
+        """Add or change a node with so much CPU and memory, the latter not its GPUs'."""
         document = {
             "metadata": {"name": name, "labels": labels or {}},
             "spec": spec,
-            "status": {"allocatable": {"cpu": cpu, "pods": "20"}},
+            "status": {"allocatable": {"cpu": cpu, "memory": ram, "pods": "20"}},
         }
         self.cluster.put_node(msgspec.convert(document, Node))
 
@@ -79,9 +82,9 @@ class MemoryCluster:
         return self.decider.nodes_read
 
 
-def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", **spec: object) -> Wanted:
-    """A pod's demand."""
-    limits: Object = {"cpu": cpu} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
+def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", ram: str = "1Gi", **spec: object) -> Wanted:
+    """A pod's demand; `memory` is that of a GPU, `ram` that of the node."""
+    limits: Object = {"cpu": cpu, "memory": ram} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
     document = {
         "metadata": {"name": name, "uid": name, "labels": spec.pop("labels", {})},
         "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]} | spec,
@@ -90,7 +93,7 @@ def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", **spec: object) -
 
 
 def small(nodes: int) -> MemoryCluster:
-    """Nodes with 1 CPU and an idle GPU each."""
+    """Nodes with 1 CPU, 8 GiB of memory and an idle GPU each. A search passes over nodes without the CPU."""
     world = MemoryCluster()
     for number in range(nodes):
         world.node(f"n{number:04}", cpu="1", labels={"zone": f"z{number % 3}"})

@@ -18,9 +18,11 @@ from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.binding import answer
 from placer.kube.drift import DriftCheck
-from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.kube.frontend import KubeFrontEnd
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.options import KubeOptions
 from placer.kube.queue import Probe, Try
+from placer.kube.relocation.rules import RelocationRules
 from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from placer.reports import ReportView
@@ -49,7 +51,7 @@ class Scene:
         tries: the number of pods that were tried.
     """
 
-    def __init__(self, pool_namespace: str = "") -> None:
+    def __init__(self, pool_namespace: str = "", relocation: RelocationRules | None = None) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
         self.front_end = KubeFrontEnd(
@@ -57,7 +59,11 @@ class Scene:
             decider=self.decider,
             bus=Told(),
             reports_loaded=asyncio.Event(),
-            options=KubeOptions(POLICIES["headroom"], pool_namespace=pool_namespace),
+            options=KubeOptions(
+                POLICIES["headroom"],
+                pool_namespace=pool_namespace,
+                relocation=relocation or RelocationRules(),
+            ),
         )
         self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
         self.cluster.bookings.decides = True
@@ -149,9 +155,7 @@ class Scene:
             entry is not None
             and entry.place is Place.PARKED
             and entry.kind is not None
-            and entry.kind.parked
-            and not entry.kind.woken
-            and not entry.kind.unprobed
+            and entry.kind.is_refused
         )
 
     def refusal(self, name: str) -> str:
@@ -278,9 +282,9 @@ def keeper(name: str, node: str, app: str = "x") -> Pod:
 
 
 @asynccontextmanager
-async def scene(pool_namespace: str = "") -> AsyncIterator[Scene]:
+async def scene(pool_namespace: str = "", relocation: RelocationRules | None = None) -> AsyncIterator[Scene]:
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
-    made, loop = Scene(pool_namespace), asyncio.get_running_loop()
+    made, loop = Scene(pool_namespace, relocation), asyncio.get_running_loop()
     real_s = loop.time
     task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
     try:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from placer import decide
 from placer.core import assignment, selector
 from placer.core.fit import NODE_AFFINITY
 from placer.core.plan import Plan
+from placer.core.policies import POLICIES
 from placer.core.reasons import Reason, summary
 from placer.core.refusal import Refusal
 from placer.core.room import misfit
@@ -67,29 +69,51 @@ async def test_pods_of_one_kind_share_a_refusal() -> None:
 async def test_a_pod_finds_its_node_behind_many_that_do_not_fit() -> None:
     """A pod is placed on the only node that fits, though a decision does not read as many nodes as score better."""
     world = small(MANY)
-    world.node("large", cpu="8")
+    world.node("large", ram="32Gi")
     world.report("large", 5)
-    wanted = pod("p", cpu="2")
+    wanted = pod("p", ram="16Gi")
     assert isinstance(world.decide(wanted), Refusal)
     assert world.nodes_read() <= MOST_UNFIT + choice.FEW_NODES
     assert await world.choice.explain(wanted) is None
     assert await world.place(wanted) == "large"
 
 
+async def test_the_first_pod_of_a_policy_ranks_few_nodes_at_a_time() -> None:
+    """A decision with a policy that nobody has used ranks a part of the nodes, and its explanation the others."""
+    world = small(MANY)
+    wanted, other = (replace(pod(name), policy=POLICIES["binpack"]) for name in "pq")
+    decided = world.decide(wanted)
+    assert isinstance(decided, Refusal)
+    assert not decided.is_final
+    unranked = sum(not world.decider.candidates.rank(wanted.policy, 1) for _ in range(MANY))
+    assert unranked > MANY / 2
+    assert await world.place(other) is not None
+
+
 async def test_many_nodes_that_fit_behind_many_that_do_not_are_found() -> None:
     """Once `explain` has found nodes that fit, each decision takes one of them and reads a bounded number."""
     world = small(MANY)
     for number in range(2 * choice.FEW_NODES):
-        world.node(f"large{number}", cpu="2")
+        world.node(f"large{number}", ram="16Gi")
         world.report(f"large{number}", 5)
-    first = pod("p", cpu="2")
+    first = pod("p", ram="16Gi")
     assert isinstance(world.decide(first), Refusal)
     assert await world.choice.explain(first) is None
     for number in range(choice.FEW_NODES // 2):
         before = world.nodes_read()
-        decided = world.decide(pod(f"p{number}", cpu="2"))
+        decided = world.decide(pod(f"p{number}", ram="16Gi"))
         assert isinstance(decided, Plan)
         assert world.nodes_read() - before <= MOST_UNFIT + choice.FEW_NODES
+
+
+async def test_nodes_without_the_cpu_are_passed_over() -> None:
+    """A pod gets the only node with its CPU at once, however many GPUs score better, and reads no other node."""
+    world = small(MANY)
+    world.node("large", cpu="8")
+    world.report("large", 5)
+    placed = world.decide(pod("p", cpu="2"))
+    assert isinstance(placed, Plan)
+    assert (placed.booking.node, world.nodes_read()) == ("large", 1)
 
 
 @pytest.mark.parametrize("memory", ["4Gi", None])
@@ -97,7 +121,7 @@ async def test_a_decision_reads_a_bounded_number_of_nodes(memory: str | None) ->
     """A pod that no node takes costs a bounded number of readings each time, whatever the cluster's size."""
     world = small(MANY)
     before = world.nodes_read()
-    assert isinstance(world.decide(pod("p", memory, cpu="2")), Refusal)
+    assert isinstance(world.decide(pod("p", memory, ram="16Gi")), Refusal)
     assert world.nodes_read() - before <= MOST_UNFIT + choice.FEW_NODES
 
 
@@ -348,9 +372,9 @@ async def test_a_node_that_an_explanation_found_is_not_forgotten(monkeypatch: py
     """A pod is placed on the node that its explanation found, although other kinds were refused meanwhile."""
     monkeypatch.setattr(choice, "KINDS", 2)
     world = small(MANY)
-    world.node("large", labels={"zone": "far"})
+    world.node("large", labels={"zone": "far"}, ram="32Gi")
     world.report("large", 5)
-    wanted = pod("p", cpu="2")
+    wanted = pod("p", ram="16Gi")
     assert isinstance(world.decide(wanted), Refusal)
     assert await world.choice.explain(wanted) is None
     for cpu in ("9", "10", "11"):

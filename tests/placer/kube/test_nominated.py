@@ -10,7 +10,7 @@ from placer.core.fit import Needs
 from placer.kube.nominations import Nomination, Nominations
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import SPREAD, Board, attachable, board, cpu, disk, pod
+from tests.placer.kube.boards import SPREAD, attachable, board, cpu, disk, later, pod
 from tests.placer.kube.scene import Object
 
 ZONES: dict[str, Object] = {"n1": {"zone": "z1"}, "n2": {"zone": "z2"}}
@@ -36,13 +36,6 @@ def nominated(name: str, priority: int = 20, node: str = "n1", **more: object) -
 def waiting(name: str, priority: int = 10, **more: object) -> Pod:
     """A pod without needs that waits."""
     return pod(name, None, priority, {}, **more)  # type: ignore[arg-type]
-
-
-async def later(made: Board) -> None:
-    """Do all work, that of woken pods included."""
-    await made.settle()
-    made.scene.pass_backoff()
-    await made.settle()
 
 
 RULES = {

@@ -15,17 +15,10 @@ from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.kube.boards import Board, board, on_gpu, pod
+from tests.placer.kube.boards import Board, board, later, on_gpu, pod
 from tests.placer.kube.scene import MEMORY, SHARE
 
 N1 = NodeName("n1")
-
-
-async def later(made: Board) -> None:
-    """Do all work, that of woken pods included."""
-    await made.settle()
-    made.scene.pass_backoff()
-    await made.settle()
 
 
 def lose_gpu(made: Board) -> None:

@@ -112,6 +112,23 @@ def test_pod_that_another_placer_tried_is_not_fresh() -> None:
     assert [tried(queue, 0), tried(queue, 0)] == [B, A]
 
 
+def test_pods_that_the_leader_refused_are_not_fresh_for_its_follower() -> None:
+    """After a takeover a new pod waits for few of the pods that were refused while this placer followed."""
+    queue, now_s, tries = queue_of(), 0.0, 1
+    refused = [PodUid(f"refused{number}") for number in range(100)]
+    for uid in refused:
+        queue.put(uid, 0, now_s)
+    for uid in (*refused, PodUid("unknown")):
+        queue.note_tried(uid, now_s)
+    queue.put(A, 0, now_s)
+    while (old := tried(queue, now_s)) != A:
+        assert old is not None
+        queue.note_tried(old, now_s)  # its attempt goes on
+        queue.give_up(old, now_s)
+        now_s, tries = now_s + 0.005, tries + 1
+    assert tries < 20
+
+
 def test_retries_go_first_only_while_they_have_not_used_up_their_share() -> None:
     """Retries and fresh pods both go on. Retries get about their share of the time, and fresh pods the rest."""
     queue, now_s, tries = Queue(spread=lambda: 1.0), 0.0, {"old": 0, "new": 0}

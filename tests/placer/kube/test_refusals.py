@@ -1,10 +1,12 @@
-"""The order in which refused pods are explained."""
+"""The order in which refused pods are explained, and the time that explanations take from other pods."""
 
 import asyncio
 
 from placer.core.policies.headroom import HEADROOM
-from placer.kube.refusals import OPEN_IN_A_ROW, Backlog
+from placer.kube.queue import Queue
+from placer.kube.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
 from placer.kube.wanted import Wanted, understood
+from plimsoll.ids import PodUid
 from tests.placer.kube.scene import pod_of
 
 
@@ -46,3 +48,28 @@ async def test_pod_that_comes_later_ends_the_wait_for_it() -> None:
     assert not waits.done()
     backlog.put(wanted("a"), is_final=True)
     assert (await waits).pod.metadata.name == "a"
+
+
+async def test_new_pods_are_tried_before_many_others_are_explained() -> None:
+    """While new pods wait, many are tried between two slices of an explanation; then slices follow at once."""
+    queue, uids = Queue(), [PodUid(f"pod{number}") for number in range(200)]
+    for uid in uids:
+        queue.put(uid, 0, now_s=0.0)
+    slices = 0
+
+    async def explain() -> None:
+        nonlocal slices
+        while True:
+            slices += 1
+            await pause_beside(queue)
+
+    explaining = asyncio.create_task(explain())
+    for uid in uids:
+        queue.discard(uid, now_s=0.0)
+        await asyncio.sleep(0)  # as after each try
+    assert slices < len(uids) / 2
+    before = slices
+    async with asyncio.timeout(30):
+        while slices < before + len(uids):  # noqa: ASYNC110 - the slices run meanwhile
+            await asyncio.sleep(0)
+    explaining.cancel()

@@ -16,7 +16,9 @@ from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.drift import DriftCheck
 from placer.kube.evictions import EvictionRules
-from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.kube.frontend import KubeFrontEnd
+from placer.kube.options import KubeOptions
+from placer.kube.relocation.rules import RelocationRules
 from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
@@ -47,6 +49,7 @@ class Told:
     refused: list[Placement] = field(default_factory=list)
     strangers: list[Placement] = field(default_factory=list)
     victims: list[Placement] = field(default_factory=list)
+    moved: list[Placement] = field(default_factory=list)
     pool: list[tuple[str, PoolChange]] = field(default_factory=list)
 
     def placed(self, placement: Placement) -> None:
@@ -64,6 +67,10 @@ class Told:
     def preempted(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
         self.victims.append(placement)
+
+    def relocated(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.moved.append(placement)
 
     def acquired(self, change: PoolChange) -> None:
         """See `PoolEvents`."""
@@ -208,6 +215,7 @@ async def scheduler(
     binds_at_once: int = 16,
     volumes_s: float = 600.0,
     evictions: EvictionRules = EvictionRules(),  # noqa: B008 - frozen
+    relocation: RelocationRules = RelocationRules(),  # noqa: B008 - frozen
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -222,6 +230,7 @@ async def scheduler(
         binds_at_once: see `KubeOptions`.
         volumes_s: see `KubeOptions`.
         evictions: likewise.
+        relocation: likewise.
     """
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
     decider = Decider(reports, ledger, metrics)
@@ -242,6 +251,7 @@ async def scheduler(
                     drift_s=drift_s,
                     volumes_s=volumes_s,
                     evictions=evictions,
+                    relocation=relocation,
                 ),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")

@@ -1,10 +1,12 @@
 """The live page in a real browser: what it shows, by keys alone, for all eyes, with hostile names, over outages."""
 
+import asyncio
 import contextlib
 from pathlib import Path
 
 from playwright.async_api import expect
 
+from placer.access import TokenFile
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase
 from plimsoll.ids import NodeName, PodUid
@@ -245,3 +247,42 @@ async def test_a_real_placer_shows_its_pods_and_explains_them(
         await expect(page.locator("#dialog-body")).to_contain_text("The pod runs on n1")
         await page.keyboard.press("Escape")
         await expect(page.locator("#news")).to_contain_text("pod.placed")
+
+
+async def test_a_form_takes_the_token(watched: Watched, tmp_path: Path) -> None:
+    """The page asks for a token, keeps a right one in its tab alone, and shows it nowhere; explanations use it."""
+    page, file = watched.page, tmp_path / "token"
+    await asyncio.to_thread(file.write_text, "right-token")
+    async with serving(await fleet(), TokenFile(file)) as url:
+        try:
+            await page.goto(url)
+            await expect(page.locator("#login")).to_contain_text("no bearer token was sent")
+            await expect(page.locator("#token")).to_be_focused()
+            assert await watched.barriers() == []
+            for wrong, answer in (("two words", "That is no token"), ("wrong", "the token is not accepted")):
+                await page.keyboard.type(wrong)
+                await page.keyboard.press("Enter")
+                await expect(page.locator("#login-text")).to_contain_text(answer)
+                await page.locator("#token").fill("")
+            await page.keyboard.type("right-token")
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#link")).to_have_text("live")
+            await expect(page.locator("#login")).to_be_hidden()
+            await page.locator("#waiting button").first.click()
+            await expect(page.locator("#dialog-body")).to_contain_text("'team/big' does not exist")
+            await page.reload()
+            await expect(page.locator("#link")).to_have_text("live")
+            assert "right-token" not in await page.content() + "".join(watched.requests)
+            assert await page.evaluate("localStorage.length + document.cookie.length") == 0
+            await asyncio.to_thread(file.write_text, "another-token")
+            await page.locator("#forget").click()
+            await expect(page.locator("#login")).to_be_visible()
+            assert await page.evaluate("sessionStorage.length") == 0
+        finally:
+            await page.goto("about:blank")
+    # Chromium itself names each refusal: of no token, of a wrong one, of none again, and of a pod that is none.
+    assert sorted({text.partition("status of ")[2] for text in watched.errors}) == [
+        "401 (Unauthorized)",
+        "404 (Not Found)",
+    ]
+    watched.errors.clear()

@@ -4,13 +4,16 @@ import asyncio
 
 import aiohttp
 import msgspec
+import pytest
 
-from placer.live.streams import READERS_AT_MOST
+from placer.live.streams import ONCE_AT_MOST, READERS_AT_MOST
+from plimsoll.cli.live import snapshot
 from plimsoll.ids import NodeName, PodUid
+from plimsoll.placer_api.client import PlacerRefusedError
 from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import LIVE_PATH, LiveNode, News, Status, WaitingPod, WaitingPods
 from tests.placer.live.test_news import denied
-from tests.placer.live.world import card, decoded, reading, serving, state, world
+from tests.placer.live.world import Stream, card, decoded, reading, serving, state, world
 from tests.servers.waiting import until_true
 
 
@@ -57,7 +60,7 @@ async def test_readers_are_limited_and_their_places_come_free() -> None:
     made = await world(state("n1", card("GPU-1")))
     streams = made.page.streams
     async with serving(made) as url, aiohttp.ClientSession() as session:
-        streams._readers = READERS_AT_MOST - 1
+        streams._port.taken = READERS_AT_MOST - 1
         async with reading(url) as stream:
             await stream.until("synced")
             async with session.get(url + LIVE_PATH) as refused:
@@ -67,12 +70,26 @@ async def test_readers_are_limited_and_their_places_come_free() -> None:
         def left() -> bool:
             # The server notices at its next message that the reader has left.
             made.report(state("n1", card("GPU-1"), seq=made.decider.reports[NodeName("n1")].seq + 1))
-            return streams._readers == READERS_AT_MOST - 1
+            return streams._port.taken == READERS_AT_MOST - 1
 
         await until_true(left)
-        streams._readers = 0
+        streams._port.taken = 0
         async with reading(url) as stream:
             await stream.until("synced")
+
+
+async def test_one_whole_state_needs_no_page_s_place() -> None:
+    """While every place is taken, a reader of one state is answered; such readers are bounded too."""
+    made = await world(state("n1", card("GPU-1")))
+    streams = made.page.streams
+    async with serving(made) as url, aiohttp.ClientSession() as session:
+        streams._port.taken = READERS_AT_MOST
+        assert list((await snapshot(url)).nodes) == ["n1"]
+        async with session.get(url + LIVE_PATH + "?once=1") as response:
+            await Stream(response).ended()
+        streams._once.taken = ONCE_AT_MOST
+        with pytest.raises(PlacerRefusedError, match="readers are being answered"):
+            await snapshot(url)
 
 
 async def test_open_pages_do_not_delay_the_end_of_the_server() -> None:
@@ -85,7 +102,7 @@ async def test_open_pages_do_not_delay_the_end_of_the_server() -> None:
             await response.content.readline()
             ended = asyncio.create_task(_rest(response))
         await ended
-        assert made.page.streams._readers == 0
+        assert made.page.streams._port.taken == 0
 
 
 async def _rest(response: aiohttp.ClientResponse) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from placer.access import Access
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.decide import Decider
@@ -86,12 +87,14 @@ async def world(*states: NodeState) -> World:
 
 
 @contextlib.asynccontextmanager
-async def serving(made: World) -> AsyncIterator[str]:
-    """Serve a world's page until the context ends; gives its URL."""
+async def serving(
+    made: World, access: Access | None = None, address: str = "127.0.0.1"
+) -> AsyncIterator[str]:
+    """Serve a world's page until the context ends, to readers that `access` allows; gives its URL."""
     reader = reader_of(made.decider)
     api = Api(reader.rows, reader, tuple, lambda: made.missing, made.decider.metrics.registry, page=made.page)
-    async with serving_port(api, "127.0.0.1", 0) as opened:
-        yield f"http://127.0.0.1:{opened}"
+    async with serving_port(api, address, 0, access) as opened:
+        yield f"http://{address}:{opened}"
 
 
 @dataclass(slots=True)

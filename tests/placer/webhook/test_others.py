@@ -8,7 +8,6 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 from aiohttp import web
 
 from placer.webhook.certificate import make_generation
@@ -16,20 +15,8 @@ from placer.webhook.server import _context
 from plimsoll.dialects import Json
 from plimsoll.part.web import serving
 from tests.placer.webhook.core.pods import MEMORY, container, gpu_pod, pod
-from tests.placer.webhook.scene import ADMISSION, Scene, scene
-from tests.servers.apiserver import ApiServer
+from tests.placer.webhook.scene import ADMISSION, Scene
 from tests.servers.waiting import until
-
-CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
-
-
-@pytest.fixture
-async def webhook(apiserver: ApiServer, namespace: str) -> AsyncIterator[Scene]:
-    """A webhook as shipped, on a cluster with NVIDIA's runtime class."""
-    await apiserver.must("POST", CLASSES, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
-    async with scene(apiserver, namespace) as found:
-        yield found
-    await apiserver.must("DELETE", f"{CLASSES}/nvidia")
 
 
 @asynccontextmanager

@@ -1,28 +1,13 @@
 """Kubernetes' own tools for extended resources work with ours: quotas, limit ranges, `kubectl describe node`."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from plimsoll.dialects import Json
 from tests.placer.webhook.core.pods import GPU, MEMORY, SHARE, container, pod
-from tests.placer.webhook.scene import Scene, scene
-from tests.servers.apiserver import ApiServer
+from tests.placer.webhook.scene import Scene
 from tests.servers.controllers import controllers
 from tests.servers.objects import create_node
 from tests.servers.waiting import until
-
-CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
-
-
-@pytest.fixture
-async def webhook(apiserver: ApiServer, namespace: str) -> AsyncIterator[Scene]:
-    """A webhook as shipped, on a cluster with NVIDIA's runtime class."""
-    await apiserver.must("POST", CLASSES, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
-    async with scene(apiserver, namespace) as found:
-        yield found
-    await apiserver.must("DELETE", f"{CLASSES}/nvidia")
 
 
 def named(name: str, **limits: str) -> Json:

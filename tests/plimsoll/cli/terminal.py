@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -19,6 +20,19 @@ from tests.placer.arrivals import PATIENCE_S
 from tests.placer.local.world import REPOSITORY
 
 MISSING = "tmux is missing; remedy: tools/debian-packages tmux"
+
+
+SIZES = ((80, 24), (200, 50))
+"""Those of the snapshots: the terminal that every program is made for, and that of a wide screen."""
+
+
+def check_snapshot(path: Path, lines: list[str]) -> None:
+    """Compare a screen with the one that was stored, but for the time. `PLIMSOLL_UPDATE=1` stores it anew."""
+    text = re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", "\n".join(lines)) + "\n"
+    if os.environ.get("PLIMSOLL_UPDATE"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ import pytest
 
 from plimsoll.asyncapi import KINDS, EventKind
 from plimsoll.bus import Stream
+from plimsoll.bus_access import BusAccess
+from plimsoll.cli import events
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.events import line
 from tests import cloudevents
@@ -116,6 +118,23 @@ async def test_what_cannot_be_printed_is_named(
         printed, problems = await process.communicate()
     assert (process.returncode, printed) == (code, b"")
     assert problem in problems.decode()
+
+
+@pytest.mark.parametrize("greeting", [b"", b"INFO {}\r\n", b"INFO []\r\n", b"SSH-2.0-OpenSSH\r\n"])
+async def test_a_server_that_is_no_nats_is_named(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a server says first, and though it only echoes from then on, the command ends with its address."""
+    monkeypatch.setattr(events, "CONNECT_S", 1.0)  # it has twice that
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server, asyncio.timeout(WAIT_S):
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(events.NoEventsError, match=f"NATS at {url} (does not answer|has no stream)"):
+            await anext(events.events(url, events.Wanted(), BusAccess(), follow=False))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.what)

@@ -14,6 +14,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.gpus import nodes_of, shown
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.part.errors import InputError
 from plimsoll.placer_api.http import GpuRow, NodeRow
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import bus, eventually, publish, report
@@ -90,8 +91,16 @@ def test_without_gpus_there_are_no_lines() -> None:
 @pytest.mark.parametrize("where", ["", "nonsense://x", "/nonexistent/placer.sock", "http://127.0.0.1:1"])
 async def test_without_a_placer_the_message_says_how_to_name_one(where: str) -> None:
     """No address, a wrong one, and one where nobody listens."""
-    with pytest.raises(NoPlacerError, match="--placer or PLIMSOLL_PLACER_URL"):
+    with pytest.raises((NoPlacerError, InputError), match="--placer or PLIMSOLL_PLACER_URL"):
         await nodes_of(where)
+
+
+def test_labels_of_a_gpu_are_at_the_end_of_its_line() -> None:
+    """The labels that keep pods away are shown with their namespaces, after what is wrong with the GPU."""
+    labelled = replace(ROW, labels=("affinity=a/x", "exclusion=a/y"))
+    silent = replace(NODE, gpus=(labelled,), silent=True)
+    _, line = shown([silent])
+    assert line.endswith("its node is silent; labels affinity=a/x exclusion=a/y")
 
 
 async def gpus(*words: str) -> tuple[int, str, str]:

@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import ctypes, re
 from pathlib import Path
-from plimsoll.part.heap import trim_heap
+from plimsoll.part.heap import settle_heap
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
@@ -20,7 +20,7 @@ for block in blocks:
 for block in blocks[:-1]:  # the last one keeps the top of the heap in use
     libc.free(block)
 before = resident_kib()
-trim_heap()
+settle_heap()
 print((before - resident_kib()) // 1024)
 """
 

@@ -19,21 +19,12 @@ from hook.broker.core.registration.checks import check
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.pages import MAX_SLOTS, Counts, Limits, Slot
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.part.errors import InputError
 from tests.announcements import announcement
+from tests.hook.broker.core.registrations import GPUS, MAIN, PODS, pod
 
-PODS = (PodUid("pod-a"), PodUid("pod-b"))
-GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
-MAIN = ContainerName("main")
 NOW_S = 1_700_000_000.0
-
-
-def pod(uid: PodUid, line_bytes: int = 1) -> Register:
-    """A pod of one container on both GPUs."""
-    lines = tuple(Line(gpu=gpu, line_bytes=line_bytes) for gpu in GPUS)
-    container = ContainerLines(name=MAIN, lines=lines)
-    return Register(pod=uid, namespace="n", name="p", containers=(container,))
 
 
 Step = tuple[str, int]

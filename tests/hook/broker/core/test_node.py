@@ -26,20 +26,11 @@ from hook.broker.core.journal import Journal, JournalLine, decode_line
 from hook.broker.core.node import Node
 from hook.broker.core.registration.record import Record
 from plimsoll.broker.announcements import Announcement, Context, Resized
-from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register, Unregister
-from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+from plimsoll.broker.wire import Acknowledge, Unregister
+from plimsoll.ids import PodUid, ProcessKey
+from tests.hook.broker.core.registrations import GPUS, MAIN, PODS, pod
 
-PODS = (PodUid("pod-a"), PodUid("pod-b"))
-GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
-MAIN = ContainerName("main")
 NOW_S = 1_700_000_000.0
-
-
-def pod(uid: PodUid, line_bytes: int = 1) -> Register:
-    """A pod of one container on both GPUs."""
-    lines = tuple(Line(gpu=gpu, line_bytes=line_bytes) for gpu in GPUS)
-    container = ContainerLines(name=MAIN, lines=lines)
-    return Register(pod=uid, namespace="n", name="p", containers=(container,))
 
 
 @dataclass(slots=True)

@@ -97,6 +97,19 @@ def test_processes_come_and_go_with_their_slots(pages: WorkPages, tenant: Tenant
     assert [page.number for page in gone] == [1]
 
 
+def test_the_owner_of_one_slot_is_found_without_a_scan(pages: WorkPages, tenant: Tenant) -> None:
+    """A look at a slot gives the page of an owner that is new, once; a dead owner gets no page again."""
+    assert pages.look(3) is None
+    tenant.claim(3, 7)
+    page = pages.look(3)
+    assert page is not None
+    assert (page.slot, page.owner, page.number) == (3, 7, 1)
+    assert pages.look(3) is None
+    assert came(pages) == []
+    pages.drop(7)
+    assert pages.look(3) is None
+
+
 def test_a_page_is_given_while_it_says_anything_new(pages: WorkPages, tenant: Tenant) -> None:
     """A page with work under way or threads at the gate is returned at every reading.
 

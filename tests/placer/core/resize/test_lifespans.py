@@ -6,26 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.booking import Booking, grant_of
+from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.resize.change import Change, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view
-from plimsoll.demand import ContainerDemand
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from tests.placer.core.resize.bookings import booking
 from tests.placer.core.worlds import declared, gpu, init, state
 
-N1, A = NodeName("n1"), GpuUuid("A")
+A = GpuUuid("A")
 SEEN = node_view(state("n1", gpu("A")))
-
-
-def booking(pod: str, *demands: ContainerDemand) -> Booking:
-    """A pod on n1 whose containers all have GPU A."""
-    return Booking(PodUid(pod), N1, tuple(grant_of(demand, A, 24 * GIB) for demand in demands))
 
 
 def asked(container: str | None = None, size: str | None = None, share: str | None = None) -> Resize:

@@ -4,26 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.booking import Booking, grant_of
+from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.resize.change import Change, NotNowError, change_of
 from placer.core.resize.room import check_room
 from placer.core.room import room_on
 from placer.core.view import NodeView, node_view
 from plimsoll.demand import ContainerDemand
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from tests.placer.core.resize.bookings import N1, booking
 from tests.placer.core.worlds import best_effort, declared, gpu, state, task, whole
-
-N1 = NodeName("n1")
-
-
-def booking(pod: str, *demands: ContainerDemand, gpus: tuple[str, ...] = ("A",)) -> Booking:
-    """A pod on n1 whose containers each have these GPUs."""
-    grants = tuple(grant_of(demand, GpuUuid(uuid), 24 * GIB) for demand in demands for uuid in gpus)
-    return Booking(PodUid(pod), N1, grants)
 
 
 def view(*used_gib: float, pod: str = "p") -> NodeView:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.booking import Booking, grant_of
-from placer.core.ledger import ConflictError, Ledger
+from placer.core.booking import Booking
+from placer.core.ledger import Ledger, NotBookedError
 from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
@@ -16,19 +16,12 @@ from placer.core.resize.change import Change, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view
 from plimsoll.demand import ContainerDemand
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from tests.placer.core.resize.bookings import N1, booking
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, whole
-
-N1 = NodeName("n1")
-
-
-def booking(pod: str, *demands: ContainerDemand, gpus: tuple[str, ...] = ("A",)) -> Booking:
-    """A pod on n1 whose containers each have these GPUs."""
-    grants = tuple(grant_of(demand, GpuUuid(uuid), 24 * GIB) for demand in demands for uuid in gpus)
-    return Booking(PodUid(pod), N1, grants)
 
 
 def asked(
@@ -212,7 +205,7 @@ def test_a_placement_finds_the_room_as_a_resize_left_it() -> None:
     refused = place(70)
     assert isinstance(refused, Refusal)
     assert refused.reasons == {N1: (Reason.GPU_SHARE.value,)}
-    with pytest.raises(ConflictError, match="promised shares of GPU A on n1 would pass 100"):
+    with pytest.raises(NotBookedError, match="promised shares of GPU A on n1 would pass 100"):
         ledger.book(booking("q", declared("main", 1, share_pct=70)))
     ledger.restore(check(raised.new, asked(share="30"), ledger).new)
     assert not isinstance(place(70), Refusal)

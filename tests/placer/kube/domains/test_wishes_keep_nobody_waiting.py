@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from placer import decide
-from placer.kube import choice
+from placer.kube import choice, wanted
 from placer.kube.domains import index
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.domains.rules import apart, evenly, far, near
@@ -23,7 +23,7 @@ BOUNDS: Final[Mapping[tuple[ModuleType, str], tuple[int, ...]]] = {
     (choice, "FEW_NODES"): (1, 2, 3, 128),
     (choice, "SLICE"): (2,),
     (choice, "READ_AT_ONCE"): (1, 2, 5, 1024),
-    (choice, "CHECKS"): (1, 4, 128),
+    (wanted, "CHECKS"): (1, 4, 128),
     (choice, "PROMISING"): (1, 2, 16),
     (decide, "MOST_UNFIT"): (1, 2, 128),
     (decide, "MOST_PLANS"): (1, 2, 64),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from placer.core.mounts import mounts_of
-from placer.kube.volumes.binder import NotBoundError, VolumeBinder
+from placer.kube.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.reservation import Reservation, give_up, reserve
 from plimsoll.ids import NodeName, PodUid
@@ -91,7 +91,7 @@ async def test_no_volume_is_written_without_the_lease() -> None:
         return LeasedTransport(transport, Lease(transport, "default", "lease", "me"))
 
     made = scene(0.2, leased)
-    with pytest.raises(NotBoundError, match="context deadline exceeded"):
+    with pytest.raises(ClaimsNotBoundError, match="context deadline exceeded"):
         await made.binder.bind(made.reserved, lambda: True)
     assert not made.written.patches
     give_up(made.volumes, made.reserved)
@@ -142,7 +142,7 @@ async def test_change_that_makes_the_place_useless_ends_the_wait(
     task = asyncio.create_task(made.binder.bind(made.reserved, lambda: True))
     await asyncio.sleep(0.01)
     change(made)
-    with pytest.raises(NotBoundError) as caught:
+    with pytest.raises(ClaimsNotBoundError) as caught:
         await task
     assert str(caught.value) == problem
 
@@ -154,7 +154,7 @@ async def test_pod_that_is_gone_ends_the_wait() -> None:
     await asyncio.sleep(0.01)
     wanted.clear()
     made.binder.note_pod(PodUid("p"))
-    with pytest.raises(NotBoundError, match="pod does not exist any more"):
+    with pytest.raises(ClaimsNotBoundError, match="pod does not exist any more"):
         await task
     assert not made.binder._by_claim
     assert not made.binder._by_pod

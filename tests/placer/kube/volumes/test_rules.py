@@ -13,7 +13,7 @@ from placer.kube.volumes.provisioning import FreeSpaces, allows, free_space
 from placer.kube.volumes.shelf import Shelf, known_volume
 from placer.kube.volumes.storage import Storage
 from placer.kube.volumes.users import Disks, Users
-from placer.kube.volumes.wish import wish_of
+from placer.kube.volumes.wanted_volume import wanted_volume
 from placer.kube.volumes.zones import is_elsewhere, zones_of
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import Claim, StorageCapacity, StorageClass, Volume
@@ -113,7 +113,7 @@ def test_smallest_volume_that_suits_is_taken(wanted: Claim, volumes: list[Volume
     shelf = Shelf()
     for one in volumes:
         shelf.put(known_volume(one))
-    got = match(wish_of(wanted), {ZONE: "a"}, shelf, ())
+    got = match(wanted_volume(wanted), {ZONE: "a"}, shelf, ())
     assert (got and got.name) == found
 
 
@@ -218,7 +218,7 @@ def test_free_space_must_be_large_enough_on_the_node(document: Document, *, enou
     spaces = FreeSpaces()
     capacity = msgspec.convert({"storageClassName": "k", **document}, StorageCapacity)
     spaces.put(("ns", "one"), free_space(capacity))
-    assert spaces.suffice(wish_of(claim()), {ZONE: "a"}) == enough
+    assert spaces.suffice(wanted_volume(claim()), {ZONE: "a"}) == enough
 
 
 BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}

@@ -1,28 +1,21 @@
 """`plimsoll top` and every table in tmux: snapshots of their text, keys, sizes, and a placer that goes away."""
 
+import asyncio
 import os
 import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from plimsoll.ids import NodeName
 from tests.placer.live.world import Detour, card, serving, state
-from tests.plimsoll.cli.terminal import terminal
+from tests.placer.local.world import REPOSITORY
+from tests.plimsoll.cli.terminal import SIZES, check_snapshot, terminal
 from tests.plimsoll.cli.top.fleet import fleet
 
 GOLDEN = Path(__file__).parent / "golden"
-SIZES = ((80, 24), (200, 50))
-
-
-def check_snapshot(name: str, lines: list[str]) -> None:
-    """Compare a screen with the one that was stored, but for the time. `PLIMSOLL_UPDATE=1` stores it anew."""
-    text = re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", "\n".join(lines)) + "\n"
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("PLIMSOLL_UPDATE"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -33,7 +26,7 @@ async def test_every_list_of_top(tmp_path: Path, width: int, height: int) -> Non
         terminal(tmp_path, width, height, f"plimsoll top --placer {url}") as screen,
     ):
         size = f"{width}x{height}"
-        check_snapshot(f"top-gpus-{size}", await screen.until(lambda text: "q quit" in text))
+        check_snapshot(GOLDEN / f"top-gpus-{size}.txt", await screen.until(lambda text: "q quit" in text))
         for key, name, sign in (
             ("p", "pods", "NAMESPACE/POD STATE"),
             ("w", "waiting", "REASON"),
@@ -42,7 +35,7 @@ async def test_every_list_of_top(tmp_path: Path, width: int, height: int) -> Non
         ):
             await screen.press(key)
             shown = await screen.until(lambda text, sign=sign: re.sub(" +", " ", text).count(sign) > 0)  # type: ignore[misc]
-            check_snapshot(f"top-{name}-{size}", shown)
+            check_snapshot(GOLDEN / f"top-{name}-{size}.txt", shown)
         await screen.press("x", "q")
         await screen.until(lambda text: text.startswith("ended 0"))
 
@@ -56,7 +49,9 @@ async def test_every_table(tmp_path: Path, width: int, height: int) -> None:
             for words in ("nodes", "gpus", "pods -A", "pods -n team", "pods")
         )
         async with terminal(tmp_path, width, height, commands) as screen:
-            check_snapshot(f"tables-{width}x{height}", await screen.until(lambda text: "ended 0" in text))
+            check_snapshot(
+                GOLDEN / f"tables-{width}x{height}.txt", await screen.until(lambda text: "ended 0" in text)
+            )
 
 
 async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
@@ -80,6 +75,54 @@ async def test_changes_filters_and_sizes(tmp_path: Path) -> None:
         await screen.press("C-c")
         shown = await screen.until(lambda text: "ended 0" in text)
         assert [line for line in shown if line] == ["icanon", "echo", "ended 0"]  # the terminal is as it was
+
+
+async def test_ctrl_z_gives_the_terminal_back_until_fg(tmp_path: Path) -> None:
+    """The shell has its screen and its settings while top is suspended; after `fg` top has single keys again."""
+    async with serving(await fleet()) as url:
+        command = f"export PS1='ready> '; export PLIMSOLL_PLACER_URL={url}; exec bash --norc -i"
+        async with terminal(tmp_path, 80, 24, command) as screen:
+            program = f"cd {REPOSITORY}; {sys.executable} -m plimsoll top"
+            await screen.press(program, "Enter")
+            await screen.until(lambda text: "q quit" in text)
+            shell = int(await screen.tmux("list-panes", "-F", "#{pane_pid}"))
+            for by_key in (True, False):
+                if by_key:
+                    await screen.press("C-z")
+                else:
+                    os.kill(await asyncio.to_thread(child_of, shell), signal.SIGSTOP)
+                await screen.until(lambda text: "Stopped" in text)
+                await screen.press("fg", "Enter")
+                await screen.until(lambda text: "q quit" in text and "Stopped" not in text)
+                await screen.press("p")
+                await screen.until(lambda text: "NAMESPACE/POD" in text and "STATE" in text)
+                await screen.press("g")
+                await screen.until(lambda text: "NODE/GPU" in text)
+            await screen.press("q")
+            await screen.until(lambda text: text.rstrip().endswith("ready>"))
+            await screen.press("stty -a | grep -o -e '-*icanon'", "Enter")
+            await screen.until(lambda text: "\nicanon" in text)
+
+
+async def test_ctrl_z_while_watching_gives_the_screen_back(tmp_path: Path) -> None:
+    """The shell has its own screen and its cursor while `--watch` is suspended; `fg` shows the table again."""
+    async with serving(await fleet()) as url:
+        command = f"export PS1='ready> '; export PLIMSOLL_PLACER_URL={url}; exec bash --norc -i"
+        async with terminal(tmp_path, 80, 24, command) as screen:
+            await screen.press(f"cd {REPOSITORY}; {sys.executable} -m plimsoll gpus -w 0.2", "Enter")
+            await screen.until(lambda text: "every 0.2 s" in text)
+            await screen.press("C-z")
+            await screen.until(lambda text: "Stopped" in text and "every 0.2 s" not in text)
+            assert await screen.tmux("display-message", "-p", "#{cursor_flag}#{alternate_on}") == "10\n"
+            await screen.press("fg", "Enter")
+            await screen.until(lambda text: "every 0.2 s" in text and "Stopped" not in text)
+            await screen.press("C-c")
+            await screen.until(lambda text: text.rstrip().endswith("ready>"))
+
+
+def child_of(pid: int) -> int:
+    """The only child of a process."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
 async def test_a_placer_that_goes_and_comes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An unbound claim's wish for a volume, read from the claim once."""
+"""The volume that an unbound claim wants, read from the claim once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Check = Callable[[Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WantedVolume:
     """The volume that an unbound claim asks for.
 
     Attributes:
@@ -47,10 +47,10 @@ class Wish:
         return msgspec.json.encode(spec, order="sorted")
 
 
-def wish_of(claim: Claim) -> Wish:
-    """The wish of a claim."""
+def wanted_volume(claim: Claim) -> WantedVolume:
+    """The volume that a claim wants."""
     meta = claim.metadata
-    return Wish(
+    return WantedVolume(
         claim,
         ClaimKey(meta.namespace, meta.name),
         class_of(meta, claim.spec.storageClassName),

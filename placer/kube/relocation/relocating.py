@@ -1,0 +1,293 @@
+"""Relocation: moves pods that allow it, so that a pod which waits for a GPU gets one.
+
+A search finds the fewest evictions after which the waiting pod and all moved pods have a place. The waiting pod is
+nominated for its node, and room is kept for each replacement. Then the pods are evicted, one after another, by the
+orders of preemption. The waiting pod and the replacements are placed by decisions of their own. What always holds:
+one waiting pod at a time has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved.
+
+Pods may also be moved together, so that a whole GPU becomes free. No pod is moved to an idle GPU then, so each such
+plan leaves one more GPU idle, and moving comes to an end.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import structlog
+
+from placer.core.reasons import Reason
+from placer.core.relocation.plan import Relocation, Steps
+from placer.core.relocation.search import confirmed, search
+from placer.kube.choice import NodeChoice
+from placer.kube.cluster import Cluster
+from placer.kube.occupants import Occupant, priority_of
+from placer.kube.preempting import Preempting
+from placer.kube.preemption_orders import Order
+from placer.kube.relocation.board import KubeBoard
+from placer.kube.relocation.kept import KeptRooms
+from placer.kube.relocation.movers import Movers
+from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.telling import Telling
+from placer.kube.waiting import Waiting
+from placer.kube.wanted import Wanted
+from placer.metrics import Metrics
+from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
+from plimsoll.part.ending import heed_cancellation
+
+SLICE_S: Final = 0.002
+"""Seconds after which a search lets other tasks run."""
+REST_RATIO: Final = 4
+"""A search rests so many times as long as it works, so that it takes a fifth of the placer's time at most."""
+NODES_AT_ONCE: Final = 64
+"""The nodes whose idle GPUs are counted before other tasks run."""
+WHOLE_GPU: Final = Pod(
+    metadata=ObjectMeta(name="whole-gpu", uid="whole-gpu"),
+    spec=PodSpec(
+        schedulerName=SCHEDULER_NAME,
+        containers=[Container(name="main", resources=ResourceRequirements(limits={GPU_COUNT: "1"}))],
+        tolerations=[Toleration(operator="Exists")],
+        priority=2**31 - 1,
+    ),
+)
+"""A pod that stands for a GPU to be freed; no such pod exists."""
+MOST_KEPT: Final = 3
+"""With more rooms kept for replacements, no further pods are moved."""
+
+
+@dataclass(slots=True)
+class Relocating:
+    """Moves pods while `run` does.
+
+    Attributes:
+        rules: see `RelocationRules`.
+        waiting: the pods without a node, by uid.
+        choice: judges nodes.
+        preempting: holds rooms, and carries out evictions.
+        movers: the pods that may be moved.
+        kept: the rooms that are kept for replacements.
+        telling: reports plans and moves.
+        leads: set while this placer decides.
+        metrics: counts plans and moves.
+    """
+
+    rules: RelocationRules
+    waiting: Mapping[PodUid, Waiting]
+    choice: NodeChoice
+    preempting: Preempting
+    movers: Movers
+    kept: KeptRooms
+    telling: Telling
+    leads: asyncio.Event
+    metrics: Metrics
+    _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
+    _under_way: PodUid | None = None  # the pod for which others are moved
+    _leaving: set[PodUid] = field(default_factory=set)  # evicted pods, until they have ended
+    _spare_due_s: float = 0.0  # when idle GPUs are counted again
+    _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
+
+    def __post_init__(self) -> None:
+        self.preempting.orders.on_relocated = self._moved
+
+    async def run(self) -> NoReturn:
+        """Look for pods that have waited long, until cancelled."""
+        await self.leads.wait()
+        while True:
+            heed_cancellation()
+            await asyncio.sleep(self.rules.check_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Give up rooms whose time is over, and move pods once, if there is a reason to."""
+        self._give_up_rooms()
+        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.waiting}
+        if self._is_busy():
+            return
+        if (wanted := self._next()) is not None:
+            await self._try(wanted)
+        elif await self._lacks_spare():
+            await self._free_gpu()
+
+    def plan_for(self, uid: PodUid) -> str:
+        """The last plan for a waiting pod, for people; empty without any."""
+        return self._plans.get(uid, "")
+
+    def _is_busy(self) -> bool:
+        if self._under_way is not None:
+            if self._is_nominated(self._under_way) or self.preempting.orders.is_under_way(self._under_way):
+                return True
+            self._under_way = None
+        return len(self.kept) >= MOST_KEPT
+
+    def _is_nominated(self, uid: PodUid) -> bool:
+        return self._cluster.nominations.find(uid) is not None
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self.choice.cluster
+
+    def _next(self) -> Wanted | None:
+        """The waiting pod for which others may be moved now: of the highest priority, the one that waits longest."""
+        now_s = asyncio.get_running_loop().time()
+        self._tried = {kind: at_s for kind, at_s in self._tried.items() if now_s < at_s}
+        due = [
+            one
+            for one in self.waiting.values()
+            if one.refused_for
+            and Reason.ACQUIRING.value not in one.refused_for  # a GPU that joins the pool will have the room
+            and now_s - one.seen_s >= self.rules.after_s
+            and one.wanted is not None
+            and one.wanted.request.demand.containers
+            and one.wanted.kind not in self._tried
+            and self._may_have(one.wanted.request.pod)
+        ]
+        first = min(due, key=lambda one: (-priority_of(one.pod), one.seen_s), default=None)
+        return first.wanted if first is not None else None
+
+    def _may_have(self, uid: PodUid) -> bool:
+        """Whether a pod is neither nominated nor being bound."""
+        is_ending = self.preempting.orders.is_under_way(uid)
+        return not self._is_nominated(uid) and not is_ending and not self._cluster.is_assumed(uid)
+
+    async def _try(self, wanted: Wanted) -> None:
+        """Search for a plan, and carry it out, or report it."""
+        uid = wanted.request.pod
+        self._tried[wanted.kind] = asyncio.get_running_loop().time() + self.rules.after_s
+        if not self.movers.budgets.are_read:
+            return
+        board, found = await self._search(wanted, spares_idle=False)
+        waiting = self.waiting.get(uid)
+        if waiting is None or waiting.wanted is not wanted or not self._may_have(uid):
+            return
+        if found is None:
+            self._plans.pop(uid, None)
+            self.metrics.relocation_plans.labels("none").inc()
+            return
+        text = _text(found, board)
+        self._plans[uid] = text
+        structlog.get_logger().info(
+            "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
+        )
+        if self.rules.mode is Mode.DRY_RUN:
+            self.metrics.relocation_plans.labels("dry-run").inc()
+            self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
+        else:
+            self._carry_out(waiting.pod, found, board)
+            self.telling.relocation_planned(waiting.pod, text)
+
+    async def _search(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
+        """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
+        uid = wanted.request.pod
+        understand = self.preempting.understand
+        board = await KubeBoard.made(self.choice, wanted, self.movers, understand, spares_idle=spares_idle)
+        found = None if board.is_empty else await _in_slices(search(board, uid))
+        found = confirmed(board, uid, found) if found is not None and found.moves else None
+        return board, None if found is None or self.movers.violates(_moved(found, board)) else found
+
+    def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
+        """Hold all rooms, and have the pods evicted meanwhile."""
+        self._under_way = uid = PodUid(pod.metadata.uid)
+        own = board.nomination(found.place, [one.movable for one in found.moves])
+        own.pod = pod  # as the watch shows it now
+        self.preempting.hold(own)
+        self._keep_rooms(found, board)
+        order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
+        self.preempting.orders.put(order)
+        self.preempting.retry(uid)
+        self.metrics.relocation_plans.labels("begun").inc()
+
+    def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
+        leaving = [one.movable for one in found.moves]
+        for one in found.moves:
+            held, wanted = board.nomination(one.to, leaving), board.wanted(one.movable.pod)
+            assert wanted is not None, "a place was planned for it"
+            self.kept.keep(board.movers[one.movable.pod], wanted.kind, held, self.rules.keep_s)
+
+    async def _lacks_spare(self) -> bool:
+        """Whether it is time to look, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
+        now_s = asyncio.get_running_loop().time()
+        self._leaving = {uid for uid in self._leaving if self._cluster.occupants.find(uid) is not None}
+        is_moving = bool(self._leaving or len(self.kept))
+        if not self.rules.spare_gpus or now_s < self._spare_due_s or is_moving:
+            return False
+        self._spare_due_s = now_s + self.rules.after_s
+        idle = 0
+        for number, node in enumerate(tuple(self.choice.decider.reports)):
+            if not number % NODES_AT_ONCE:
+                await asyncio.sleep(0)
+            found = self.choice.decider.candidates.find(node)
+            idle += sum(room.is_empty for room in found.rooms.values()) if found is not None else 0
+            if idle >= self.rules.spare_gpus:
+                return False
+        return self.movers.budgets.are_read
+
+    async def _free_gpu(self) -> None:
+        """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
+        board, found = await self._search(self.preempting.understand(WHOLE_GPU), spares_idle=True)
+        if found is None:
+            self.metrics.relocation_plans.labels("none").inc()
+            return
+        is_dry = self.rules.mode is Mode.DRY_RUN
+        text = _text(found, board)
+        structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
+        self.metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
+        if is_dry:
+            return
+        self._keep_rooms(found, board)
+        for one in _moved(found, board):
+            refused = await self.preempting.orders.evict(one, None)
+            heed_cancellation()
+            if refused is not None:
+                structlog.get_logger().warning("relocation refused", error=refused)
+                break
+
+    def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
+        """A pod was evicted to be moved."""
+        self.metrics.relocated_pods.inc()
+        self._leaving.add(PodUid(victim.metadata.uid))
+        self.movers.note_moved(victim)
+        to = self.kept.note_evicted(PodUid(victim.metadata.uid))
+        self.telling.relocated(victim, pod, node, to, self.rules.keep_s)
+
+    def _give_up_rooms(self) -> None:
+        under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
+        for one in self.kept.expire(under_way):
+            structlog.get_logger().warning(
+                "room given up", moved=_name(one.mover.occupant.pod), node=one.nomination.node
+            )
+            self.metrics.relocation_plans.labels("given-up").inc()
+
+
+async def _in_slices(steps: Steps[Relocation | None]) -> Relocation | None:
+    """Take all steps; other tasks run between slices."""
+    loop = asyncio.get_running_loop()
+    while True:
+        until_s = loop.time() + SLICE_S
+        while loop.time() < until_s:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Relocation | None = end.value
+                return result
+        await asyncio.sleep(SLICE_S * REST_RATIO)
+
+
+def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
+    return [board.movers[one.movable.pod].occupant for one in found.moves]
+
+
+def _text(found: Relocation, board: KubeBoard) -> str:
+    """A plan for people."""
+    moves = [
+        f"{_name(board.movers[one.movable.pod].occupant.pod)} from {one.movable.node} to {one.to.node} "
+        f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
+        for one in found.moves
+    ]
+    count = f"{len(moves)} pod" + ("s" if len(moves) > 1 else "")
+    return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}: {'; '.join(moves)}."
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

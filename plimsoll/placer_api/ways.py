@@ -1,0 +1,95 @@
+"""The ways on which a client's requests reach its placer."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import aiohttp
+from yarl import URL
+
+from plimsoll.placer_api.access import AUTHORIZATION, bearer
+
+LONGEST_LINE_BYTES: Final = 1 << 22
+"""A message of the stream is one line: 16 nodes of 16 GPUs with 64 pods each have 3 MiB."""
+
+Query = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request.
+
+    Attributes:
+        path: encoded, without the query.
+        timeout: its limits of time.
+    """
+
+    method: str
+    path: str
+    timeout: aiohttp.ClientTimeout
+    query: Query
+    body: bytes | None = None
+
+
+class Way(Protocol):
+    """Sends requests, inside of its own context."""
+
+    async def __aenter__(self) -> Self:
+        """Open it; nothing is sent."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+
+    def sent(self, asked: Asked) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The answer to a request, whatever its status, open while the context lasts."""
+
+
+class Direct:
+    """To a control socket, or to a URL.
+
+    Args:
+        where: the path of the socket, or the `http://` URL.
+        token: a bearer token, which is sent to the URL and never to a socket, nor anywhere else; None for none.
+    """
+
+    def __init__(self, where: Path | str, token: str | None = None) -> None:
+        self._is_url = str(where).startswith(("http://", "https://"))
+        self._where = where
+        self._base = str(where).rstrip("/") if self._is_url else "http://placer"
+        self._token = token if self._is_url else None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        connector = None if self._is_url else aiohttp.UnixConnector(str(self._where))
+        headers = {AUTHORIZATION: bearer(self._token)} if self._token is not None else {}
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session."""
+        if self._session is not None:
+            await self._session.close()
+
+    @contextlib.asynccontextmanager
+    async def sent(self, asked: Asked) -> AsyncIterator[aiohttp.ClientResponse]:
+        """See `Way`. A placer never sends anybody elsewhere, so a redirection is not followed."""
+        assert self._session is not None, "used outside its context"
+        url = URL(self._base + asked.path, encoded=True).update_query(asked.query)
+        async with self._session.request(
+            asked.method,
+            url,
+            data=asked.body,
+            timeout=asked.timeout,
+            allow_redirects=False,
+            read_bufsize=LONGEST_LINE_BYTES,
+        ) as response:
+            yield response

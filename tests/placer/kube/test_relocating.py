@@ -1,0 +1,279 @@
+"""Relocation on small clusters: pods move only where all have a place, and rooms are kept for replacements."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from placer.kube.relocation.relocating import Relocating
+from placer.kube.relocation.rules import Mode, RelocationRules
+from plimsoll.ids import PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.kube.transport import TransientError
+from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
+from tests.placer.kube.scene import SHARE, Object
+from tests.servers.waiting import until_true
+
+RULES = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0)
+COST = "plimsoll.dev/relocation-cost"
+OWNER = {"uid": "set-1", "kind": "ReplicaSet", "name": "web", "controller": True}
+
+
+def mover(
+    name: str,
+    gpu: str,
+    share: int,
+    cost: str | None = "1",
+    owner: Object | None = None,
+    **more: Any,  # noqa: ANN401
+) -> Pod:
+    """A pod of a controller on this GPU; its annotation states what it costs to move it."""
+    metadata = {"ownerReferences": [OWNER if owner is None else owner] if owner != {} else []}
+    made = on_gpu(name, gpu, share=share, metadata=metadata, started="2026-01-01T00:00:00Z", **more)
+    if cost is not None and made.metadata.annotations is not None:
+        made.metadata.annotations[COST] = cost
+    return made
+
+
+def replacement(name: str, share: int) -> Pod:
+    """The pod that the controller makes in place of a moved one."""
+    return pod(
+        name,
+        limits={"cpu": "0", SHARE: str(share)},
+        annotations={COST: "1"},
+        metadata={"ownerReferences": [OWNER]},
+    )
+
+
+def wide(name: str = "wide", share: int = 90, priority: int = 0) -> Pod:
+    """A pod that wants most of a GPU."""
+    return pod(name, priority=priority, limits={"cpu": "0", SHARE: str(share)})
+
+
+def halves(playing: Board, *, cost: str | None = "1", **more: Any) -> None:  # noqa: ANN401 - passed on
+    """Two nodes of one GPU, each half full; the pod on n1 may be moved."""
+    for node in ("n1", "n2"):
+        playing.scene.node(node)
+        playing.scene.report(node, 24)
+    playing.scene.show(mover("m1", "GPU-n1-0", 50, cost, **more))
+    playing.scene.show(on_gpu("stone", "GPU-n2-0", share=50))
+
+
+async def wait(playing: Board, *pods: Pod) -> None:
+    """These pods wait, and are refused."""
+    for one in pods:
+        playing.scene.show(one)
+    await playing.settle()
+
+
+async def plan(playing: Board) -> None:
+    """Relocation looks once at the pods that wait, and carries out what it found."""
+    await relocating_of(playing).look()
+    await playing.settle()
+
+
+def relocating_of(playing: Board) -> Relocating:
+    """The part under test."""
+    return playing.front_end._relocating
+
+
+def node_of(playing: Board, name: str) -> str | None:
+    """The node of a pod, as the watch shows it."""
+    return playing.scene.pods[name].spec.nodeName
+
+
+async def test_both_pods_end_with_a_place() -> None:
+    """The mover is evicted, the waiting pod gets its GPU, and the replacement the room that was kept for it."""
+    async with board(RULES) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == ["m1"]
+        assert playing.nominated[-1] == ("wide", "n1")
+        playing.scene.show(pod("other", limits={"cpu": "0", SHARE: "50"}))
+        await playing.settle()
+        assert node_of(playing, "other") is None, "the room on n2 is kept"
+        playing.scene.show(replacement("m2", 50))
+        await playing.settle()
+        assert node_of(playing, "m2") == "n2"
+        assert node_of(playing, "wide") is None, "the mover has not ended"
+        playing.scene.delete("m1")
+        await playing.scene.settle_after_backoff()
+        assert node_of(playing, "wide") == "n1"
+        (moved,) = playing.front_end.bus.moved  # type: ignore[attr-defined]
+        assert (moved.name, moved.node, moved.to) == ("m1", "n1", "n2")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cost": None},
+        {"cost": "cheap"},
+        {"owner": {}},
+        {"owner": {**OWNER, "kind": "DaemonSet"}},
+        {"owner": {**OWNER, "kind": "Node"}},
+        {"scheduler": "default-scheduler"},
+        {"priority": 1},
+    ],
+)
+async def test_a_pod_that_must_not_be_moved_stays(changed: Any) -> None:  # noqa: ANN401 - arguments
+    """No annotation or a damaged one, no controller that replaces it elsewhere, another scheduler, more priority."""
+    async with board(RULES) as playing:
+        halves(playing, **changed)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+        assert node_of(playing, "wide") is None
+
+
+async def test_without_a_place_for_the_replacement_nothing_moves() -> None:
+    """The only other GPU is too full for the mover."""
+    async with board(RULES) as playing:
+        halves(playing)
+        playing.scene.show(on_gpu("more", "GPU-n2-0", share=30))
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+
+
+async def test_a_dry_run_says_what_would_move_and_moves_nothing() -> None:
+    """The plan stands in the explanation, and neither a nomination nor an eviction is written."""
+    async with board(RelocationRules(Mode.DRY_RUN, after_s=0.0, rest_s=0.0)) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        told = relocating_of(playing).plan_for(PodUid("wide"))
+        assert told == "Moving 1 pod at a cost of 1 makes room on n1: default/m1 from n1 to n2 (GPU-n2-0)."
+        assert (playing.evicted, playing.nominated) == ([], [])
+        assert not playing.scene.cluster.nominations.nodes()
+
+
+async def test_the_room_of_a_replacement_that_never_comes_is_given_up() -> None:
+    """After the time the room goes to another pod."""
+    async with board(RULES) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        await wait(playing, pod("other", limits={"cpu": "0", SHARE: "50"}))
+        assert node_of(playing, "other") is None
+        playing.scene.late_s += RULES.keep_s + 1
+        await plan(playing)
+        await playing.scene.settle_after_backoff()
+        assert node_of(playing, "other") == "n2"
+
+
+async def test_a_refused_eviction_ends_the_plan() -> None:
+    """The API server refuses by a budget: no room is held any more, and the pod is not tried again at once."""
+
+    async def refuse(name: str) -> None:
+        raise TransientError(f"a budget keeps {name}", 429)
+
+    async with board(RULES) as playing:
+        halves(playing)
+        playing.faults.append(refuse)
+        await wait(playing, wide())
+        await plan(playing)
+        playing.scene.late_s += 60
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            await playing.settle()
+        await plan(playing)
+        assert playing.evicted == []
+        await until_true(lambda: not playing.scene.cluster.nominations.nodes())
+
+
+async def test_a_disruption_budget_that_allows_nothing_keeps_the_pod() -> None:
+    """The plan heeds budgets before anything is evicted."""
+    async with board(RULES) as playing:
+        halves(playing, labels={"app": "web"})
+        playing.budgets(budget("web", "web", 0))
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+
+
+async def test_a_pod_that_has_just_started_is_not_moved() -> None:
+    """A replacement has rest before it is moved again."""
+    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=10**10)) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+
+
+async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
+    """The second pod of the owner stays until the hour is over."""
+    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        playing.scene.delete("m1")
+        playing.scene.show(replacement("m2", 50))
+        await playing.scene.settle_after_backoff()
+        playing.scene.delete("wide")
+        playing.scene.delete("stone")
+        playing.scene.show(mover("m3", "GPU-n1-0", 50))
+        await wait(playing, wide("again", 100))
+        await plan(playing)
+        assert playing.evicted == ["m1"]
+        playing.scene.late_s += 3601
+        await plan(playing)
+        assert playing.evicted[1:] in (["m2"], ["m3"])
+
+
+async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
+    """Of two half-full GPUs one is emptied. Then enough GPUs are idle, and nothing moves any more."""
+    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
+    async with board(rules) as playing:
+        for node in ("n1", "n2"):
+            playing.scene.node(node)
+            playing.scene.report(node, 24)
+            playing.scene.show(mover(f"on-{node}", f"GPU-{node}-0", 50))
+        await plan(playing)
+        (evicted,) = playing.evicted
+        (moved,) = playing.front_end.bus.moved  # type: ignore[attr-defined]
+        assert moved.reason == "moved to free a whole GPU"
+        playing.scene.show(replacement("came", 50))
+        await playing.settle()
+        playing.scene.delete(evicted)
+        await playing.settle()
+        assert node_of(playing, "came") == moved.to != moved.node
+        for _ in range(3):
+            await plan(playing)
+        assert playing.evicted == [evicted]
+
+
+async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
+    """Where the pods of a GPU could only move to an idle GPU, nothing is gained and nothing moves."""
+    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=2)
+    async with board(rules) as playing:
+        for node in ("n1", "n2"):
+            playing.scene.node(node)
+            playing.scene.report(node, 24)
+        playing.scene.show(mover("m1", "GPU-n1-0", 50))
+        await plan(playing)
+        assert playing.evicted == []
+
+
+async def test_a_leader_that_takes_over_waits_for_the_evicted_pod() -> None:
+    """The nomination on the API server is all that the next leader knows; it holds the room until the pod is gone."""
+    async with board(RULES) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        pods, nodes = playing.scene.pods, playing.scene.nodes
+    async with board(RULES) as playing:
+        for name in nodes:
+            playing.scene.node(name)
+            playing.scene.report(name, 24)
+        for one in pods.values():
+            playing.scene.show(one)
+        playing.preempting.check_all()
+        await playing.settle()
+        assert playing.nomination("wide") is not None
+        playing.scene.show(replacement("m2", 50))
+        await playing.settle()
+        assert node_of(playing, "m2") == "n2"
+        playing.scene.delete("m1")
+        await playing.scene.settle_after_backoff()
+        assert node_of(playing, "wide") == "n1"
