@@ -55,7 +55,7 @@ async def policy(session_apiserver: ApiServer) -> AsyncIterator[str]:
         await apiserver.call("DELETE", "/apis/node.k8s.io/v1/runtimeclasses/nvidia")
 
         async def out_of_force() -> bool:
-            return (await tried(apiserver, namespace, pod(env={"value": "all"}))).status == 201
+            return (await tried(apiserver, namespace, pod(env={"value": "all"}))).status != 403
 
         await until(out_of_force)
 
