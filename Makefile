@@ -110,10 +110,10 @@ images: wheel ## images for amd64 and arm64 from the wheels, in build/images; BA
 	@tools/images "$(BASE)" amd64 arm64
 
 .PHONY: chaos
-chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits
+chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits LABELS=1
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)") $(if $(ONLY),--only "$(ONLY)")
+		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)") $(if $(ONLY),--only "$(ONLY)") $(if $(LABELS),--labels)
 
 .PHONY: gpu
 gpu: native ## what only a real GPU can show; fails where there is none

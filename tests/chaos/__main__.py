@@ -21,6 +21,7 @@ def main() -> int:
         "--without", default="", help="faults to leave out, with commas; `edits` for tenants' edits"
     )
     parser.add_argument("--only", default="", help="the faults that come, with commas (default: all)")
+    parser.add_argument("--labels", action="store_true", help="pods with locality labels and policies")
     parser.add_argument("--pods-per-s", type=float, default=8.0)
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(1_000_000)
@@ -30,7 +31,15 @@ def main() -> int:
     )
     if unknown := sorted(only - FAULTS.keys()):
         parser.error(f"--only: {unknown[0]!r} is no fault; choose of {', '.join(FAULTS)}")
-    options = Options(seed, given.seconds, given.placers, without, pods_per_s=given.pods_per_s, only=only)
+    options = Options(
+        seed,
+        given.seconds,
+        given.placers,
+        without,
+        pods_per_s=given.pods_per_s,
+        only=only,
+        labels=given.labels,
+    )
     print(f"{options.replay()}", flush=True)
     summary = asyncio.run(run(options, Path("build/chaos").absolute() / str(seed)))
     print(json.dumps(summary), flush=True)

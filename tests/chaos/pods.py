@@ -1,7 +1,4 @@
-"""The pods that tenants create, drawn by seed: shares, lines, whole GPUs, best effort, hopeless and malformed.
-
-Some have locality labels, and some name a policy.
-"""
+"""The pods that tenants create, drawn by seed: shares, lines, whole GPUs, best effort, hopeless and malformed."""
 
 import random
 from collections.abc import Callable
@@ -42,14 +39,17 @@ class Draft:
     init: list[Limits] = field(default_factory=list)
 
 
-def draw_pod(number: int, rng: random.Random) -> Object:
-    """The pod with this number: a function of the number and the random generator's state alone."""
+def draw_pod(number: int, rng: random.Random, *, labels: bool = False) -> Object:
+    """The pod with this number: a function of its arguments and the random generator's state alone.
+
+    With `labels`, some pods have locality labels, and some name a policy.
+    """
     kind = rng.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
     draft = Draft([], {}, {})
     _KINDS[kind][1](draft, rng)
-    if rng.random() < 0.3:
+    if labels and rng.random() < 0.3:
         _label(draft, rng)
-    if rng.random() < 0.3:
+    if labels and rng.random() < 0.3:
         draft.annotations[POLICY] = rng.choice(POLICIES)
     if rng.random() < 0.15:
         draft.spec["priorityClassName"] = rng.choice(sorted(PRIORITIES))

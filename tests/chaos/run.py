@@ -33,6 +33,7 @@ class Options:
         settings: further settings of the placers, in lower case.
         pods_per_s: pods created in a second, on the mean.
         only: the faults that come; none for all of them.
+        labels: pods have locality labels and policies.
     """
 
     seed: int
@@ -42,12 +43,14 @@ class Options:
     settings: Mapping[str, str] = field(default_factory=dict)
     pods_per_s: float = 8.0
     only: frozenset[str] = frozenset()
+    labels: bool = False
 
     def replay(self) -> str:
         """The command that runs the same again."""
         without = f" WITHOUT='{','.join(sorted(self.without))}'" if self.without else ""
         only = f" ONLY='{','.join(sorted(self.only))}'" if self.only else ""
-        return f"make chaos SECONDS={self.seconds:g} SEED={self.seed} PLACERS={self.placers}{without}{only}"
+        labels = " LABELS=1" if self.labels else ""
+        return f"make chaos SECONDS={self.seconds:g} SEED={self.seed} PLACERS={self.placers}{without}{only}{labels}"
 
 
 async def run(options: Options, directory: Path) -> dict[str, Any]:
@@ -76,6 +79,7 @@ async def run(options: Options, directory: Path) -> dict[str, Any]:
                 random.Random(f"{options.seed}/tenants"),
                 pods_per_s=options.pods_per_s,
                 edits="edits" not in options.without,
+                labels=options.labels,
             )
             async with _beside(_report(here, breaker)):
                 async with _beside(tenants.run()):

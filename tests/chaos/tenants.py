@@ -32,6 +32,7 @@ class Tenants:
     Attributes:
         pods_per_s: pods created in a second; they come in bursts.
         edits: whether tenants edit the annotations of pods.
+        labels: whether pods have locality labels and policies.
         counts: how often each thing was done.
     """
 
@@ -39,6 +40,7 @@ class Tenants:
     rng: random.Random
     pods_per_s: float = 8.0
     edits: bool = True
+    labels: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     _number: int = 0
     _doomed_s: dict[str, float] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Tenants:
 
     async def create_one(self) -> str | None:
         """Create the next pod. Returns its name, or None if the API server did not take it."""
-        pod = draw_pod(self._number, self.rng)
+        pod = draw_pod(self._number, self.rng, labels=self.labels)
         self._number += 1
         answer = await self.world.ask("POST", PODS, pod, tenant=True)
         self._count("created" if answer is not None and answer.status == 201 else "not created")
