@@ -318,7 +318,8 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
     from placer.kube.evictions import EvictionRules, OnViolation  # noqa: PLC0415
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
-    from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
+    from placer.kube.frontend import KubeFrontEnd  # noqa: PLC0415
+    from placer.kube.options import KubeOptions  # noqa: PLC0415
     from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415

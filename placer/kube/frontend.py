@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from placer.core.booking import Booking
-from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.core.violations import Violations
 from placer.decide import Decider
@@ -25,16 +24,17 @@ from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
 from placer.kube.committer import Committer
 from placer.kube.drift import DriftCheck
-from placer.kube.evictions import EvictionRules, Evictions
+from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import take_over
 from placer.kube.live import KubePods
+from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods import PodIndex
-from placer.kube.pool import OFF, PoolEvents, PoolWatch
+from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preempting import Preempting
 from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
@@ -43,14 +43,14 @@ from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
 from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
 from placer.kube.relocation.relocating import Relocating
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
 from placer.kube.telling import PlacementEvents, Telling
 from placer.kube.victim_search import VictimSearch
-from placer.kube.volumes.binder import BIND_TIMEOUT_S, VolumeBinder
+from placer.kube.volumes.binder import VolumeBinder
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting
@@ -58,19 +58,13 @@ from placer.kube.wakeups import Wakeups
 from placer.kube.wanted import understood
 from placer.kube.watches import Watches
 from placer.metrics import Metrics
-from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
-from plimsoll.kube.reflector import Timing
 from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.placer_api.rpc import Resize, Resizing
-
-TIMING: Final = Timing(longest_backoff_s=2.0)
-"""The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
-has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 async def _recall_nothing() -> None:
@@ -79,35 +73,6 @@ async def _recall_nothing() -> None:
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
     """Takes all events that the front end publishes."""
-
-
-@dataclass(frozen=True, slots=True)
-class KubeOptions:
-    """The options that differ from one placer to another.
-
-    Attributes:
-        policy: the policy for pods that name none.
-        instance: the name of this placer in events.
-        binds_at_once: the number of writes under way together; more wait.
-        timing: the timing of the watches.
-        drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
-        volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
-        evictions: what happens to pods that pass their lines.
-        pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
-        opt_out_label: a node with this label and the value `off` takes no pods.
-        relocation: which pods are moved, and for which.
-    """
-
-    policy: Policy
-    instance: str = SCHEDULER_NAME
-    binds_at_once: int = 16
-    timing: Timing = TIMING
-    drift_s: float = 300.0
-    volumes_s: float = BIND_TIMEOUT_S
-    pool_namespace: str = OFF
-    evictions: EvictionRules = field(default_factory=EvictionRules)
-    opt_out_label: str = OPT_OUT_LABEL
-    relocation: RelocationRules = field(default_factory=RelocationRules)
 
 
 @dataclass(slots=True)

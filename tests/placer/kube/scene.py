@@ -18,8 +18,9 @@ from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.binding import answer
 from placer.kube.drift import DriftCheck
-from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.kube.frontend import KubeFrontEnd
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.options import KubeOptions
 from placer.kube.queue import Probe, Try
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.wanted import Wanted

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from placer.core.policies.headroom import HEADROOM
-from placer.kube.frontend import KubeOptions
+from placer.kube.options import KubeOptions
 from placer.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import MEMORY, gpu_of, scheduler

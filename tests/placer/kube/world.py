@@ -16,7 +16,8 @@ from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.drift import DriftCheck
 from placer.kube.evictions import EvictionRules
-from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.kube.frontend import KubeFrontEnd
+from placer.kube.options import KubeOptions
 from placer.kube.relocation.rules import RelocationRules
 from placer.list_writer import ListWriter
 from placer.metrics import Metrics

@@ -17,7 +17,8 @@ from typing import Final
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES, Policy
 from placer.decide import Decider
-from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.kube.frontend import KubeFrontEnd
+from placer.kube.options import KubeOptions
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.kube.client import connect
