@@ -107,7 +107,7 @@ images: wheel ## images for amd64 and arm64 from the wheels, in build/images; BA
 chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)")
+		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)") $(if $(ONLY),--only "$(ONLY)")
 
 .PHONY: gpu
 gpu: native ## what only a real GPU can show; fails where there is none
@@ -135,6 +135,10 @@ format: .venv/.synced ## rewrite the sources as `make check` wants them
 .PHONY: bench-kang
 bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
 	@$(PYTHON) -m bench.kang
+
+.PHONY: bench-kang-card
+bench-kang-card: native ## Kang et al., Table I: 23, 24 and 25 tasks on one card; a minute
+	@$(PYTHON) -m bench.kang_card
 
 .PHONY: bench-events
 bench-events: native ## how soon the placer's list knows of a started task
@@ -164,8 +168,8 @@ bench-placer: native ## the placer beside stock kube-scheduler, and its decision
 TRACES := ../shared/traces
 
 .PHONY: bench-policies
-bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; QUICK=1 for three seeds
-	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick)
+bench-policies: .venv/.synced ## placement policies on openb traces beside published figures; TRACES=folder; RESULTS=file to go on; QUICK=1
+	@$(PYTHON) -m bench.policies "$(TRACES)" $(if $(QUICK),--quick) $(if $(RESULTS),--results "$(RESULTS)")
 
 .PHONY: bench-webhook
 bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second over TLS; QUICK=1 under half a minute
@@ -184,7 +188,7 @@ bench-e2e: native ## pods of ours beside default-scheduler's on one real kubelet
 	@$(PYTHON) -m bench.e2e $(if $(QUICK),--quick) $(PART:%=--part %) $(COUNT:%=--count %)
 
 .PHONY: bench
-bench: bench-kang bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract bench-dashboards ## every benchmark but bench-e2e, which needs root
+bench: bench-kang bench-kang-card bench-events bench-monitor bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract bench-dashboards ## every benchmark but bench-e2e, which needs root
 
 .PHONY: chart
 chart: .venv/.synced ## write the manifests that are generated from deploy/chart

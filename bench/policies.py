@@ -1,7 +1,9 @@
 """`make bench-policies`: placement policies on Alibaba's openb traces, beside the figures that FGD's authors give.
 
 The protocol is that of `simulator.trace`. The traces and the published figures are read from a folder that is named,
-and never copied. The last line is one line of JSON.
+and never copied. All 300 replays take half an hour on one core. With `--results FILE` each replay is a line there,
+and those that the file has are not repeated: a run that was ended goes on, and parts that ran apart join. The last
+line is JSON.
 """
 
 import argparse
@@ -9,10 +11,12 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from time import perf_counter
 from typing import Final
 
 from rich.console import Console
@@ -20,10 +24,12 @@ from rich.table import Table
 
 from simulator.trace.experiment import policy_for
 from simulator.trace.lists import read_trace
-from simulator.trace.replay import Replay, replay
+from simulator.trace.replay import replay
 
 LISTS: Final = ("default", "gpushare40", "gpushare100", "multigpu20", "gpuspec33")
 POLICIES: Final = ("random", "bestfit", "fragmentation", "plimsoll", "headroom", "binpack")
+ALSO_TIMED: Final = ("kang-literal", "locality", "topology")
+"""The other policies, of which one replay says how long a decision takes."""
 PUBLISHED: Final = {"random": "Random", "bestfit": "BestFit", "fragmentation": "FGD"}
 PUBLISHED_CSV: Final = "fgd_published_summary.csv"
 SEEDS: Final = tuple(range(42, 52))
@@ -35,18 +41,64 @@ Key = tuple[str, str]
 """List and policy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A replay to be made."""
+
+    list: str
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A replay that was made: a line of the file of results.
+
+    Attributes:
+        unallocated_pct: the part of all GPUs without a pod, when as much was asked for as there is.
+        failed_pods: the pods without a place at 130 %; `pods` arrived.
+        decision_ms: the mean time of a decision; `longest_ms` is the 99th percentile.
+        took_s: the time of the whole replay.
+    """
+
+    list: str
+    policy: str
+    seed: int
+    unallocated_pct: float
+    failed_pods: int
+    pods: int
+    decision_ms: float
+    longest_ms: float
+    took_s: float
+
+    @property
+    def task(self) -> Task:
+        """The replay that this is."""
+        return Task(self.list, self.policy, self.seed)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; 1 if a published mean is missed, or `plimsoll` loses to FGD on a list."""
     parser = argparse.ArgumentParser(prog="python -m bench.policies", description=__doc__)
     parser.add_argument("traces", type=Path, help="the folder with the openb lists")
     parser.add_argument("--quick", action="store_true", help="three seeds instead of ten")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="only these")
+    parser.add_argument("--list", action="append", choices=LISTS, help="only these")
+    parser.add_argument("--results", type=Path, help="a file of replays: continue it")
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count(), help="replays at a time (%(default)s)"
     )
     given = parser.parse_args(words)
     seeds = QUICK_SEEDS if given.quick else SEEDS
-    found = _replays(given.traces, given.policy or POLICIES, seeds, given.processes)
+    tasks = [
+        Task(name, policy, seed)
+        for name in given.list or LISTS
+        for policy in given.policy or POLICIES
+        for seed in seeds
+    ]
+    if not (given.list or given.policy):
+        tasks += [Task(LISTS[0], policy, seeds[0]) for policy in ALSO_TIMED]
+    found = _grouped(tasks, _runs(given.traces, tasks, given.results, given.processes))
     published = _published(given.traces / PUBLISHED_CSV)
     Console(width=120).print(_table(found, published))
     result = _result(found, published)
@@ -54,22 +106,55 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0 if result["published_met"] and result["beats_fgd_everywhere"] is not False else 1
 
 
-def _replays(
-    folder: Path, policies: Sequence[str], seeds: Sequence[int], processes: int
-) -> dict[Key, list[Replay]]:
-    tasks = [(folder, name, policy, seed) for name in LISTS for policy in policies for seed in seeds]
-    found: dict[Key, list[Replay]] = {}
+def _runs(folder: Path, tasks: Sequence[Task], results: Path | None, processes: int) -> dict[Task, Run]:
+    """The runs of all tasks: those of the file, and then the others, which are appended to it one by one."""
+    known = {run.task: run for run in _read(results)} if results is not None else {}
+    for run in _made(folder, [task for task in tasks if task not in known], processes):
+        known[run.task] = run
+        line = json.dumps(asdict(run))
+        print(line, file=sys.stderr)
+        if results is not None:
+            with results.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+    return known
+
+
+def _read(results: Path) -> Iterator[Run]:
+    if results.exists():
+        for line in results.read_text(encoding="utf-8").splitlines():
+            yield Run(**json.loads(line))
+
+
+def _made(folder: Path, tasks: Sequence[Task], processes: int) -> Iterator[Run]:
+    if processes == 1:  # in this process, so that whoever ends it ends the replay
+        yield from (_run(folder, task) for task in tasks)
+        return
     with ProcessPoolExecutor(processes) as pool:
-        for (_, name, policy, seed), one in zip(tasks, pool.map(_replay, tasks), strict=True):
-            found.setdefault((name, policy), []).append(one)
-            at = one.points[100].unallocated_pct
-            print(f"{name} {policy} seed {seed}: {at:.2f} % at 100 %, {one.failed} failed", file=sys.stderr)
+        for done in as_completed([pool.submit(_run, folder, task) for task in tasks]):
+            yield done.result()
+
+
+def _run(folder: Path, task: Task) -> Run:
+    began_s = perf_counter()
+    made = replay(
+        read_trace(folder / f"openb_pod_list_{task.list}.csv"), policy_for(task.policy, task.seed), task.seed
+    )
+    return Run(
+        **asdict(task),
+        unallocated_pct=round(made.points[100].unallocated_pct, 4),
+        failed_pods=made.failed,
+        pods=made.pods,
+        decision_ms=round(made.decision_ms, 3),
+        longest_ms=round(made.longest_ms, 3),
+        took_s=round(perf_counter() - began_s, 1),
+    )
+
+
+def _grouped(tasks: Iterable[Task], runs: dict[Task, Run]) -> dict[Key, list[Run]]:
+    found: dict[Key, list[Run]] = {}
+    for task in tasks:
+        found.setdefault((task.list, task.policy), []).append(runs[task])
     return found
-
-
-def _replay(task: tuple[Path, str, str, int]) -> Replay:
-    folder, name, policy, seed = task
-    return replay(read_trace(folder / f"openb_pod_list_{name}.csv"), policy_for(policy, seed), seed)
 
 
 def _published(path: Path) -> dict[Key, float]:
@@ -83,51 +168,56 @@ def _published(path: Path) -> dict[Key, float]:
     return means
 
 
-def _mean_pct(replays: Sequence[Replay], pct: int = 100) -> float:
-    return fmean(one.points[pct].unallocated_pct for one in replays)
+def _mean_pct(runs: Sequence[Run]) -> float:
+    return fmean(one.unallocated_pct for one in runs)
 
 
-def _result(found: dict[Key, list[Replay]], published: dict[Key, float]) -> dict[str, object]:
+def _mean_failed(runs: Sequence[Run]) -> float:
+    return fmean(one.failed_pods for one in runs)
+
+
+def _result(found: dict[Key, list[Run]], published: dict[Key, float]) -> dict[str, object]:
     result: dict[str, object] = {}
-    for (name, policy), replays in found.items():
-        result[f"unallocated_pct.{name}.{policy}"] = round(_mean_pct(replays), 3)
-        result[f"failed_pods.{name}.{policy}"] = round(fmean(one.failed for one in replays), 1)
+    for (name, policy), runs in found.items():
+        result[f"unallocated_pct.{name}.{policy}"] = round(_mean_pct(runs), 3)
+        result[f"failed_pods.{name}.{policy}"] = round(_mean_failed(runs), 1)
     for policy in dict.fromkeys(policy for _, policy in found):
-        times = [one.decision_ms for (_, of), replays in found.items() if of == policy for one in replays]
+        times = [one.decision_ms for (_, of), runs in found.items() if of == policy for one in runs]
         result[f"decision_ms.{policy}"] = round(fmean(times), 3)
+    result["longest_run_s"] = max(one.took_s for runs in found.values() for one in runs)
     result["published_met"] = all(
-        abs(_mean_pct(replays) - published[name, PUBLISHED[policy]]) <= TOLERANCE_PCT
-        for (name, policy), replays in found.items()
+        abs(_mean_pct(runs) - published[name, PUBLISHED[policy]]) <= TOLERANCE_PCT
+        for (name, policy), runs in found.items()
         if policy in PUBLISHED
     )
     result["beats_fgd_everywhere"] = _beats(found, "fragmentation", _mean_pct)
-    result["fails_less_than_headroom_everywhere"] = _beats(
-        found, "headroom", lambda replays: fmean(one.failed for one in replays)
-    )
+    result["fails_less_than_fgd_everywhere"] = _beats(found, "fragmentation", _mean_failed)
+    result["fails_less_than_headroom_everywhere"] = _beats(found, "headroom", _mean_failed)
     return result
 
 
-def _beats(
-    found: dict[Key, list[Replay]], other: str, figure: Callable[[Sequence[Replay]], float]
-) -> bool | None:
+def _beats(found: dict[Key, list[Run]], other: str, figure: Callable[[Sequence[Run]], float]) -> bool | None:
     """Whether `plimsoll` has the lower figure on each list; None if either policy was left out."""
     if any((name, policy) not in found for name in LISTS for policy in ("plimsoll", other)):
         return None
     return all(figure(found[name, "plimsoll"]) < figure(found[name, other]) for name in LISTS)
 
 
-def _table(found: dict[Key, list[Replay]], published: dict[Key, float]) -> Table:
+def _table(found: dict[Key, list[Run]], published: dict[Key, float]) -> Table:
     table = Table(title="GPUs without a pod at 100 % arrival, in percent (published); failed pods at 130 %")
     policies = list(dict.fromkeys(policy for _, policy in found))
     for column in ("list", *policies):
         table.add_column(column, justify="left" if column == "list" else "right")
-    for name in LISTS:
+    for name in dict.fromkeys(name for name, _ in found):
         cells = []
         for policy in policies:
-            replays = found[name, policy]
+            runs = found.get((name, policy), [])
+            if not runs:
+                cells.append("–")
+                continue
             known = published.get((name, PUBLISHED.get(policy, "")))
             note = f" ({known:.2f})" if known is not None else ""
-            cells.append(f"{_mean_pct(replays):.2f}{note}\n{fmean(one.failed for one in replays):.0f}")
+            cells.append(f"{_mean_pct(runs):.2f}{note}\n{_mean_failed(runs):.0f}")
         table.add_row(name, *cells)
     return table
 

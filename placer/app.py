@@ -21,7 +21,7 @@ from nats.aio.client import Client
 
 from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
-from placer.core.policies import policy_named
+from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
 from placer.explaining import Explainer, NotExplainedError
 from placer.http import Api, open_socket, serving_port, serving_socket
@@ -107,6 +107,7 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
     gc.set_threshold(*COLLECT_AFTER)
+    await asyncio.to_thread(load_policies)
     decider = Decider(ReportView(), Ledger(), Metrics())
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of

@@ -25,6 +25,7 @@ from placer.core.site import Candidate, Request
 from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
+from placer.policy_times import PolicyTimes
 from placer.reports import ReportView
 from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
@@ -97,6 +98,7 @@ class Decider:
         pool: the GPUs that may be used.
         wall_s: the wall clock, in seconds since 1970.
         learned: what the pods of each owner needed, from the reports.
+        times: the time of decisions by policy.
         candidates: the GPUs of all reported nodes, ranked.
         nodes_read: the number of nodes that decisions have read.
         gpus_read: the number of GPUs that decisions have read, among the candidates and on these nodes.
@@ -108,12 +110,14 @@ class Decider:
     pool: Pool = field(default_factory=Pool)
     wall_s: Callable[[], float] = time.time
     learned: Learned = field(init=False)
+    times: PolicyTimes = field(init=False)
     candidates: Candidates = field(init=False)
     nodes_read: int = field(default=0, init=False)
     gpus_read: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.learned = Learned(self.ledger)
+        self.times = PolicyTimes(self.metrics.policy_seconds)
         self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
@@ -178,7 +182,8 @@ class Decider:
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
         if side.wishes.promising is not None:
             candidates = self._led(candidates, request, side.wishes.promising)
-        decided = self._best(request, policy, candidates, side)
+        with self.times.measured(policy):
+            decided = self._best(request, policy, candidates, side)
         if isinstance(decided, Plan):
             if is_expected(decided.booking):
                 decided = replace(decided, expected=self.expected(request.owner).text)

@@ -116,6 +116,13 @@ class Metrics:
             ),
             registry=self.registry,
         )
+        self.policy_seconds = Histogram(
+            "plimsoll_placer_policy_seconds",
+            "Time in which a policy compared places for one pod; the event loop stands still meanwhile.",
+            ["policy"],
+            buckets=(0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1),
+            registry=self.registry,
+        )
         self.nodes = Gauge("plimsoll_placer_nodes", "Nodes that have reported.", registry=self.registry)
         self.silent_nodes = Gauge(
             "plimsoll_placer_silent_nodes",

@@ -247,6 +247,7 @@ class NodeRows:
                 free_share_pct=rooms[gpu.uuid].free_share_pct,
                 score=scores.gpus[gpu.uuid],
                 tasks=gpu.tasks,
+                labels=rooms[gpu.uuid].labels.words,
             )
 
         return scores, tuple(row(gpu) for gpu in state.gpus)

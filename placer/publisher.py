@@ -187,7 +187,7 @@ class Publisher:
         except TimeoutError:
             pass
         finally:
-            failed = {event: error for event in events if (error := _failure(answers.get(event), problem))}
+            failed = {event: why for event in events if (why := _failure(answers.get(event), problem))}
         return failed
 
     async def _ensure_stream(self) -> None:

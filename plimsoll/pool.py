@@ -7,8 +7,11 @@ and nothing keeps a second copy of it.
 
 The parts speak in three steps. The placer writes `acquiring a GPU (on <nodes>)` into the condition of a pod that
 needs one more GPU. The controller makes a reservation on one of them, and writes the GPU's UUID on it once the
-kubelet has named it. To give a GPU back, the controller asks by `RELEASE`. The placer stops using the GPU at once,
+kubelet has given it. To give a GPU back, the controller asks by `RELEASE`. The placer stops using the GPU at once,
 and grants the release once no pod is booked there. So no pod is ever placed on a GPU that is being given back.
+
+The controller learns the UUID of the node's broker, which asks the kubelet and writes `CARD`, or of the reservation's
+own container, which takes a second longer.
 """
 
 import enum
@@ -33,11 +36,14 @@ NODE: Final = "pool.plimsoll.dev/node"
 """The annotation with the node of the GPU; it is there from the reservation's creation on."""
 GPU: Final = "pool.plimsoll.dev/gpu"
 """The annotation with the GPU's UUID, once it is known."""
+CARD: Final = "pool.plimsoll.dev/card"
+"""The annotation with the UUID that the kubelet gave to the pod, by the broker of its node."""
 RELEASE: Final = "pool.plimsoll.dev/release"
 """The annotation that gives a GPU back, see `Release`."""
 
 CARD_CONTAINER: Final = "card"
-"""The reservation's first container. Its termination message is the GPU's UUID."""
+"""The reservation's first container. Its termination message is the GPU's UUID, and counts more than `CARD`: it tells
+which GPU the pod has after a restart of the machine, too."""
 
 ACQUIRING: Final = "node(s) acquiring a GPU"
 """The reason why a pod waits for a GPU that has yet to join the pool."""
@@ -64,7 +70,8 @@ class Reservation:
         name, uid, version: of the pod.
         node: the node of the GPU.
         gpu: the GPU, once it is known.
-        card: the UUID that the reservation's own container found last; None before it has.
+        card: the UUID that the reservation's own container found last; before that, the UUID that the node's broker
+            named; None before both.
         release: the step of its release; None while the GPU is not asked back.
         bound: the pod has a node.
         unschedulable: kube-scheduler found no free GPU for it.
@@ -121,6 +128,7 @@ def reservation_of(pod: Pod) -> Reservation:
     ended = card.state.terminated if card is not None and card.state is not None else None
     message = (ended.message or "").strip() if ended is not None else ""
     found = GpuUuid(message) if ended is not None and ended.exitCode == 0 and _is_uuid(message) else None
+    early = GpuUuid(annotations[CARD]) if _is_uuid(annotations.get(CARD, "")) else None
     scheduled = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     over = pod.status.phase in TERMINAL_PHASES
     problem = pod.status.message or pod.status.reason or "" if over else ""
@@ -132,7 +140,7 @@ def reservation_of(pod: Pod) -> Reservation:
         version=pod.metadata.resourceVersion,
         node=NodeName(annotations.get(NODE, pod.spec.nodeName or "")),
         gpu=GpuUuid(annotations[GPU]) if _is_uuid(annotations.get(GPU, "")) else None,
-        card=found,
+        card=found or early,
         release=_release(annotations.get(RELEASE)),
         bound=bool(pod.spec.nodeName),
         unschedulable=scheduled is not None and scheduled.reason == "Unschedulable",

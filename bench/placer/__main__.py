@@ -99,7 +99,7 @@ REPLAY: Final = "replay"
 PARTS: Final = (*(size.label for size in FULL.sizes), STARVED, REPLAY)
 
 
-async def measure(plan: Plan, folder: Path, parts: Collection[str]) -> Json:
+async def measure(plan: Plan, folder: Path, parts: Collection[str] = PARTS) -> Json:
     """Run these parts; returns every figure under its key."""
     await asyncio.to_thread(ensure, (*assets.NEEDED, "kube-scheduler"))
     keys: Json = {}

@@ -170,7 +170,11 @@ async def _follow_pods(engine: Engine, settings: Settings, layouts: Layouts) -> 
     """Watch the pods of this Kubernetes node."""
     # Imported here, like the metrics: the Kubernetes client is slow to import.
     pods = await asyncio.to_thread(importlib.import_module, "hook.broker.pods")
-    await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig, layouts, engine.driver_lines)
+    pool = None
+    if settings.pool_namespace:
+        pool = pods.Pool(settings.pool_namespace, Path(settings.pod_resources_socket))
+    node = NodeName(settings.node)
+    await pods.follow_pods(engine, node, settings.kubeconfig, layouts, engine.driver_lines, pool)
 
 
 async def _serve_volumes(

@@ -11,8 +11,10 @@ What always holds:
 """
 
 import asyncio
+import importlib
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol
 
 import structlog
 
@@ -26,6 +28,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
+from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 
 RETRY_S: Final = 5.0
@@ -34,12 +37,26 @@ RETRY_S: Final = 5.0
 _log: Final = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The pool whose reservations on this node get the names of their GPUs.
+
+    Attributes:
+        namespace: of reservations.
+        pod_resources: the kubelet's socket.
+    """
+
+    namespace: str
+    pod_resources: Path
+
+
 async def follow_pods(
     engine: Engine,
     node: NodeName,
     kubeconfig: str,
     layouts: Layouts,
     driver_lines: DriverLines | None = None,
+    pool: Pool | None = None,
 ) -> None:
     """Register the node's pods as they are bound, and unregister them as they end, until cancelled.
 
@@ -49,6 +66,7 @@ async def follow_pods(
         kubeconfig: a path, or `in-cluster`.
         layouts: takes each pod's layout.
         driver_lines: takes the ids of containers.
+        pool: the pool, if there is one.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -56,11 +74,26 @@ async def follow_pods(
     changes: asyncio.Queue[Change[Pod]] = asyncio.Queue()
     async with connect(kubeconfig_path(kubeconfig)) as transport:
         query = (("fieldSelector", f"spec.nodeName={node}"),)
-        reflector = Reflector(transport, "/api/v1/pods", Pod, changes.put_nowait, query)
+        reservations = await _reservations(pool, transport) if pool is not None else None
+
+        def take(change: Change[Pod]) -> None:
+            changes.put_nowait(change)
+            if reservations is not None:
+                reservations.note(change)
+
+        reflector = Reflector(transport, "/api/v1/pods", Pod, take, query)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run(), name="watch pods")
+            if reservations is not None:
+                group.create_task(reservations.run(), name="name reservations")
             follower = Follower(engine, layouts, driver_lines)
             group.create_task(follower.follow(changes), name="lay out pods")
+
+
+async def _reservations(pool: Pool, transport: Transport) -> Any:  # noqa: ANN401 - imported late
+    # Imported here: gRPC takes 20 MB, and most brokers have no pool.
+    module = await asyncio.to_thread(importlib.import_module, "hook.broker.reservations")
+    return module.Reservations.of_kubelet(transport, pool.namespace, pool.pod_resources)
 
 
 class Registry(Protocol):

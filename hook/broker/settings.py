@@ -61,6 +61,10 @@ class Settings:
             `csi: {driver: plimsoll.dev}` to this node's pods. Empty for no volume. Needs root, and the directory at
             the same path as on the node.
         plugins_registry: the directory in which the kubelet looks for drivers; empty for the one in `kubelet_root`.
+        pool_namespace: the namespace of the pool's reservations. The broker names the GPU of each on this node, so
+            that pods need not wait for the reservation's own container. Empty: it names none.
+        pod_resources: the kubelet's socket that says which pod has which GPU, for `pool_namespace`. Empty: the
+            socket in `kubelet_root`.
         hook_library: the `libplimsoll.so` that pods get; empty for the one that came with this broker.
         users_lock: a file on which the users of this broker hold a shared lock; the broker ends once none does.
             `plimsoll run` names it to a broker of its own. Empty: the broker lives until a signal.
@@ -93,10 +97,19 @@ class Settings:
     node: str = ""
     kubelet_root: str = ""
     plugins_registry: str = ""
+    pool_namespace: str = ""
+    pod_resources: str = ""
     hook_library: str = ""
     users_lock: str = ""
     volume_wait_s: Annotated[float, Meta(ge=0, le=100)] = 45.0
     log_level: LogLevel = "info"
+
+    @property
+    def pod_resources_socket(self) -> str:
+        """The kubelet's socket about the devices of pods; empty where none is known."""
+        if self.pod_resources or not self.kubelet_root:
+            return self.pod_resources
+        return f"{self.kubelet_root.rstrip('/')}/pod-resources/kubelet.sock"
 
     def shares(self) -> ShareSettings:
         """The settings of the share scheduler.
@@ -133,12 +146,24 @@ def load(environment: Mapping[str, str]) -> Settings:
     Raises:
         InputError: one is unreadable, out of bounds, unknown, or contradicts another; several in a group.
     """
-    return settings.load(
-        Settings, environment, PREFIX, {"kubeconfig": check_kubeconfig}, [check_node, Settings.shares]
-    )
+    rules = [check_node, check_pool, Settings.shares]
+    return settings.load(Settings, environment, PREFIX, {"kubeconfig": check_kubeconfig}, rules)
 
 
 def check_node(given: Settings) -> None:
     """Refuse a cluster without the node's name."""
     if given.kubeconfig and not given.node:
         raise InputError(PREFIX + "NODE", "", "is not set", "name the node whose pods to watch")
+
+
+def check_pool(given: Settings) -> None:
+    """Refuse a pool without the cluster or the kubelet that name its GPUs."""
+    if not given.pool_namespace:
+        return
+    if not given.kubeconfig:
+        raise InputError(
+            PREFIX + "KUBECONFIG", "", "is not set", "give access to the cluster that has the pool"
+        )
+    if not given.pod_resources_socket:
+        remedy = f"give the kubelet's socket, or {PREFIX}KUBELET_ROOT"
+        raise InputError(PREFIX + "POD_RESOURCES", "", "is not set", remedy)

@@ -4,7 +4,7 @@
 `placer.core.node_index`.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,3 +50,25 @@ class Index(Protocol):
         Bounds fall, and a node may come again. Equal bounds come in the falling order of names. Nothing is changed
         while somebody iterates.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class EitherIndex:
+    """Two orders of all nodes, for two sorts of pods: an `Index`.
+
+    Attributes:
+        is_first: whether a pod is looked for a place in the first order.
+    """
+
+    is_first: Callable[[Request], bool]
+    first: Index
+    second: Index
+
+    def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
+        """See `Index`."""
+        for index in (self.first, self.second):
+            index.move(node, before, after, changed)
+
+    def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
+        """See `Index`."""
+        return (self.first if self.is_first(request) else self.second).best_first(request)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.core.reasons import Reason
+from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION
 from plimsoll.locality import NO_LABELS, Locality
 
 
@@ -29,6 +30,16 @@ class GpuLabels:
     affinity: frozenset[str]
     anti_affinity: frozenset[str]
     exclusions: frozenset[str | None]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The labels for people, such as `affinity=team-a/x`; nothing for pods without a label."""
+        kinds = ((AFFINITY, self.affinity), (ANTI_AFFINITY, self.anti_affinity), (EXCLUSION, self.exclusions))
+        return tuple(
+            f"{key.partition('/')[2]}={label}"
+            for key, labels in kinds
+            for label in sorted(one for one in labels if one is not None)
+        )
 
     @property
     def is_idle(self) -> bool:

@@ -120,9 +120,13 @@ class Mix:
         self._drawn_up = 0
         self._sightings = 0
 
+    def knows(self, pod: PodUid) -> bool:
+        """Whether the pod needs no count: it was seen, or the mix was given."""
+        return self._is_given or pod in self._seen
+
     def see(self, pod: PodUid, demand: PodDemand, cpu_milli: int) -> None:
-        """Count a pod that is placed, or waits."""
-        if self._is_given or pod in self._seen:
+        """Count a pod that is placed, or waits; a pod that was seen counts once."""
+        if self.knows(pod):
             return
         kind = self._seen[pod] = kind_of(demand, cpu_milli)
         self._counts[kind] += 1

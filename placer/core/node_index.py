@@ -7,6 +7,7 @@ computes them together.
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator
+from math import inf
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from plimsoll.ids import GpuUuid, NodeName
 KINDS: Final = 512
 """The kinds of pods whose bounds are kept, the last used: 4 MB with 1000 nodes. A trace has 150 to 460."""
 
-NO_PLACE: Final = -np.inf
+NO_PLACE: Final = -inf
 """The bound of a node on which no plan succeeds."""
 
 T = TypeVar("T", bound=np.generic)
@@ -41,7 +42,10 @@ class Table(Protocol):
         """Differs from before if all bounds are void: they depend on something besides the nodes that changed."""
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:
-        """For each of these nodes: no plan there has a higher score; `NO_PLACE` if none succeeds."""
+        """For each of these nodes: no plan there has a higher score; `NO_PLACE` if none succeeds.
+
+        The index leaves out nodes without the CPU of the pod, so a table need not.
+        """
 
 
 class _Known:
@@ -60,6 +64,7 @@ class NodeIndex:
     def __init__(self, table: Table, around: Surroundings) -> None:
         self._table = table
         self._work = around.work
+        self._spare_cpu = around.ledger.spare_cpu
         self._slots: dict[NodeName, int] = {}
         self._free: list[int] = []
         self._names: list[NodeName] = []  # by slot; a free slot keeps its last name
@@ -67,6 +72,7 @@ class NodeIndex:
             0, np.int64
         )  # by slot: the serial number of its last change
         self._is_used: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._cpu_milli: NDArray[np.float64] = np.zeros(0)  # by slot: the spare CPU; infinite where unknown
         self._serial = 0
         self._known: OrderedDict[Hashable, _Known] = OrderedDict()
         self._version: Hashable = None
@@ -82,14 +88,17 @@ class NodeIndex:
         self._serial += 1
         self._changed[slot] = self._serial
         self._is_used[slot] = bool(after)
+        spare = self._spare_cpu.on(node)
+        self._cpu_milli[slot] = np.inf if spare is None else spare
         self._table.put(slot, node, after)
         if not after:
             del self._slots[node]
             self._free.append(slot)
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
-        """The nodes with a place, the highest bound first."""
+        """The nodes with the pod's CPU and a place, the highest bound first."""
         left = self._bounds(request).copy()
+        left[self._cpu_milli[: len(left)] < request.cpu_milli] = NO_PLACE
         while left.size and (best := left.max()) > NO_PLACE:
             slots = np.flatnonzero(left == best)
             for slot in slots[np.argsort(-self._by_name[slots])] if len(slots) > 1 else slots:
@@ -129,6 +138,7 @@ class NodeIndex:
                 size = max(2 * slot, 64)
                 self._changed = _longer(self._changed, size, 0)
                 self._is_used = _longer(self._is_used, size, 0)
+                self._cpu_milli = _longer(self._cpu_milli, size, 0)
         self._slots[node] = slot
         return slot
 

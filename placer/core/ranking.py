@@ -77,8 +77,11 @@ class Ranking(Generic[K]):
         """All keys, the least first. Do not change the ranking while you iterate."""
         return (key for keys in self._keys for key in keys)
 
-    def descending(self, size: int = 0) -> Iterator[K]:
-        """The keys with at least this size, the greatest first. Do not change the ranking while you iterate."""
+    def descending(self, size: int = 0, admits: Callable[[K], bool] | None = None) -> Iterator[K]:
+        """The keys with at least this size that are admitted, the greatest first.
+
+        Do not change the ranking while you iterate.
+        """
         work = self._work
         for chunk in range(len(self._keys) - 1, -1, -1):
             work.chunks += 1
@@ -87,7 +90,7 @@ class Ranking(Generic[K]):
             keys, sizes = self._keys[chunk], self._sizes[chunk]
             for place in range(len(keys) - 1, -1, -1):
                 work.keys += 1
-                if sizes[place] >= size:
+                if sizes[place] >= size and (admits is None or admits(keys[place])):
                     yield keys[place]
 
     def _join(self, chunk: int) -> None:
@@ -135,10 +138,16 @@ class Rankings(Generic[B, K]):
         """Whether no bucket has a key."""
         return not self._buckets
 
-    def descending(self, size: int, admits: Callable[[B], bool]) -> Iterator[K]:
+    def descending(
+        self, size: int, admits: Callable[[B], bool], admits_key: Callable[[K], bool] | None = None
+    ) -> Iterator[K]:
         """The keys with at least this size in the buckets that are admitted, the greatest first.
 
         Do not change the rankings while you iterate.
         """
-        found = [ranking.descending(size) for bucket, ranking in self._buckets.items() if admits(bucket)]
+        found = [
+            ranking.descending(size, admits_key)
+            for bucket, ranking in self._buckets.items()
+            if admits(bucket)
+        ]
         return found[0] if len(found) == 1 else heapq.merge(*found, reverse=True)

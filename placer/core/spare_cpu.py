@@ -30,3 +30,8 @@ class SpareCpu:
     def on(self, node: NodeName) -> int | None:
         """The spare CPU of a node, in thousandths; None: not known, so it counts as enough for every pod."""
         return self._milli.get(node)
+
+    def suffices_for(self, milli: int) -> Callable[[NodeName], bool]:
+        """Says of a node whether it has so much CPU to spare; nodes of which that is not known have."""
+        spare = self._milli
+        return lambda node: spare.get(node, milli) >= milli

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from placer.core.booking import Booking, Doubt, booking_of, larger
+from placer.core.fit import needs_of
 from placer.core.foreign import foreign_booking
 from placer.core.ledger import Ledger
 from placer.core.resize.change import Change
-from plimsoll.contract import DECISION, asks_gpu
+from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
+from plimsoll.demand import parse_pod
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -88,6 +90,7 @@ class Bookings:
             assumed: the pod was placed here and was not shown bound before.
         """
         uid, node = PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName or "")
+        self._learn_kind(pod)
         stated, damage = _stated(pod)
         known = self._ledger.booking(uid)
         if assumed and known is not None and known.node == node and known.grants and stated is not None:
@@ -146,6 +149,17 @@ class Bookings:
         resize = self._resizes.get(change.new.pod)
         if resize is not None:
             self._resizes[change.new.pod] = replace(resize, unclear=True)
+
+    def _learn_kind(self, pod: Pod) -> None:
+        """Count a pod in the mix of typical pods that was placed before this placer began, or by another one."""
+        uid, mix = PodUid(pod.metadata.uid), self._ledger.mix
+        if mix.knows(uid) or not (pod.spec.schedulerName == SCHEDULER_NAME or asks_gpu(pod)):
+            return
+        try:
+            demand, needs = parse_pod(pod), needs_of(pod)
+        except InputError:
+            return  # such a pod is refused today, so later pods are not like it
+        mix.see(uid, demand, needs.amounts.get("cpu", 0))
 
     def _read_first(self, pod: Pod, stated: Booking | None, damage: InputError | None) -> None:
         uid = PodUid(pod.metadata.uid)

@@ -1,4 +1,4 @@
-"""The options of a cluster's front end, which differ from one placer to another."""
+"""The options of the front end for a Kubernetes cluster."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,7 +18,7 @@ has a few placers of three watches each, so frequent attempts are no load for a 
 
 @dataclass(frozen=True, slots=True)
 class KubeOptions:
-    """The options of a placer.
+    """The options that differ from one placer to another.
 
     Attributes:
         policy: the policy for pods that name none.

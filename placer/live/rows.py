@@ -148,6 +148,7 @@ class LiveRows:
             health=grade,
             reason=health.reason if health is not None else "",
             mig=gpu.mig_parent is not None,
+            labels=room.labels.words,
             closed=is_outside or grade is HealthClass.FATAL,
             pods=tuple(sharers[:SHARERS_SHOWN]),
             more_pods=max(len(sharers) - SHARERS_SHOWN, 0),

@@ -1,15 +1,17 @@
 """The pod that holds a GPU of the pool.
 
-Its first container has the GPU and names it in its termination message, which the kubelet puts into the pod's status.
-So the UUID comes by the watch that the controller has in any case: no log is read, no token is given to the pod, and
-the node runs nothing more. The second container keeps the GPU and sleeps. The kubelet gives it the GPU of the first
-one, as containers reuse the devices of init containers before them.
+The broker of its node names the GPU by an annotation, as soon as the kubelet has given it
+(`hook.broker.reservations`). The pod names it too, where a broker cannot: its first container has the GPU and writes
+the UUID as its termination message, which the kubelet puts into the pod's status. Both come by the watch that the
+controller has in any case: no log is read, and no token is given to the pod. The second container keeps the GPU and
+sleeps. The kubelet gives it the GPU of the first one, as containers reuse the devices of init containers before them.
 
 What always holds: kube-scheduler places the pod like any other, so it never takes a GPU that a native pod was given.
 The pod asks for nothing but the GPU, and tolerates every taint: a GPU in use is reserved again on a node that is
 being drained, too.
 """
 
+import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,7 +65,8 @@ class Template:
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "initContainers": [self._container(CARD_CONTAINER, self.card)],
-            "containers": [self._container("hold", HOLD)],
+            # The kubelet lists devices by names and not by uids, and a later pod may have this pod's name.
+            "containers": [self._container(f"hold-{secrets.token_hex(4)}", HOLD)],
         }
         if self.runtime_class:
             spec["runtimeClassName"] = self.runtime_class

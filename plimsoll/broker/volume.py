@@ -46,15 +46,18 @@ def uses_volume(volumes: Iterable[Mapping[str, Any]] | None) -> bool:
 
 
 def csi_volume(name: str, container: str) -> dict[str, Any]:
-    """The entry of `spec.volumes` for a container with GPUs."""
-    return {"name": name, "csi": {"driver": DRIVER, "volumeAttributes": {CONTAINER_ATTRIBUTE: container}}}
+    """The entry of `spec.volumes` for a container with GPUs.
+
+    The volume is `readOnly`, because the runtime of a node with SELinux would relabel any other one with all that is
+    mounted in it, and the read-only parts refuse that. The mount of `counts` in it stays writable, because nested
+    mounts become read-only only where a pod asks for that (`recursiveReadOnly`).
+    """
+    attributes = {CONTAINER_ATTRIBUTE: container}
+    return {"name": name, "csi": {"driver": DRIVER, "readOnly": True, "volumeAttributes": attributes}}
 
 
 def volume_mount(volume: str) -> dict[str, Any]:
-    """The mount of a container's volume, as an entry of its `volumeMounts`.
-
-    It is not `readOnly`: the volume is, apart from `counts`.
-    """
+    """The mount of a container's volume, as an entry of its `volumeMounts`."""
     return {"name": volume, "mountPath": CONTAINER_DIR}
 
 

@@ -1,6 +1,7 @@
 """`plimsoll gpus`: where there is room, as the placer knows it from the nodes' reports and its promises.
 
-What always holds: the command changes nothing. A GPU that gets no pods says so, and why.
+What always holds: the command changes nothing. A GPU that gets no pods says so, and why. A GPU with locality labels
+shows them, since they keep pods away.
 """
 
 from collections.abc import Iterable, Iterator
@@ -87,7 +88,9 @@ def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
     ill = {health.gpu: health for health in node.health}
     for gpu in node.gpus:
         more = (f"{gpu.score:.3f}", gpu.uuid, gpu.model) if wide else ()
-        yield node.node, str(gpu.index), *_figures(gpu), *more, note_of(node, ill.pop(gpu.uuid, None))
+        labels = [f"labels {' '.join(gpu.labels)}"] if gpu.labels else []
+        notes = "; ".join(filter(None, (note_of(node, ill.pop(gpu.uuid, None)), *labels)))
+        yield node.node, str(gpu.index), *_figures(gpu), *more, notes
     for health in ill.values():  # lost ones, which nobody can measure
         more = (UNKNOWN, health.gpu, health.model) if wide else ()
         figures = (UNKNOWN,) * (len(HEADINGS) - 2)

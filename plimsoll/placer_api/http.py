@@ -28,6 +28,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
         free_bytes: headroom; negative where measured use is above the promises.
         free_share_pct: compute share not yet promised, 0–100.
         score: position in the sorted list; higher is better.
+        labels: the locality labels of the pods on it, such as `exclusion=team-a/fast`.
     """
 
     uuid: GpuUuid
@@ -40,6 +41,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     free_share_pct: int
     score: float
     tasks: tuple[Task, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class GpuOnNode(GpuRow, frozen=True, kw_only=True):

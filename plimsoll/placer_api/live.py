@@ -79,6 +79,7 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
         health: its class; `reason` is the gravest condition, empty for a healthy GPU.
         mig: it is a MIG instance, so the driver measures no idle time.
         closed: it takes no pods now: it has a fault, or is outside of the pool.
+        labels: the locality labels of its pods, such as `exclusion=team-a/fast`.
         pods: those with the largest promises first, `SHARERS_SHOWN` at most.
         more_pods: the number of the pods that are left out.
     """
@@ -98,6 +99,7 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
     reason: str = ""
     mig: bool = False
     closed: bool = False
+    labels: tuple[str, ...] = ()
     pods: tuple[Sharer, ...] = ()
     more_pods: int = 0
 

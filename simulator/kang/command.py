@@ -16,8 +16,8 @@ from simulator.charts import Line, line_chart
 from simulator.kang.experiment import EXPERIMENTS, NODES, Outcome, run
 from simulator.kang.placers import PLACERS
 
-WIDTH: Final = 110
-COLOURS: Final = {"slots": "#c0392b", "kang": "#1b6ca8", "headroom": "#2e8b57"}
+WIDTH: Final = 130
+COLOURS: Final = {"slots": "#c0392b", "kang": "#1b6ca8", "headroom": "#2e8b57", "plimsoll": "#8e44ad"}
 
 Cell = tuple[str, int, str]
 """Experiment, nodes, placer."""

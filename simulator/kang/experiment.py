@@ -1,4 +1,4 @@
-"""Two experiments, each with any number of nodes and any of the three ways to place.
+"""Two experiments, each with any number of nodes and any of the ways to place.
 
 * `tables`: half of the nodes hold 23 tasks with 60,000 data, the others 25 with 40,000, as nodes 1 and 2 of the
   paper. For each pair of nodes two pods with 60,000 data arrive, at random over a minute.

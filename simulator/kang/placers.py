@@ -1,9 +1,9 @@
-"""The three ways to choose a node for a pod that declares no memory. Each hears of starts and loads alone.
+"""The ways to choose a node for a pod that declares no memory. Each hears of starts and loads alone.
 
 * `slots`: the node with the most free slots, as Kubernetes does (Table IV). Ties are broken by seed.
 * `kang`: the paper's Algorithm 1: the list of nodes by measured memory, which events alone change (Table V). All
   nodes are as busy as each other here, so idle time does not enter.
-* `headroom`: the placer's own policy, planner, ledger and learned peaks, as a decision calls them.
+* `headroom` and `plimsoll`: the placer's own policies, planner, ledger and learned peaks, as a decision calls them.
 """
 
 import random
@@ -16,7 +16,9 @@ from placer.core.learned import Learned
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
+from placer.core.policies import Policy
 from placer.core.policies.headroom import HEADROOM
+from placer.core.policies.plimsoll import PLIMSOLL
 from placer.core.site import Request
 from placer.core.view import NodeView, node_view
 from plimsoll.demand import ContainerDemand, PodDemand
@@ -81,10 +83,11 @@ class KangList:
         self._reported_mib[task.node] = self._world.used_mib[task.node]
 
 
-class Headroom:
+class ByPolicy:
     """See above. The pods of one kind are replicas of one owner, and resident tasks are nobody's."""
 
-    def __init__(self, world: World, chance: random.Random) -> None:  # noqa: ARG002 - one interface
+    def __init__(self, policy: Policy, world: World) -> None:
+        self._policy = policy
         self._world = world
         self._ledger = Ledger()
         self._learned = Learned(self._ledger)
@@ -98,12 +101,18 @@ class Headroom:
     def place(self, pod: PodUid, kind: Kind) -> int | None:
         """The best node that has the memory which the pod is expected to need."""
         request = Request(pod, PodDemand((_DEMAND,)), kind.name)
-        for candidate in self._candidates.best_first(request, HEADROOM):
-            planned = plan_on(request, candidate.node, self._ledger, HEADROOM, candidate.rooms)
-            if isinstance(planned, Plan):
-                self._ledger.book(planned.booking)
-                return _number(planned.booking.node)
-        return None
+        self._ledger.mix.see(pod, request.demand, request.cpu_milli)
+        best: Plan | None = None
+        for candidate in self._candidates.best_first(request, self._policy):
+            if best is not None and candidate.bound <= best.score:
+                break
+            planned = plan_on(request, candidate.node, self._ledger, self._policy, candidate.rooms)
+            if isinstance(planned, Plan) and (best is None or planned.score > best.score):
+                best = planned
+        if best is None:
+            return None
+        self._ledger.book(best.booking)
+        return _number(best.booking.node)
 
     def hear(self, now_s: float, task: RunningTask, phase: Phase) -> None:
         """Take the node's report in, and learn from it."""
@@ -126,7 +135,12 @@ class Headroom:
 Make = Callable[[World, random.Random], Placer]
 
 PLACERS: Final[Mapping[str, Make]] = MappingProxyType(
-    {"slots": Slots, "kang": KangList, "headroom": Headroom}
+    {
+        "slots": Slots,
+        "kang": KangList,
+        "headroom": lambda world, _: ByPolicy(HEADROOM, world),
+        "plimsoll": lambda world, _: ByPolicy(PLIMSOLL, world),
+    }
 )
 
 _DEMAND: Final = ContainerDemand(ContainerName("main"), 1, None, 0, 100, whole=False)

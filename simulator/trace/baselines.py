@@ -84,19 +84,19 @@ class BestFit(MixPolicy):
 
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
         """The idle part, for every kind alike."""
-        return np.broadcast_to(idle_milli, (len(idle_milli), len(need_milli)))[..., None]
+        return np.broadcast_to(idle_milli, (len(idle_milli), len(need_milli)))[:, None]
 
     def places(self, states: States, typicals: Typicals) -> Floats:  # noqa: ARG002 - one interface
         """The idle part."""
-        return states.offers[..., 0]
+        return states.offers[:, 0]
 
-    def compare(self, before: States, after: States, typicals: Typicals, request_milli: Floats) -> Floats:  # noqa: ARG002
+    def scores(self, lost_milli: Floats, request_milli: Floats, after: States) -> Floats:  # noqa: ARG002 - one interface
         """The score by the state after."""
         left = after.cpu_milli / MOST_CPU_MILLI + after.offers[:, 0, 0] / MOST_GPU_MILLI
         return np.floor((1 - left / 2) * 100 + 1e-9) / 100
 
     def worth(self, lost_milli: Floats, request_milli: Floats) -> Floats:  # noqa: ARG002 - one interface
-        """Not asked for: `compare` judges."""
+        """Not asked for: `scores` judges."""
         return np.zeros_like(lost_milli)
 
     def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002

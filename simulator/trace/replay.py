@@ -8,6 +8,7 @@ nowhere has failed, unless others may be moved for it.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from time import perf_counter
 from typing import Final
 
@@ -19,6 +20,8 @@ from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
 from placer.core.site import Request
+from placer.core.topology.hardware import linked
+from placer.core.topology.links import Way, Ways
 from placer.core.view import GpuView, NodeView
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -148,11 +151,26 @@ class Cluster:
 
 
 def _view(node: ListedNode) -> NodeView:
-    gpus = (
+    found = tuple(
         GpuView(GpuUuid(f"{node.name}/{number}"), node.model, UNLIMITED_BYTES, 0, 100.0, 1.0, {})
         for number in range(node.gpus)
     )
-    return NodeView(NodeName(node.name), (1, 1), tuple(gpus))
+    return NodeView(
+        NodeName(node.name), (1, 1), found, hardware=linked([gpu.uuid for gpu in found], _ways(node.gpus))
+    )
+
+
+@cache
+def _ways(gpus: int) -> Ways:
+    """The links of a node, of which a trace says nothing: an assumption, by which only `topology` chooses.
+
+    Two GPUs share a PCIe switch, and four a socket.
+    """
+
+    def way(one: int, other: int) -> Way:
+        return Way("PIX" if one // 2 == other // 2 else "NODE" if one // 4 == other // 4 else "SYS")
+
+    return tuple(tuple(way(one, other) for other in range(gpus)) for one in range(gpus))
 
 
 def mix_of(trace: Trace) -> Mix:

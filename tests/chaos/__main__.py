@@ -7,6 +7,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from tests.chaos.plan import FAULTS
 from tests.chaos.run import Options, run
 
 
@@ -19,11 +20,17 @@ def main() -> int:
     parser.add_argument(
         "--without", default="", help="faults to leave out, with commas; `edits` for tenants' edits"
     )
+    parser.add_argument("--only", default="", help="the faults that come, with commas (default: all)")
     parser.add_argument("--pods-per-s", type=float, default=8.0)
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(1_000_000)
-    without = frozenset(name.strip() for name in given.without.split(",") if name.strip())
-    options = Options(seed, given.seconds, given.placers, without, pods_per_s=given.pods_per_s)
+    without, only = (
+        frozenset(name.strip() for name in text.split(",") if name.strip())
+        for text in (given.without, given.only)
+    )
+    if unknown := sorted(only - FAULTS.keys()):
+        parser.error(f"--only: {unknown[0]!r} is no fault; choose of {', '.join(FAULTS)}")
+    options = Options(seed, given.seconds, given.placers, without, pods_per_s=given.pods_per_s, only=only)
     print(f"{options.replay()}", flush=True)
     summary = asyncio.run(run(options, Path("build/chaos").absolute() / str(seed)))
     print(json.dumps(summary), flush=True)

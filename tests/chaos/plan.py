@@ -1,7 +1,7 @@
 """The plan of a run: which fault begins when, for how long. A function of seed and seconds alone."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,16 +59,16 @@ EVERY_S: Final = 2.0
 """The mean time between two faults; several are under way together."""
 
 
-def draw_plan(seed: int, seconds: float) -> tuple[Step, ...]:
+def draw_plan(seed: int, seconds: float, among: Collection[str] = FAULTS) -> tuple[Step, ...]:
     """The plan of a run: each fault comes once before any comes again, in an order by seed."""
     rng = random.Random(f"{seed}/plan")
     steps: list[Step] = []
-    at_s, bag = 1.0, _bag(rng)
+    at_s, bag = 1.0, _bag(rng, among)
     # A short run has all faults too: they come faster, and are shorter, so that no more are under way together.
-    pace = min(1.0, (seconds - 4) / (len(FAULTS) * EVERY_S))
+    pace = min(1.0, (seconds - 4) / (len(among) * EVERY_S))
     while at_s < seconds - 1:
         if not bag:
-            bag = _bag(rng)
+            bag = _bag(rng, among)
         fault = bag.pop()
         least, most = FAULTS[fault]
         for_s = min(rng.uniform(least, max(least, most * pace)), seconds - at_s)
@@ -82,7 +82,7 @@ def kinds(steps: Sequence[Step]) -> set[str]:
     return {step.fault for step in steps}
 
 
-def _bag(rng: random.Random) -> list[str]:
-    bag = sorted(FAULTS)
+def _bag(rng: random.Random, among: Collection[str]) -> list[str]:
+    bag = sorted(among)
     rng.shuffle(bag)
     return bag

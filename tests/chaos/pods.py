@@ -1,4 +1,7 @@
-"""The pods that tenants create, drawn by seed: shares, lines, whole GPUs, best effort, hopeless and malformed."""
+"""The pods that tenants create, drawn by seed: shares, lines, whole GPUs, best effort, hopeless and malformed.
+
+Some have locality labels, and some name a policy.
+"""
 
 import random
 from collections.abc import Callable
@@ -6,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.chaos.fleet import GIB, ZONE
+from tests.chaos.labels import AFFINITY, ANTI_AFFINITY, EXCLUSION
 
 Object = dict[str, Any]
 Limits = dict[str, str]
@@ -14,6 +18,13 @@ MEMORY: Final = "plimsoll.dev/gpu-memory"
 SHARE: Final = "plimsoll.dev/gpu-share"
 COUNT: Final = "plimsoll.dev/gpu"
 KIND: Final = "chaos/kind"
+POLICY: Final = "plimsoll.dev/policy"
+POLICIES: Final = (
+    *("headroom", "kang-literal", "binpack", "locality", "topology", "fragmentation", "plimsoll"),
+    "renamed",
+)
+"""The policies that pods name; the last one is none of them, as after a package was replaced."""
+NO_LABELS: Final = ("", " ", "two words", "-x", "x" * 64, "ns/x", "\N{SNOWMAN}", '"', "a\nb")
 MALFORMED: Final = "malformed"
 """The kind of the pods that no edit of their annotations can mend."""
 PRIORITIES: Final = {"chaos-low": 10, "chaos-high": 1000}
@@ -36,6 +47,10 @@ def draw_pod(number: int, rng: random.Random) -> Object:
     kind = rng.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
     draft = Draft([], {}, {})
     _KINDS[kind][1](draft, rng)
+    if rng.random() < 0.3:
+        _label(draft, rng)
+    if rng.random() < 0.3:
+        draft.annotations[POLICY] = rng.choice(POLICIES)
     if rng.random() < 0.15:
         draft.spec["priorityClassName"] = rng.choice(sorted(PRIORITIES))
     if rng.random() < 0.1:
@@ -67,6 +82,15 @@ def draw_pod(number: int, rng: random.Random) -> Object:
             **draft.spec,
         },
     }
+
+
+def _label(draft: Draft, rng: random.Random) -> None:
+    """Draw locality labels: few that many pods have, and many that few have; now and then one that is no label."""
+    for key in rng.sample((AFFINITY, ANTI_AFFINITY, EXCLUSION), rng.choice((1, 1, 1, 2))):
+        few, many = f"few-{rng.randrange(3)}", f"many.{rng.randrange(200)}"
+        draft.annotations[key] = rng.choice((few, many, many))
+    if rng.random() < 0.05:
+        draft.annotations[rng.choice((AFFINITY, EXCLUSION))] = rng.choice(NO_LABELS)
 
 
 def _gib(rng: random.Random, most: int, gpus: int = 1) -> str:

@@ -1,32 +1,33 @@
 """Whether a waiting pod would fit, by an arithmetic of its own. In doubt the pod does not fit. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from tests.chaos.asks import BEST_EFFORT, DOMAIN, Ask, UnreadableError, annotations_of, asks_of, requested
 from tests.chaos.fleet import FLEET, GIB, Card, Machine
-from tests.chaos.pods import KIND, MALFORMED
+from tests.chaos.pods import KIND, MALFORMED, POLICIES, POLICY
 from tests.chaos.promises import Sums
 
 Object = dict[str, Any]
 
 LIMIT: Final = "plimsoll.dev/gpu-share-limit"
 MODEL: Final = "plimsoll.dev/gpu-model"
-SIMPLE: Final = frozenset({BEST_EFFORT, LIMIT, MODEL})
+SIMPLE: Final = frozenset({BEST_EFFORT, LIMIT, MODEL, POLICY})
 """The annotations that are understood here. A pod with any other is not said to fit."""
 BEST_EFFORT_TAKES: Final = 2 * GIB
 """More than the placer may expect a best-effort container to need here: its tasks never used half a GiB."""
 SHARERS: Final = 30
 
 
-def node_for(pod: Object, sums: Sums, bound: Iterable[Object]) -> str | None:
+def node_for(pod: Object, sums: Sums, bound: Iterable[Object], closed: Collection[str] = ()) -> str | None:
     """A node on which a waiting pod certainly has room, all nodes being fit; None if there may be none.
 
     Args:
         pod: waits.
         sums: the promises on all GPUs.
         bound: the pods that have a node and have not ended.
+        closed: the GPUs that no pod without labels may join.
     """
     try:
         asks = asks_of(pod)
@@ -43,7 +44,8 @@ def node_for(pod: Object, sums: Sums, bound: Iterable[Object]) -> str | None:
         wanted = taken[machine.name] + requested(pod)
         if any(wanted[name] > most for name, most in machine.advertised.items()):
             continue  # a lowered share or line frees the GPU, and the node still counts what the spec says
-        cards = [card for card in machine.cards if not models or card.model in models]
+        open_cards = [card for card in machine.cards if card.uuid not in closed]
+        cards = [card for card in open_cards if not models or card.model in models]
         # Each GPU must take the hardest of all containers: then no order of placing them fails.
         free = [card for card in cards if all(_takes(card, ask, sums) for ask in asks)]
         if len(free) >= sum(ask.gpus for ask in asks):
@@ -56,8 +58,10 @@ def _is_simple(pod: Object, asks: Iterable[Ask]) -> bool:
         return False
     asks = list(asks)
     annotations = {name: text for name, text in annotations_of(pod).items() if DOMAIN in name}
+    if annotations.get(POLICY) == POLICIES[-1]:
+        return False
     if not asks:
-        return not annotations
+        return not annotations.keys() - {POLICY}
     if not annotations.keys() <= SIMPLE or annotations.get(BEST_EFFORT, "true") not in ("true", "false"):
         return False
     limit = annotations.get(LIMIT, "100")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tests.chaos.faults import Breaker
 from tests.chaos.fleet import FLEET
 from tests.chaos.journal import Journal
-from tests.chaos.plan import draw_plan
+from tests.chaos.plan import FAULTS, draw_plan
 from tests.chaos.proxy import Weather
 from tests.chaos.tenants import Tenants
 from tests.chaos.verdict import settle, waiting
@@ -32,6 +32,7 @@ class Options:
         without: faults that are left out; `edits` leaves the tenants' edits out.
         settings: further settings of the placers, in lower case.
         pods_per_s: pods created in a second, on the mean.
+        only: the faults that come; none for all of them.
     """
 
     seed: int
@@ -40,11 +41,13 @@ class Options:
     without: frozenset[str] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
     pods_per_s: float = 8.0
+    only: frozenset[str] = frozenset()
 
     def replay(self) -> str:
         """The command that runs the same again."""
         without = f" WITHOUT='{','.join(sorted(self.without))}'" if self.without else ""
-        return f"make chaos SECONDS={self.seconds:g} SEED={self.seed} PLACERS={self.placers}{without}"
+        only = f" ONLY='{','.join(sorted(self.only))}'" if self.only else ""
+        return f"make chaos SECONDS={self.seconds:g} SEED={self.seed} PLACERS={self.placers}{without}{only}"
 
 
 async def run(options: Options, directory: Path) -> dict[str, Any]:
@@ -62,7 +65,9 @@ async def run(options: Options, directory: Path) -> dict[str, Any]:
             directory, journal, seed=options.seed, placers=options.placers, settings=options.settings
         ) as here:
             plan = [
-                step for step in draw_plan(options.seed, options.seconds) if step.fault not in options.without
+                step
+                for step in draw_plan(options.seed, options.seconds, options.only or FAULTS)
+                if step.fault not in options.without
             ]
             journal.note("plan", steps=[[step.at_s, step.fault, step.which, step.for_s] for step in plan])
             breaker = Breaker(here)

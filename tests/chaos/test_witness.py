@@ -10,6 +10,7 @@ import pytest
 from tests.chaos.answers import DECISION
 from tests.chaos.fleet import CARDS, GIB
 from tests.chaos.journal import Journal
+from tests.chaos.labels import AFFINITY, ANTI_AFFINITY, EXCLUSION
 from tests.chaos.leases import NAME, Leases
 from tests.chaos.pods import MEMORY
 from tests.chaos.witness import TENANT, Witness
@@ -53,6 +54,22 @@ def test_two_pods_on_one_gpus_memory_are_found(witness: Witness) -> None:
     witness.take(pod("c", 12, 5), deleted=False)
     assert len(witness.journal.findings) == 1
     assert "bytes are promised" in witness.journal.findings[0]
+
+
+def test_labels_that_do_not_hold_are_found(witness: Witness) -> None:
+    """A pod beside another's exclusion label, and a second GPU of an affinity label, are found."""
+    alone, beside, same = (pod(name, 1, version) for version, name in enumerate(("a", "b", "c"), start=1))
+    for one in (alone, same):
+        one["metadata"]["annotations"] |= {EXCLUSION: "x", AFFINITY: "y"}
+    witness.take(alone, deleted=False)
+    witness.take(same, deleted=False)
+    assert (witness.journal.findings, witness.labels.closed()) == ([], {GPU})
+    witness.take(beside, deleted=False)
+    assert witness.journal.findings == [f"exclusion does not hold between b and {one}" for one in "ac"]
+    elsewhere = json.loads(json.dumps(pod("d", 1, 4)).replace(GPU, "GPU-00-1"))
+    elsewhere["metadata"]["annotations"] |= {AFFINITY: "y", ANTI_AFFINITY: "z"}
+    witness.take(elsewhere, deleted=False)
+    assert witness.journal.findings[2:] == [f"affinity does not hold between d and {one}" for one in "ac"]
 
 
 def test_a_list_is_judged_as_a_whole(witness: Witness) -> None:

@@ -87,7 +87,8 @@ async def pods_in_doubt(world: World) -> list[str]:
         why: Object = next((one for one in conditions if one["type"] == "PodScheduled"), {})
         if not (why.get("status") == "False" and why.get("reason") and why.get("message")):
             problems.append(f"pod {name} waits and nothing says why: {why}")
-        if (node := node_for(pod, world.witness.sums, bound)) is not None:
+        closed = world.witness.labels.closed()
+        if (node := node_for(pod, world.witness.sums, bound, closed)) is not None:
             problems.append(f"pod {name} waits, and {node} has room: {why.get('message')}")
     return problems
 

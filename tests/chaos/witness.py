@@ -14,6 +14,7 @@ from tests.chaos.answers import ENDED, answers_of, promises_of, resized
 from tests.chaos.asks import UnreadableError, annotations_of
 from tests.chaos.fleet import Card
 from tests.chaos.journal import Journal
+from tests.chaos.labels import Labels
 from tests.chaos.pods import KIND, MALFORMED
 from tests.chaos.promises import Sums
 
@@ -43,6 +44,7 @@ class Witness:
         pods: every pod that exists, by uid, as last seen.
         bound: every pod that was ever bound, by uid.
         sums: the promises of the pods that are bound and have not ended.
+        labels: the locality labels of the same pods.
     """
 
     cards: Mapping[str, Card]
@@ -50,6 +52,7 @@ class Witness:
     pods: dict[str, Object] = field(default_factory=dict)
     bound: dict[str, Bound] = field(default_factory=dict)
     sums: Sums = field(init=False)
+    labels: Labels = field(default_factory=Labels)
     _judging: bool = True
     _broken: set[str] = field(default_factory=set)
 
@@ -66,6 +69,8 @@ class Witness:
             self.take(pod, deleted=False)
         self._judging = True
         self._judge(self.cards.keys(), "a list")
+        for uid in self.labels.pods():
+            self._judge_labels(uid)
 
     def take(self, item: Object, *, deleted: bool) -> None:
         """See `Listener`: count a pod's next version, and judge it."""
@@ -82,6 +87,7 @@ class Witness:
                 self._see_bound_again(item)
         if deleted or item.get("status", {}).get("phase") in ENDED:
             self.sums.drop(uid)
+            self.labels.drop(uid)
         self._judge(touched | {promise.gpu for promise in self.sums.of(uid)}, name)
 
     def _see_bound(self, pod: Object) -> None:
@@ -105,6 +111,12 @@ class Witness:
         for problem in problems:
             self.journal.find(f"pod {meta['name']}: {problem}", annotations=annotations_of(pod))
         self.sums.put(uid, promises)
+        self.labels.put(uid, pod, {promise.gpu for promise in promises})
+        self._judge_labels(uid)
+
+    def _judge_labels(self, uid: str) -> None:
+        for other, kind in self.labels.broken(uid) if self._judging else ():
+            self.journal.find(f"{kind} does not hold between {self.name(uid)} and {self.name(other)}")
 
     def _see_bound_again(self, pod: Object) -> None:
         meta, uid = pod["metadata"], pod["metadata"]["uid"]

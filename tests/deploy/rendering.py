@@ -32,7 +32,11 @@ EVERYTHING: Final[Mapping[str, Any]] = {
         "dialects": {"hami": True, "gpushare": "GiB", "kai": True},
         "excludedNamespaces": ["kube-system"],
     },
-    "broker": {"settings": {"wait_policy": "best-fit", "journal_max": 1_000_000}},
+    "monitor": {"seLinuxOptions": {"type": "spc_t"}},
+    "broker": {
+        "settings": {"wait_policy": "best-fit", "journal_max": 1_000_000},
+        "seLinuxOptions": {"level": "s0"},
+    },
     "certificateAuthority": {"secret": "authority"},
     "nats": {"replicas": 3, "tlsSecret": "nats-tls", "storage": {"size": "500G"}},
     "redis": {"tlsSecret": "redis-tls"},

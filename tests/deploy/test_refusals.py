@@ -198,6 +198,7 @@ def test_null_is_refused_or_means_nothing() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     free = {"selector", "nodeSelector", "resources", "settings", "podAnnotations", "updateStrategy", "labels"}
+    free |= {"seLinuxOptions"}
     paths = list(may_be_null(schema, schema, defaults))
     assert {path[-1] for path in paths} == {*free, "maxBytes", "maxAgeS"}
     everything = json.loads(json.dumps(EVERYTHING))

@@ -8,7 +8,7 @@ from tests.node.preparing import BrokenError, NotHereError, prepare
 from tests.node.telling import say
 
 SKIP_VARIABLE = "SKIP_WITHOUT_NODE"
-"""Set where a machine that cannot run a node is no failure."""
+"""Set where a machine that can run no node is no failure. Packages that cannot be had are one all the same."""
 
 
 def main() -> int:

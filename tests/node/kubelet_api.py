@@ -6,7 +6,7 @@ The messages have the fields of `k8s.io/kubelet/pkg/apis/{deviceplugin/v1beta1,p
 from collections.abc import Mapping
 from typing import Final
 
-from hook.broker.csi.protobuf import BOOLEAN, INT32, MAP, STRING, STRINGS, Fields, build_messages
+from hook.broker.protobuf import BOOLEAN, INT32, MAP, STRING, STRINGS, Fields, build_messages
 
 _DEVICES: Final[Mapping[str, Fields]] = {
     "DevicePluginOptions": {

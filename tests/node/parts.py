@@ -13,6 +13,7 @@ from plimsoll.part.program import program_of
 from tests.node.driver import GPUS
 from tests.node.node import Node
 from tests.node.places import NODE, ROOT
+from tests.node.pool import NAMESPACE
 from tests.servers.waiting import until
 
 
@@ -63,6 +64,7 @@ async def running_parts(node: Node, **of_placer: str) -> AsyncIterator[Parts]:
                 "broker_kubeconfig": kubeconfig,
                 "broker_node": NODE,
                 "broker_kubelet_root": str(node.directory / "kubelet"),
+                "broker_pool_namespace": NAMESPACE,
                 "broker_hook_library": str(HOOK_LIBRARY),
                 "broker_audit_s": "2",
             },

@@ -15,11 +15,11 @@ OUT_OF_REACH = 75
 
 
 class NotHereError(Exception):
-    """No node can run on this machine, or not now; the message has the reason and the remedy."""
+    """No node can run on this machine, whatever is installed; the message has the reason and the remedy."""
 
 
 class BrokenError(Exception):
-    """A step that should work on any machine failed; the message names it."""
+    """A step that should work on any machine failed, be it for a mirror out of reach; the message names it."""
 
 
 def prepare(*, images: bool) -> None:
@@ -29,15 +29,15 @@ def prepare(*, images: bool) -> None:
         images: whether to build the images of the parts as well.
 
     Raises:
-        NotHereError: the machine lacks rights or packages, or cannot fetch them now.
-        BrokenError: a build failed.
+        NotHereError: the machine gives no root, namespaces or control groups.
+        BrokenError: a build failed, or packages cannot be had.
     """
     if problem := requirements.machine_obstacle():
         raise NotHereError(problem)
     with step("Debian's packages"):
         _run("tools/node-packages", *(requirements.BUILDERS if images else ()), check=False)
         if problem := requirements.obstacle(images=images):
-            raise NotHereError(problem)
+            raise BrokenError(problem)
     with step("programs of the control plane"):
         try:
             build.ensure(tuple(assets.PACKAGES))
@@ -46,7 +46,7 @@ def prepare(*, images: bool) -> None:
     if images:
         with step("base image"):
             if _run("tools/image-base", check=False) == OUT_OF_REACH:
-                raise NotHereError(
+                raise BrokenError(
                     "Debian's packages are out of reach; remedy: MIRROR=<a mirror within reach>"
                 )
         with step("wheels and images"):

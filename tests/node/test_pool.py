@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll.pool import CARD
 from tests.node.cards import Watch, watching
 from tests.node.driver import UUIDS
 from tests.node.node import START_S, Node, is_ready, program_pod
@@ -225,6 +226,29 @@ async def test_the_device_plugin_and_the_kubelet_start_anew(
         assert runs(await node.pod(tenants, "lasting")) == before
         for name in ("new", "lasting"):
             await node.delete(tenants, name)
+        await pool.until_cards()
+    assert watch.looks
+
+
+async def test_a_broker_that_is_away_keeps_no_card_from_the_pool(
+    node: Node, pool: Pool, parts: Parts, tenants: str, watch: Watch
+) -> None:
+    """The broker names the card before the reservation runs. Without a broker the reservation names it by itself."""
+    async with running_controller(node, "on-demand"):
+        await node.create(tenants, shared("soon"))
+        await node.until_ready(tenants, "soon")
+        [reservation] = await pool.reservations()
+        assert reservation["metadata"]["annotations"][CARD] == card(await node.pod(tenants, "soon"))
+        await node.delete(tenants, "soon")
+        await pool.until_cards()
+        await parts.broker.kill()
+        await node.create(tenants, shared("later"))
+        [gpu] = await pool.until_count(1)
+        [reservation] = await pool.reservations()
+        assert CARD not in reservation["metadata"]["annotations"]
+        await parts.broker.start()  # a pod has no volume without one
+        assert card(await node.until_ready(tenants, "later")) == gpu
+        await node.delete(tenants, "later")
         await pool.until_cards()
     assert watch.looks
 

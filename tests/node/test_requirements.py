@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.node import requirements
+from tests.node import preparing, requirements
 from tests.node.__main__ import main
 
 
@@ -37,3 +37,16 @@ def test_a_machine_without_a_node_says_so_in_a_line(
         "node: no node can run here: a kubelet needs root; remedy: run as root",
         "",
     ]
+
+
+def test_packages_that_cannot_be_had_are_a_failure_everywhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CI lacks nothing that a mirror gives, so it fails too when a program is still missing afterwards."""
+    monkeypatch.setattr(requirements, "machine_obstacle", lambda: None)
+    monkeypatch.setattr(requirements, "PROGRAMS", {"no-such-program": "some-package"})
+    monkeypatch.setattr(preparing, "_run", lambda *_, **__: 1)  # no test may install packages
+    monkeypatch.setenv("SKIP_WITHOUT_NODE", "1")
+    monkeypatch.setattr(sys, "argv", ["tests.node"])
+    assert main() == 1
+    assert "error: missing: " in capsys.readouterr().out

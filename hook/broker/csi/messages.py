@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hook.broker.csi.protobuf import BOOLEAN, MAP, STRING, STRINGS, Fields, build_messages
+from hook.broker.protobuf import BOOLEAN, MAP, STRING, STRINGS, Fields, build_messages
 
 _REGISTRATION: Final[Mapping[str, Fields]] = {
     "InfoRequest": {},

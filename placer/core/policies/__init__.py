@@ -14,7 +14,7 @@ from placer.core.policies.policy import Policy
 from placer.core.policies.topology import TOPOLOGY
 from plimsoll.part.errors import InputError
 
-__all__ = ["ENTRY_POINTS", "LOCALITY", "POLICIES", "Policy", "policy_named"]
+__all__ = ["ENTRY_POINTS", "LOCALITY", "POLICIES", "Policy", "check_name", "load_policies", "policy_named"]
 
 POLICIES: Final[dict[str, Policy]] = {
     policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, LOCALITY, TOPOLOGY)
@@ -27,16 +27,36 @@ _OURS: Final = {
     "fragmentation": "placer.core.policies.fragmentation:FRAGMENTATION",
     "plimsoll": "placer.core.policies.plimsoll:PLIMSOLL",
 }
-"""The policies that are loaded when they are named: they import numpy, a tenth of a second."""
+"""The policies that are loaded by `load_policies`, or when they are named: they import numpy, a tenth of a second."""
 
 _INSTALLED: Final[dict[str, EntryPoint]] = {
     **{one.name: one for one in entry_points(group=ENTRY_POINTS)},
     **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in _OURS.items()},
 }
-"""The policies that are not loaded yet. They are read at import, because the event loop must not read disks."""
+"""The policies that are loaded later. They are listed at import, because the event loop must not read disks."""
 
-_GUARDED: Final[dict[str, Policy]] = {}
-"""The policies of other packages that were named before, each in its guard."""
+_LOADED: Final[dict[str, Policy | Exception | SystemExit]] = {}
+"""The loaded ones, those of other packages in their guard, and the errors of those that cannot be loaded."""
+
+
+def load_policies() -> None:
+    """Load all policies. An import reads disks and takes long, so the event loop must not begin one.
+
+    A policy that cannot be loaded is an error of the pods that name it.
+    """
+    for name in _INSTALLED:
+        _loaded(name)
+
+
+def check_name(name: str, field: str) -> None:
+    """Check that there is a policy of that name, without loading it.
+
+    Raises:
+        InputError: there is none; `field` is the place of the name in the message.
+    """
+    if name not in POLICIES and name not in _INSTALLED:
+        names = ", ".join(sorted({*POLICIES, *_INSTALLED}))
+        raise InputError(field, name, "is no placement policy", f"choose one of {names}")
 
 
 def policy_named(name: str, field: str) -> Policy:
@@ -45,25 +65,28 @@ def policy_named(name: str, field: str) -> Policy:
     Raises:
         InputError: there is no such policy, or it cannot be loaded; `field` is the place of the name in the message.
     """
+    check_name(name, field)
     if name in POLICIES:
         return POLICIES[name]
-    if name not in _INSTALLED:
-        names = ", ".join(sorted({*POLICIES, *_INSTALLED}))
-        raise InputError(field, name, "is no placement policy", f"choose one of {names}")
-    if name in _OURS:
-        return _loaded(_INSTALLED[name], field)
-    if name not in _GUARDED:
-        _GUARDED[name] = Installed(_loaded(_INSTALLED[name], field))
-    return _GUARDED[name]
+    loaded = _loaded(name)
+    if isinstance(loaded, Policy):
+        return loaded
+    remedy = f"mend the package that names {_INSTALLED[name].value}, or choose another policy"
+    raise InputError(field, name, f"cannot be loaded: {loaded}", remedy) from loaded
 
 
-def _loaded(entry: EntryPoint, field: str) -> Policy:
-    remedy = f"mend the package that names {entry.value}, or choose another policy"
+def _loaded(name: str) -> Policy | Exception | SystemExit:
+    if name not in _LOADED:
+        found = _load(name)
+        _LOADED[name] = Installed(found) if isinstance(found, Policy) and name not in _OURS else found
+    return _LOADED[name]
+
+
+def _load(name: str) -> Policy | Exception | SystemExit:
     try:
-        policy = entry.load()
-    except (Exception, SystemExit) as error:  # a package of somebody else may raise anything
-        raise InputError(field, entry.name, f"cannot be loaded: {error}", remedy) from error
-    if not isinstance(policy, Policy) or policy.name != entry.name:
-        problem = f"is not loaded as a policy of that name, but as {policy!r}"
-        raise InputError(field, entry.name, problem, remedy)
-    return policy
+        policy = _INSTALLED[name].load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of somebody else may raise anything
+        return error
+    if isinstance(policy, Policy) and policy.name == name:
+        return policy
+    return TypeError(f"{policy!r} is no policy of that name")

@@ -32,11 +32,11 @@ class Fragmentation(MixPolicy):
 
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
         """The idle part of a GPU that a pod can use: all or nothing."""
-        return np.where(idle_milli >= need_milli, idle_milli, 0.0)[..., None]
+        return np.where(idle_milli >= need_milli, idle_milli, 0.0)[:, None]
 
     def places(self, states: States, typicals: Typicals) -> Floats:
         """The idle parts that a kind can use, in units of the GPU that it takes; none where one pod has no place."""
-        usable = states.offers[..., 0]
+        usable = states.offers[:, 0]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.card]
         fits = (usable >= sizes) & (states.cpu_milli[:, None] >= typicals.cpu_milli)
         return np.where(fits, usable / sizes, 0.0)

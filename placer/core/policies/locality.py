@@ -24,17 +24,16 @@ The paper does not say how free memory and free compute time make one fit. Here 
 both parts. A container with several GPUs, which the paper lacks, takes the best of them.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from placer.core.gpu_index import GpuIndex
-from placer.core.index import Index, Surroundings
+from placer.core.index import EitherIndex, Index, Surroundings
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import Room
-from placer.core.site import Choice, Request, Rooms, Site
+from placer.core.site import Choice, Site
 from plimsoll.demand import ContainerDemand, PodDemand
-from plimsoll.ids import GpuUuid, NodeName
 
 _LATER: Final = 0.45
 """The highest score of a GPU that is taken only where no other fits; those taken before have 0.5 and more."""
@@ -74,7 +73,11 @@ class LocalityFirst(Policy):
 
     def index(self, around: Surroundings) -> Index:
         """An index for pods without an affinity label, and one for those with a new one."""
-        return _BothIndexes(GpuIndex(self.rank, around), GpuIndex(_for_new_label, around))
+        return EitherIndex(
+            lambda request: request.demand.locality.affinity is None,
+            GpuIndex(self.rank, around),
+            GpuIndex(_for_new_label, around),
+        )
 
 
 LOCALITY: Final = LocalityFirst()
@@ -93,20 +96,3 @@ def _for_new_label(room: Room) -> float:
     """The score for a pod with an affinity label that no GPU has: 0.5 to 1 on an idle GPU, else below."""
     free = free_part(room)
     return 0.5 + 0.5 * free if room.labels.is_idle else _LATER * free
-
-
-@dataclass(frozen=True, slots=True)
-class _BothIndexes:
-    """All GPUs, ranked for pods without an affinity label, and for pods with a new one."""
-
-    plain: GpuIndex
-    labelled: GpuIndex
-
-    def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
-        """See `placer.core.index.Index`."""
-        for index in (self.plain, self.labelled):
-            index.move(node, before, after, changed)
-
-    def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
-        """See `placer.core.index.Index`."""
-        return (self.plain if request.demand.locality.affinity is None else self.labelled).best_first(request)

@@ -8,7 +8,7 @@ GPUs have one measure here: the lesser of free share and free memory, in thousan
 """
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import SHARERS_PER_GPU, Room
 from placer.core.site import Choice, Request, Rooms, Site
 from plimsoll.demand import ContainerDemand, PodDemand
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import NodeName
 
 LEVELS: Final = 1001
 """The idle parts that a GPU may have, 0 to 1000 thousandths."""
@@ -50,7 +50,7 @@ class States:
     """The states of some nodes.
 
     Attributes:
-        offers: for each node, typical kind and measure, the sum over its GPUs, see `MixPolicy.offers`.
+        offers: for each node, measure and typical kind, the sum over its GPUs, see `MixPolicy.offers`.
         cpu_milli: the spare CPU of each; infinite where unknown.
         card: the number of each node's sort of GPUs.
     """
@@ -61,34 +61,40 @@ class States:
 
 
 class Typicals:
-    """The typical kinds as arrays; T kinds and C sorts of GPUs.
+    """The typical kinds that ask for GPUs as arrays; T kinds and C sorts of GPUs.
 
     Attributes:
         cpu_milli, gpus: of each kind.
         need_milli: by sort of GPU and kind, the part of each GPU.
-        weight: by sort of GPU and kind, the popularity; 0 where the model is not acceptable or no GPU is asked for.
-        offers: by sort of GPU and idle part, for each kind and measure, see `MixPolicy.offers`.
-        scarcity: of each kind, the factor by which its places count.
-        serial: rises with each change of `scarcity`.
+        weight: by sort of GPU and kind, the popularity; 0 where the model is not acceptable.
+        offers: by sort of GPU and idle part, for each measure and kind, see `MixPolicy.offers`.
+        per_place: by sort of GPU and kind, the worth of a place, in thousandths of a GPU.
+        serial: rises with each change of the scarcity of places.
     """
 
     def __init__(self, mix: Mix, policy: "MixPolicy") -> None:
         cards = list(mix.cards)
-        kinds = [one.kind for one in mix.typical]
+        typical = [one for one in mix.typical if one.kind.gpus]
+        kinds = [one.kind for one in typical]
         shape = (len(cards), len(kinds))
         self.cards = len(cards)
         self.cpu_milli: Floats = np.array([kind.cpu_milli for kind in kinds], float)
         self.gpus: Floats = np.array([kind.gpus for kind in kinds], float)
         needs = [[kind.need_milli(card.usable_bytes) for kind in kinds] for card in cards]
         self.need_milli: Floats = np.array(needs, float).reshape(shape)
-        admits = [[bool(kind.gpus) and _admits(kind, card.model) for kind in kinds] for card in cards]
-        popularity = np.array([one.popularity for one in mix.typical], float)
+        admits = [[_admits(kind, card.model) for kind in kinds] for card in cards]
+        popularity = np.array([one.popularity for one in typical], float)
         self.weight: Floats = np.array(admits, float).reshape(shape) * popularity
         levels = np.arange(LEVELS, dtype=float)[:, None]
         of_cards = [policy.offers(levels, np.maximum(need, 1.0)) for need in self.need_milli]
         self.offers: Floats = np.stack(of_cards)
-        self.scarcity: Floats = np.ones(len(kinds))
+        self.set_scarcity(np.ones(len(kinds)))
         self.serial = 0
+
+    def set_scarcity(self, scarcity: Floats) -> None:
+        """Set the factor by which the places of each kind count."""
+        self._scarcity = scarcity
+        self.per_place: Floats = self.weight * self.need_milli * (self.gpus * scarcity)
 
     @classmethod
     def of(cls, mix: Mix, policy: "MixPolicy") -> "Typicals":
@@ -98,7 +104,8 @@ class Typicals:
             return known
         made = mix.derived[policy.name] = cls(mix, policy)
         if isinstance(known, Typicals):
-            made.scarcity, made.serial = known.scarcity, known.serial + 1
+            made.set_scarcity(known._scarcity)  # noqa: SLF001 - of the same class
+            made.serial = known.serial + 1
         return made
 
 
@@ -120,7 +127,7 @@ class MixPolicy(Policy):
             need_milli: the part of a GPU that each of T kinds takes, 1 to 1000.
 
         Returns:
-            Levels × T × measures.
+            Levels × measures × T.
         """
 
     @abstractmethod
@@ -147,13 +154,12 @@ class MixPolicy(Policy):
 
     def value(self, states: States, typicals: Typicals) -> Floats:
         """The worth of nodes to the mix, in thousandths of a GPU."""
-        per_place = typicals.weight * typicals.need_milli * (typicals.gpus * typicals.scarcity)
-        worth: Floats = (self.places(states, typicals) * per_place[states.card]).sum(axis=1)
+        worth: Floats = (self.places(states, typicals) * typicals.per_place[states.card]).sum(axis=1)
         return worth
 
-    def compare(self, before: States, after: States, typicals: Typicals, request_milli: Floats) -> Floats:
-        """The scores of places that change nodes so."""
-        return self.worth(self.value(before, typicals) - self.value(after, typicals), request_milli)
+    def scores(self, lost_milli: Floats, request_milli: Floats, after: States) -> Floats:  # noqa: ARG002 - for overriding
+        """The scores of places that leave nodes in the state `after`; else see `worth`."""
+        return self.worth(lost_milli, request_milli)
 
     def index(self, around: Surroundings) -> Index:
         """An index by kind of pod."""
@@ -164,20 +170,20 @@ class MixPolicy(Policy):
         if demand.whole or len(fitting) == 1:
             return fitting
         node = _Node(self, site, {**site.rooms, **{room.gpu.uuid: room for room in fitting}})
-        scores = {room.gpu.uuid: node.judged([(room, demand)])[0] for room in fitting}
-        return sorted(fitting, key=lambda room: -scores[room.gpu.uuid])
+        scores, _ = node.judged([[(room, demand)] for room in fitting])
+        return [fitting[place] for place in np.argsort(-scores, kind="stable")]
 
     def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
         """Judge by the loss of the node, in GPUs that the mix could have used."""
         if not site.rooms:
             return Judgement(0.0, {})
         node = _Node(self, site, site.rooms)
-        score, lost_milli = node.judged([(choice.room, choice.demand) for choice in choices])
+        (score,), (lost_milli,) = node.judged([[(choice.room, choice.demand) for choice in choices]])
         parts = {
             f"{one.demand.container}/{one.grant.gpu}": self.sub_scores(one.room, one.demand)
             for one in choices
         }
-        return Judgement(score, {**parts, "node": {"lost_gpus": round(lost_milli / 1000, 6)}})
+        return Judgement(float(score), {**parts, "node": {"lost_gpus": round(float(lost_milli) / 1000, 6)}})
 
     def rank(self, room: Room) -> float:  # noqa: ARG002 - a GPU by itself says nothing
         """1: the score depends on the pod and on the other GPUs of the node."""
@@ -209,23 +215,26 @@ class _Node:
         spare = site.ledger.spare_cpu.on(site.node.node)
         self._cpu_milli = np.inf if spare is None else float(spare)
         self._request = site.request
-        self._before = self._states(self._idle, self._cpu_milli)
+        self._worth = policy.value(self._states([self._idle.values()], self._cpu_milli), self._typicals)
 
-    def judged(self, taken: Sequence[tuple[Room, ContainerDemand]]) -> tuple[float, float]:
-        """The score, and the loss in thousandths of a GPU, of a place on these GPUs."""
-        left, request_milli = dict(self._idle), 0
-        for room, demand in taken:
-            need = _need_milli(demand, room)
-            request_milli += need
-            left[room.gpu.uuid] = max(left[room.gpu.uuid] - need, 0)
+    def judged(self, places: Sequence[Sequence[tuple[Room, ContainerDemand]]]) -> tuple[Floats, Floats]:
+        """The scores of several places, and the losses by them in thousandths of a GPU. A place has these GPUs."""
+        left, requests_milli = [], []
+        for place in places:
+            idle, request_milli = dict(self._idle), 0
+            for room, demand in place:
+                need = _need_milli(demand, room)
+                request_milli += need
+                idle[room.gpu.uuid] = max(idle[room.gpu.uuid] - need, 0)
+            left.append(idle.values())
+            requests_milli.append(request_milli)
         after = self._states(left, self._cpu_milli - self._request.cpu_milli)
-        score = self._policy.compare(self._before, after, self._typicals, np.array([request_milli], float))
-        lost = self._policy.value(self._before, self._typicals) - self._policy.value(after, self._typicals)
-        return float(score[0]), float(lost[0])
+        lost_milli = self._worth - self._policy.value(after, self._typicals)
+        return self._policy.scores(lost_milli, np.array(requests_milli, float), after), lost_milli
 
-    def _states(self, idle: Mapping[GpuUuid, int], cpu_milli: float) -> States:
-        offers = self._typicals.offers[self._card, list(idle.values())].sum(axis=0)
-        return States(offers[None], np.array([cpu_milli]), np.array([self._card]))
+    def _states(self, idle: Sequence[Iterable[int]], cpu_milli: float) -> States:
+        offers = self._typicals.offers[self._card, [list(one) for one in idle]].sum(axis=1)
+        return States(offers, np.full(len(idle), cpu_milli), np.full(len(idle), self._card))
 
 
 def _card(room: Room) -> Card:
@@ -246,6 +255,7 @@ class MixTable:
         self._gpus: Ints = np.zeros(0, np.int64)
         self._is_mixed: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._offers: Floats = np.zeros((0, 0, 0))
+        self._worth: Floats = np.zeros(0)
         self._typicals: Typicals | None = None  # by which the offers are
         self._puts = 0
 
@@ -264,6 +274,7 @@ class MixTable:
         known = self._typicals
         if known is not None and known is Typicals.of(self._ledger.mix, self._policy):
             self._offers[slot] = known.offers[self._card[slot], self._idle[slot]].sum(axis=0)
+            self._worth[slot] = self._policy.value(self._states(np.array([slot])), known)[0]
 
     def kind(self, request: Request) -> Hashable:
         """The kind of the pod, and whether it has several containers."""
@@ -276,6 +287,7 @@ class MixTable:
         if typicals is not self._typicals:
             self._typicals = typicals
             self._offers = typicals.offers[self._card[:, None], self._idle].sum(axis=1)
+            self._worth = self._policy.value(self._states(), typicals)
             self._puts = MEASURED_AGAIN
         if self._puts >= MEASURED_AGAIN:
             self._puts = 0
@@ -283,15 +295,22 @@ class MixTable:
         return mix.version, len(mix.cards), typicals.serial
 
     def _measure(self, typicals: Typicals) -> None:
-        states = States(self._offers, self._cpu_milli, self._card)
+        states = self._states()
         admits = (typicals.weight > 0)[self._card]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[self._card]
         capacity = (1000.0 * self._gpus[:, None] / sizes).sum(axis=0)
         supply = (admits * self._policy.places(states, typicals)).sum(axis=0)
         scarcity = self._policy.scarcity(supply, capacity)
         if scarcity is not None:
-            typicals.scarcity = scarcity
+            typicals.set_scarcity(scarcity)
             typicals.serial += 1
+            self._worth = self._policy.value(states, typicals)
+
+    def _states(self, slots: Slots | None = None) -> States:
+        """The states of these nodes, or of all."""
+        if slots is None:
+            return States(self._offers, self._cpu_milli, self._card)
+        return States(self._offers[slots], self._cpu_milli[slots], self._card[slots])
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The score of the best place on each node; 1 where the pod is more than one demand, or the GPUs differ."""
@@ -329,11 +348,12 @@ class MixTable:
         """The scores of places, each on a slot: the pod takes `need` of GPUs that are idle in this part."""
         typicals = self._typicals
         assert typicals is not None, "the version was asked for first"
-        card, cpu_milli, offers = self._card[slots], self._cpu_milli[slots], self._offers[slots]
-        change = typicals.offers[card, np.maximum(taken - need, 0)] - typicals.offers[card, taken]
-        before = States(offers, cpu_milli, card)
-        after = States(offers + kind.gpus * change, cpu_milli - kind.cpu_milli, card)
-        return self._policy.compare(before, after, typicals, (kind.gpus * need).astype(float))
+        before = self._states(slots)
+        change = typicals.offers[before.card, np.maximum(taken - need, 0)]
+        change -= typicals.offers[before.card, taken]
+        after = States(before.offers + kind.gpus * change, before.cpu_milli - kind.cpu_milli, before.card)
+        lost_milli = self._worth[slots] - self._policy.value(after, typicals)
+        return self._policy.scores(lost_milli, (kind.gpus * need).astype(float), after)
 
     def _reserve(self, slot: int, gpus: int) -> None:
         """Have room for a slot, and for a node of so many GPUs."""

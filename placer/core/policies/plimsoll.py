@@ -1,6 +1,6 @@
 """Plimsoll's own policy: take the place by which the cluster loses least of the places that typical pods will need.
 
-It goes beyond FGD (`placer.core.policies.fragmentation`) in two points.
+It goes beyond FGD (`placer.core.policies.fragmentation`) in three points.
 
 - **Places that CPU limits.** FGD asks whether one typical pod finds CPU beside the idle GPUs. Then a node with CPU
   for one pod and eight idle GPUs counts as whole, and its GPUs are stranded. Here a node also counts by the number of
@@ -9,17 +9,27 @@ It goes beyond FGD (`placer.core.policies.fragmentation`) in two points.
 - **Scarcity.** A place that is one of a thousand for its kind costs little, and the last one costs much. So the
   places of each kind count in inverse proportion to how many the whole cluster still has. That keeps models for the
   pods that name them: a kind that only few GPUs suit has few places from the start.
+- **Pods that declare no memory.** Nobody knows what such a pod takes from its GPU, so no loss can be weighed, and
+  packing makes tasks fail for want of memory. They go where most is free, as under `headroom`.
 
 Equal losses, to `BUCKET_MILLI`, are broken by the order of names: pods then gather on few nodes, and others stay
 empty.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from placer.core.gpu_index import GpuIndex
+from placer.core.index import EitherIndex, Index, Surroundings
+from placer.core.policies.headroom import HEADROOM
 from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals
+from placer.core.policies.policy import Judgement
+from placer.core.room import Room
+from placer.core.site import Choice, Request, Site
+from plimsoll.demand import ContainerDemand
 
 COUNTED: Final = 0.3
 """The part of a node's worth that is by number of pods; found on the openb traces, where 0.3 to 0.7 differ little."""
@@ -37,14 +47,30 @@ class Plimsoll(MixPolicy):
 
     name: str = "plimsoll"
 
+    def index(self, around: Surroundings) -> Index:
+        """An index by kind of pod, and one for pods that declare no memory."""
+        return EitherIndex(_is_undeclared, GpuIndex(HEADROOM.rank, around), MixPolicy.index(self, around))
+
+    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+        """The GPUs by which the node loses least; for a pod that declares no memory, those with most room."""
+        if _is_undeclared(site.request):
+            return HEADROOM.arrange(site, demand, fitting)
+        return MixPolicy.arrange(self, site, demand, fitting)
+
+    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+        """Judge by the loss of the node; a pod that declares no memory by the room on its GPUs."""
+        if _is_undeclared(site.request):
+            return HEADROOM.judge(site, choices)
+        return MixPolicy.judge(self, site, choices)
+
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
         """The idle part that a pod can use, and the number of pods that fit."""
         count = np.floor(idle_milli / need_milli)
-        return np.stack([np.where(count > 0, idle_milli, 0.0), count], axis=-1)
+        return np.stack([np.where(count > 0, idle_milli, 0.0), count], axis=1)
 
     def places(self, states: States, typicals: Typicals) -> Floats:
         """The mean of the number of pods that fit, and of the usable idle part in units of a pod."""
-        usable, count = states.offers[..., 0], states.offers[..., 1]
+        usable, count = states.offers[:, 0], states.offers[:, 1]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.card]
         by_cpu = np.floor(states.cpu_milli[:, None] / np.maximum(typicals.cpu_milli, 1.0))
         counted = np.minimum(np.floor(count / np.maximum(typicals.gpus, 1.0)), by_cpu)
@@ -58,6 +84,10 @@ class Plimsoll(MixPolicy):
     def scarcity(self, supply: Floats, capacity: Floats) -> Floats | None:
         """The places that the kind had in an empty cluster of GPUs that suit it, for each that is left."""
         return np.minimum(capacity / (supply + 1), SCARCEST)
+
+
+def _is_undeclared(request: Request) -> bool:
+    return any(one.best_effort for one in request.demand.containers)
 
 
 ROUNDING: Final = 1e-9

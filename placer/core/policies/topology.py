@@ -90,7 +90,7 @@ class Topology(Policy):
 
     def index(self, around: Surroundings) -> Index:
         """The nodes by the score of their best GPUs for the pod's hardest container."""
-        # The import of numpy takes a tenth of a second. Placers without a pod of this policy do without.
+        # The import of numpy takes a tenth of a second, which commands that only name the policy do without.
         from placer.core.topology.table import TopologyIndex  # noqa: PLC0415
 
         return TopologyIndex(around)

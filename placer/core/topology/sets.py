@@ -22,13 +22,20 @@ from placer.core.topology.links import MOST_NVLINKS, PAIRS, PATHS, Way, Ways
 _UNIT: Final = Way(PATHS[0]).cost
 _LEVELS: Final = len(PATHS)
 
+SHAPES: Final = 1024
+"""The link matrices whose shapes are kept, the last used."""
+
 REMEMBERED: Final = 65_536
 """The choices that are kept: a cluster has few kinds of nodes, so most decisions repeat an earlier one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The costs between the GPUs of a node, by their place in it. Nodes of one kind have equal shapes."""
+    """The costs between the GPUs of a node, by their place in it. Nodes of one kind have the same shape.
+
+    Shapes are compared by identity, because best sets are remembered by shape and a decision looks them up for many
+    nodes; `shape_of` gives the same one for equal matrices.
+    """
 
     costs: tuple[tuple[int, ...], ...]
     closeness: tuple[tuple[int, ...], ...]
@@ -68,6 +75,7 @@ class Shape:
         return len({cost for at, row in enumerate(self.costs) for cost in (*row[:at], *row[at + 1 :])}) < 2
 
 
+@lru_cache(SHAPES)
 def shape_of(ways: Ways) -> Shape:
     """The shape of a link matrix."""
     return Shape(
@@ -125,19 +133,39 @@ def best_set(shape: Shape, preferred: tuple[int, ...], count: int, empty: frozen
 def _cheap_sets(
     shape: Shape, preferred: tuple[int, ...], count: int
 ) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The sets in the order of preference, less those that cost more than one before, each with its cost."""
-    least = [0, False]
+    """The sets in the order of preference, less those that cost more than one before, each with its cost.
+
+    Sets that are grown from each GPU by the nearest others cost little, so they bound the search from its begin.
+    """
+    least = min(_grown(shape, preferred, count, first) for first in preferred)
+    cheapest_pair = (
+        min(shape.costs[one][other] for one, other in combinations(preferred, 2)) if count > 1 else 0
+    )
 
     def grow(places: tuple[int, ...], cost: int, start: int) -> Iterator[tuple[tuple[int, ...], int]]:
-        if least[1] and cost > least[0]:
+        nonlocal least
+        wanted = count - len(places)
+        if cost + cheapest_pair * (wanted * len(places) + wanted * (wanted - 1) // 2) > least:
             return
-        if len(places) == count:
-            least[:] = [cost, True]
+        if not wanted:
+            least = cost
             yield places, cost
             return
-        for at in range(start, len(preferred) - (count - len(places)) + 1):
+        for at in range(start, len(preferred) - wanted + 1):
             row = shape.costs[preferred[at]]
             added = sum(row[place] for place in places)
             yield from grow((*places, preferred[at]), cost + added, at + 1)
 
     yield from grow((), 0, 0)
+
+
+def _grown(shape: Shape, among: tuple[int, ...], count: int, first: int) -> int:
+    """The cost of a set with this GPU, to which the one that adds least is added each time."""
+    added = {place: shape.costs[first][place] for place in among if place != first}
+    cost = 0
+    for _ in range(count - 1):
+        nearest = min(added, key=added.__getitem__)
+        cost += added.pop(nearest)
+        for place in added:
+            added[place] += shape.costs[nearest][place]
+    return cost

@@ -235,6 +235,7 @@ function drawWords(row, node, gpu) {
   if (!gpu.mig) parts.push(["", [make("b", {}, percent(100 - gpu.idle_pct)), " busy"]]);
   if (gpu.reason) parts.push(["bad", [`⚠ ${gpu.health}: ${gpu.reason}`]]);
   else if (gpu.closed) parts.push(["", ["outside of the pool"]]);
+  if (gpu.labels.length) parts.push(["", [gpu.labels.join(" ")]]);
   const text = parts.map(([, children]) => children.map((child) => child.textContent ?? child).join("")).join(", ");
   if (row.text === `${text} ${pods}`) return;
   row.text = `${text} ${pods}`;

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from placer.core.planning import check_supported
-from placer.core.policies import policy_named
+from placer.core.policies import check_name
 from placer.kube.unhandled import refuse_unhandled
 from placer.webhook.core.injection import Injector
 from placer.webhook.core.shape import check_shape, no_pod
@@ -173,7 +173,7 @@ def _check_demand(pod: Pod) -> None:
     demand = parse_pod(pod)
     check_supported(demand)
     if demand.policy:
-        policy_named(demand.policy, f"metadata.annotations[{POLICY}]")
+        check_name(demand.policy, f"metadata.annotations[{POLICY}]")
 
 
 def _check_place(pod: Pod, rules: Rules) -> None:

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,21 @@ MAIN: Final = ContainerName("main")
 
 DEADLINE_S: Final = 60.0
 """Generous, as the tests wait for states and a loaded machine may reach them late."""
+
+
+@pytest.fixture(scope="session")
+def grpc_stays() -> Iterator[None]:
+    """Keep gRPC's thread for all tests: the end of the last channel would join the thread on the loop."""
+    aio = importlib.import_module("grpc.aio")  # here, as most tests of the broker need none
+
+    async def begin() -> None:
+        aio.init_grpc_aio()
+
+    loop = asyncio.new_event_loop()  # it asks for a loop, and a test before may have left none
+    with contextlib.closing(loop):
+        loop.run_until_complete(begin())
+        yield
+        aio.shutdown_grpc_aio()
 
 
 def registration(

@@ -10,6 +10,7 @@ import pytest
 from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
 from placer.core.ledger import Ledger
+from placer.core.mix import Kind
 from placer.core.reasons import Reason
 from placer.core.resize.change import Change
 from placer.core.room import misfit, room_on
@@ -397,3 +398,16 @@ def replace_version(pod: Pod, version: str) -> Pod:
     return msgspec.structs.replace(
         pod, metadata=msgspec.structs.replace(pod.metadata, resourceVersion=version)
     )
+
+
+def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:
+    """A placer that starts learns the mix from pods that have a node; those without a GPU of ours do not count."""
+    node = Node()
+    cpu = {"resources": {"requests": {"cpu": "2"}, "limits": {"plimsoll.dev/gpu": "1"}}}
+    node.cluster.confirm(bound(decided(whole_text("GPU-1")), containers=[{"name": "main", **cpu}]))
+    for _ in range(2):
+        node.cluster.confirm(bound(decided(decision_text("GPU-2", 4), "GPU-2"), uid="b"))
+    node.cluster.confirm(bound(limits={}, uid="somebody-elses"))
+    node.cluster.confirm(bound({"plimsoll.dev/gpu-model": ","}, uid="unreadable"))
+    kinds = {one.kind: one.popularity for one in node.ledger.mix.typical}
+    assert kinds == {Kind(2000, 1, 1000): 0.5, Kind(0, 1, 0, 4 * GIB): 0.5}

@@ -17,7 +17,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced
 from plimsoll.kube.transport import Body, ConflictError, PatchKind, Transport
-from plimsoll.pool import GPU, NODE, RELEASE, RESERVATION, reservation_of
+from plimsoll.pool import CARD, GPU, NODE, RELEASE, RESERVATION, reservation_of
 from plimsoll.quantity import GIB
 from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
 from tests.placer.kube.world import Told
@@ -373,10 +373,16 @@ async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
 
 
 def test_a_reservation_is_read_as_the_kubelet_reports_it() -> None:
-    """The card comes by the first container's message; a failed one, or one without a UUID, is a problem."""
+    """The card comes by the first container's message; a failed one, or one without a UUID, is a problem.
 
-    def with_card(**terminated: Any) -> Pod:  # noqa: ANN401 - of the API
+    The broker's annotation tells the card earlier, and no longer than until there is a message.
+    """
+
+    def with_card(early: str = "", /, **terminated: Any) -> Pod:  # noqa: ANN401 - of the API
         pod = reservation("r", "n1")
+        annotations = {**(pod.metadata.annotations or {}), CARD: early}
+        metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+        pod = msgspec.structs.replace(pod, metadata=metadata)
         status = {"initContainerStatuses": [{"name": "card", "state": {"terminated": terminated}}]}
         return msgspec.structs.replace(pod, status=msgspec.convert(status, type(pod.status)))
 
@@ -385,3 +391,6 @@ def test_a_reservation_is_read_as_the_kubelet_reports_it() -> None:
         found = reservation_of(with_card(**terminated))
         assert (found.card, found.problem) == (None, terminated["message"])
     assert reservation_of(with_card(exitCode=0, reason="Completed")).problem == "Completed"
+    assert reservation_of(with_card("GPU-2", exitCode=1, message="no driver")).card == "GPU-2"
+    assert reservation_of(with_card("GPU-2", exitCode=0, message="GPU-1")).card == "GPU-1"
+    assert reservation_of(with_card("two words")).card is None

@@ -121,10 +121,10 @@ def test_pods_that_the_leader_refused_are_not_fresh_for_its_follower() -> None:
     for uid in (*refused, PodUid("unknown")):
         queue.note_tried(uid, now_s)
     queue.put(A, 0, now_s)
-    while (uid := tried(queue, now_s)) != A:
-        assert uid is not None
-        queue.note_tried(uid, now_s)  # its attempt goes on
-        queue.give_up(uid, now_s)
+    while (old := tried(queue, now_s)) != A:
+        assert old is not None
+        queue.note_tried(old, now_s)  # its attempt goes on
+        queue.give_up(old, now_s)
         now_s, tries = now_s + 0.005, tries + 1
     assert tries < 20
 

@@ -95,6 +95,14 @@ async def test_without_a_placer_the_message_says_how_to_name_one(where: str) -> 
         await nodes_of(where)
 
 
+def test_labels_of_a_gpu_are_at_the_end_of_its_line() -> None:
+    """The labels that keep pods away are shown with their namespaces, after what is wrong with the GPU."""
+    labelled = replace(ROW, labels=("affinity=a/x", "exclusion=a/y"))
+    silent = replace(NODE, gpus=(labelled,), silent=True)
+    _, line = shown([silent])
+    assert line.endswith("its node is silent; labels affinity=a/x exclusion=a/y")
+
+
 async def gpus(*words: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of the command."""
     process = await asyncio.create_subprocess_exec(

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
-import grpc.aio
 import pytest
 
 from hook.broker.core.volume import Mount, read_mounts
@@ -35,17 +34,8 @@ IN_A_CONTAINER: Final = "mount --make-private {root} && mount --make-private {ro
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _grpc_stays() -> Iterator[None]:
-    """Keep gRPC's thread for all tests: the end of the last channel would join the thread on the loop."""
-
-    async def begin() -> None:
-        grpc.aio.init_grpc_aio()
-
-    loop = asyncio.new_event_loop()  # it asks for a loop, and a test before may have left none
-    with contextlib.closing(loop):
-        loop.run_until_complete(begin())
-        yield
-        grpc.aio.shutdown_grpc_aio()
+def _grpc(grpc_stays: None) -> None:
+    """All tests here speak gRPC."""
 
 
 def missing_right() -> str | None:

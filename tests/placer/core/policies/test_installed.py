@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 from math import nan
 
 import pytest
+import structlog
 
 from placer.core import policies
 from placer.core.ledger import Ledger
@@ -16,6 +17,7 @@ from placer.core.refusal import Refusal
 from placer.core.room import Room
 from placer.decide import Decider
 from placer.metrics import Metrics
+from placer.policy_times import PolicyTimes
 from placer.reports import ReportView
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
@@ -140,10 +142,40 @@ def test_a_wrong_choice_of_gpus_books_nothing(
 
 
 def test_a_package_that_ends_the_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SystemExit at import is an error of the pod that names the policy."""
+    """SystemExit at import is an error of the pods that name the policy, and the package is imported once."""
+    imports: list[str] = []
+
+    def load(entry: EntryPoint) -> None:
+        imports.append(entry.name)
+        leave()
+
     monkeypatch.setitem(
         policies._INSTALLED, "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)
     )
-    monkeypatch.setattr(EntryPoint, "load", leave)
-    with pytest.raises(InputError, match="cannot be loaded"):
-        policy_named("odd", "test")
+    monkeypatch.setattr(policies, "_LOADED", {})
+    monkeypatch.setattr(EntryPoint, "load", load)
+    policies.load_policies()
+    for _ in range(2):
+        with pytest.raises(InputError, match="cannot be loaded"):
+            policy_named("odd", "test")
+    assert imports.count("odd") == 1
+    policies.check_name("odd", "test")  # the webhook loads nothing
+
+
+def test_a_slow_policy_is_named_once_a_minute() -> None:
+    """A decision of 50 ms by another package's policy is logged with its name; those of ours are measured alone."""
+    times = iter([0.0, 0.06, 1.0, 1.06, 70.0, 70.06, 71.0, 71.01, 72.0, 72.5])
+    seconds = Metrics().policy_seconds
+    measuring, odd = PolicyTimes(seconds, lambda: next(times)), Installed(with_method("rank", lambda *_: 0.5))
+    with structlog.testing.capture_logs() as logged:
+        for policy in (odd, odd, odd, odd, POLICIES["headroom"]):
+            with measuring.measured(policy):
+                pass
+    assert [(one["policy"], one["took_ms"]) for one in logged] == [("odd", 60), ("odd", 60)]
+    counts = {
+        sample.labels["policy"]: sample.value
+        for metric in seconds.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_count")
+    }
+    assert counts == {"odd": 4, "headroom": 1}

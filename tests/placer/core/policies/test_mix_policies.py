@@ -104,6 +104,23 @@ def test_scarce_model_is_kept() -> None:
     assert next(candidates.best_first(pod("p", whole(1)), PLIMSOLL)).node.node != "a"
 
 
+def test_plimsoll_spreads_pods_that_declare_no_memory() -> None:
+    """What they take is not known, so two of them do not share a GPU while another one is free. FGD packs them."""
+    undeclared = ContainerDemand(ContainerName("main"), 1, None, 20, 100, whole=False)
+    for policy, gpus in ((PLIMSOLL, 2), (FRAGMENTATION, 1)):
+        nodes = [node("a", 1), node("b", 1)]
+        ledger, candidates = world(nodes, mix((Kind(1000, 1, 1000), 1.0)))
+        given = set()
+        for name in ("p", "q"):
+            best = next(candidates.best_first(pod(name, undeclared), policy))
+            placed = plan_on(pod(name, undeclared), best.node, ledger, policy)
+            assert isinstance(placed, Plan)
+            assert placed.score <= best.bound
+            ledger.book(placed.booking)
+            given.add(placed.booking.node)
+        assert len(given) == gpus
+
+
 demands = st.one_of(
     st.builds(share, st.integers(1, 10).map(lambda n: 10 * n)), st.builds(whole, st.integers(1, 3))
 )

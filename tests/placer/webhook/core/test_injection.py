@@ -20,7 +20,8 @@ MOUNTS_OF_POD_VOLUME: list[Json] = [
 
 def volume(name: str, container: str) -> Json:
     """A container's volume, as the pod has it."""
-    return {"name": name, "csi": {"driver": "plimsoll.dev", "volumeAttributes": {"container": container}}}
+    attributes = {"container": container}
+    return {"name": name, "csi": {"driver": "plimsoll.dev", "readOnly": True, "volumeAttributes": attributes}}
 
 
 def test_a_pod_with_two_resource_lines_gets_all_it_needs() -> None:
