@@ -28,11 +28,8 @@ from hook.broker.core.registration.record import Record
 from plimsoll.broker.announcements import Announcement, Context, Resized
 from plimsoll.broker.wire import (
     Acknowledge,
-    ContainerLines,
-    Line,
     Measured,
     MeasuredProcess,
-    Register,
     Unregister,
 )
 from plimsoll.ids import PodUid, ProcessKey
