@@ -68,7 +68,7 @@ class Truth:
         spawned: the pids of all processes that the run started; one that died early may have been a task or not.
         readings: by pid, in order.
         plateaus: by pid, where memory rose and then certainly stood still for long enough to be told.
-        reload_bytes: a rise by less than this after a `loaded` calls for no other one.
+        reload_bytes: a rise by less than this, or than a tenth of the peak, after a `loaded` calls for no other one.
     """
 
     tasks: frozenset[ProcessKey]
@@ -221,8 +221,9 @@ def _is_answered(one: Plateau, load: tuple[int, int], readings: Sequence[Reading
     at_ns, used_bytes = load
     if one.begin_ns <= at_ns:
         return at_ns <= one.end_ns + SLACK_NS and abs(one.used_bytes - used_bytes) <= TOLERANCE_BYTES
-    since = (each.used_bytes for each in readings if at_ns <= each.at_ns <= one.begin_ns)
-    return one.used_bytes - min(used_bytes, *since) <= reload_bytes
+    since = [each.used_bytes for each in readings if at_ns <= each.at_ns <= one.begin_ns]
+    tenth_bytes = max(one.used_bytes, used_bytes, *since) // 10
+    return one.used_bytes - min(used_bytes, *since) <= max(reload_bytes, tenth_bytes)
 
 
 def _kinds(events: Sequence[Told]) -> list[str]:
