@@ -4,6 +4,9 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
+# Where no byte code is written, each start of a part compiles all that it imports: more than half of the start.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON := .venv/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 
@@ -50,14 +53,17 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
-# The tests wait for half of their time: three workers keep two cores busy. The live page is tried in Debian's Chromium;
-# on a machine that has none and cannot install it, these tests are skipped, but never in CI. So are those of `plimsoll top` in tmux.
+# Most of the tests' time is waiting for processes, leases and clocks: five workers keep two cores busy.
+WORKERS ?= 5
+
+# The live page is tried in Debian's Chromium, and `plimsoll top` in tmux. On a machine that has none and cannot install
+# it, these tests are skipped, but never in CI.
 .PHONY: test
-test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part
+test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part; WORKERS=3
 	@$(PYTHON) -m tests.cluster.build
 	@command -v chromium >/dev/null || tools/debian-packages chromium fonts-dejavu-core || [ -z "$$CI" ]
 	@command -v tmux >/dev/null || tools/debian-packages tmux || [ -z "$$CI" ]
-	@$(PYTHON) -m pytest -n 3 --dist loadfile $(if $(PART),tests/$(PART))
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(if $(PART),tests/$(PART))
 
 # Without debugging information, which would name this folder: two folders then make the same bytes.
 .PHONY: wheel

@@ -132,10 +132,7 @@ class Observer:
             log.info("the broker is there again")
         else:
             self._reports.broker_left(rfc3339(datetime.now(UTC)))
-            log.warning(
-                "the broker is away",
-                effect="the last memory limits hold, no shares are kept",
-            )
+            log.warning("the broker is away", effect="the last memory limits hold, no shares are kept")
         self._wakened.set()  # either is worth a report
 
     async def listen(self, messages: AsyncIterable[Announcement | MemoryChange]) -> None:

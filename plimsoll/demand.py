@@ -132,12 +132,8 @@ def parse_pod(pod: Pod) -> PodDemand:
     demands = tuple(_container_demand(one, asked, terms) for one, asked in _asking(pod))
     if not demands and any(name in annotations for name in ASKED):
         name = next(name for name in ASKED if name in annotations)
-        raise InputError(
-            annotation_field(name),
-            annotations[name],
-            "stands on a pod that asks for no GPU",
-            f"request {GPU_COUNT}",
-        )
+        problem, remedy = "stands on a pod that asks for no GPU", f"request {GPU_COUNT}"
+        raise InputError(annotation_field(name), annotations[name], problem, remedy)
     if limit_pct < 100 and demands and all(demand.whole for demand in demands):
         problem = "limits nothing: a container that owns its GPUs whole is never held up"
         remedy = f"leave it out, or declare {GPU_MEMORY} or {GPU_SHARE}"

@@ -204,7 +204,7 @@ class _Scene:
             for pid, readings in book.readings.items()
             if least_s is not None
         }
-        return Truth(frozenset(tasks), spawned, book.readings, expected)
+        return Truth(frozenset(tasks), spawned, book.readings, expected, RELOAD_BYTES)
 
     async def events(self, are_enough: Callable[[list[Told]], bool]) -> list[Arrival]:
         """The stream, once it is enough or the patience is over."""

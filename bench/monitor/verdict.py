@@ -68,12 +68,14 @@ class Truth:
         spawned: the pids of all processes that the run started; one that died early may have been a task or not.
         readings: by pid, in order.
         plateaus: by pid, where memory rose and then certainly stood still for long enough to be told.
+        reload_bytes: a rise by less than this after a `loaded` calls for no other one.
     """
 
     tasks: frozenset[ProcessKey]
     spawned: frozenset[int]
     readings: Mapping[int, Sequence[Reading]] = field(default_factory=dict)
     plateaus: Mapping[int, Sequence["Plateau"]] = field(default_factory=dict)
+    reload_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ def judge(truth: Truth, told: Sequence[Told], orders: Sequence[tuple[int, int]],
         if each.what == "loaded" and each.process.pid in truth.readings:
             _judge_bytes(each, truth.readings[each.process.pid], window_ns, verdict)
     for process in sorted(truth.tasks):
-        _judge_plateaus(process, by_process.get(process, []), truth.plateaus.get(process.pid, ()), verdict)
+        _judge_plateaus(process, by_process.get(process, []), truth, verdict)
     verdict.disorder += disorder(orders)
     return verdict
 
@@ -200,19 +202,27 @@ def _stretches(readings: Sequence[Reading]) -> list[Plateau]:
     return found
 
 
-def _judge_plateaus(
-    process: ProcessKey, events: Sequence[Told], expected: Sequence[Plateau], verdict: Verdict
-) -> None:
-    """Each plateau has a `loaded` with its bytes, during it."""
+def _judge_plateaus(process: ProcessKey, events: Sequence[Told], truth: Truth, verdict: Verdict) -> None:
+    """Each plateau has a `loaded` with its bytes during it, or one before it from which memory rose too little."""
     loads = [(each.at_ns, each.used_bytes) for each in events if each.what == "loaded"]
+    readings = truth.readings.get(process.pid, ())
     verdict.lost.extend(
         f"{process}: no loaded in {one}: {loads}"
-        for one in expected
-        if not any(
-            one.begin_ns <= at_ns <= one.end_ns + SLACK_NS and abs(one.used_bytes - used) <= TOLERANCE_BYTES
-            for at_ns, used in loads
-        )
+        for one in truth.plateaus.get(process.pid, ())
+        if not any(_is_answered(one, load, readings, truth.reload_bytes) for load in loads)
     )
+
+
+def _is_answered(one: Plateau, load: tuple[int, int], readings: Sequence[Reading], reload_bytes: int) -> bool:
+    """Whether a `loaded` is that of a plateau, or of a shorter rest before it.
+
+    A peak between the two that was over before anybody looked is no reload.
+    """
+    at_ns, used_bytes = load
+    if one.begin_ns <= at_ns:
+        return at_ns <= one.end_ns + SLACK_NS and abs(one.used_bytes - used_bytes) <= TOLERANCE_BYTES
+    since = (each.used_bytes for each in readings if at_ns <= each.at_ns <= one.begin_ns)
+    return one.used_bytes - min(used_bytes, *since) <= reload_bytes
 
 
 def _kinds(events: Sequence[Told]) -> list[str]:

@@ -191,10 +191,10 @@ enum { MASK_BITS = sizeof(unsigned long) * CHAR_BIT };
 
 /* A GPU without `cpus` in the node file is near every CPU. */
 static bool is_near(const struct node_gpu *gpu, unsigned cpu, unsigned cpu_count) {
-    bool said = false;
+    bool has_cpus = false;
     for (size_t i = 0; i < NODE_MAX_CPUS / 64; i++)
-        said |= gpu->cpus[i] != UINT64_MAX;
-    return said ? gpu->cpus[cpu / 64] >> (cpu % 64) & 1 : cpu < cpu_count;
+        has_cpus |= gpu->cpus[i] != UINT64_MAX;
+    return has_cpus ? gpu->cpus[cpu / 64] >> (cpu % 64) & 1 : cpu < cpu_count;
 }
 
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned size, unsigned long *cpus) {

@@ -67,7 +67,7 @@ def look(
 
     Args:
         known: the conditions before.
-        seen: what the driver said of the GPUs' health.
+        seen: the health of the GPUs as the driver shows it.
         gpus: the GPUs as the round's reports carry them.
         rules: when a condition ends.
     """

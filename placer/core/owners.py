@@ -50,10 +50,10 @@ def owner_of(pod: Pod) -> str | None:
         kind, name = _workload(pod, controller)
         return f"{kind} {namespace}/{name}"
     containers = (*(pod.spec.initContainers or ()), *pod.spec.containers)
-    said = [[one.image, one.command, one.args] for one in containers]
-    if not any(any(one) for one in said):
+    stated = [[one.image, one.command, one.args] for one in containers]
+    if not any(any(one) for one in stated):
         return None
-    digits = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
+    digits = hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:12]
     image = (pod.spec.containers[0].image or "no image")[:LONGEST_IMAGE]
     return f"{_IMAGE}{namespace}/{image}#{digits}"
 

@@ -19,9 +19,10 @@ from placer.kube.choice import NodeChoice
 from placer.kube.committer import Placed
 from placer.kube.hints import NOTHING, causes_of
 from placer.kube.preempting import Preempting
-from placer.kube.queue import Probe, Queue, Try
+from placer.kube.queue import Queue
 from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, Refusals
 from placer.kube.telling import Telling
+from placer.kube.tries import Probe, Try
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.waiting import Waiting
 from placer.kube.wakeups import Wakeups

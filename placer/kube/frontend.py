@@ -42,8 +42,6 @@ from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
 from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
-from placer.kube.relocation.kept import KeptRooms
-from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
@@ -190,7 +188,7 @@ class KubeFrontEnd:
             self._metrics.nominations,
             self._work.set,
         )
-        self._relocating = self._make_relocating()
+        self._relocating = Relocating(self.options.relocation, self._preempting, self._telling, self.clock)
         self.tickets = Tickets(self._placing, self.resize, self.leads)
         self._pod_changes = PodChanges(
             self._pods,
@@ -279,28 +277,6 @@ class KubeFrontEnd:
             self.leads,
         )
         self.extender = self._make_extender()
-
-    def _make_relocating(self) -> Relocating:
-        preempting = self._preempting
-        movers = Movers(
-            self._cluster,
-            self.decider.ledger,
-            self._budgets,
-            self.options.relocation,
-            lambda: preempting.orders.unmovable,
-            self.clock,
-        )
-        return Relocating(
-            self.options.relocation,
-            self._waiting,
-            self._choice,
-            preempting,
-            movers,
-            KeptRooms(self._cluster, preempting),
-            self._telling,
-            self.leads,
-            self._metrics,
-        )
 
     def _make_extender(self) -> Extender:
         binds = Binds(

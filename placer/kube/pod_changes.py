@@ -1,7 +1,7 @@
 """Takes in what the watch shows of pods: those that wait, those that have a node, and those that are gone.
 
 What always holds: a pod that has a node counts in the cluster until it has ended or is gone, whichever scheduler
-placed it. A pod that waits for this scheduler is in the queue. A pod that is being bound is in neither place twice.
+placed it. A pod that waits for this scheduler is in the queue. A pod that is being bound is at most once in each.
 """
 
 import asyncio

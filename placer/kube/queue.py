@@ -17,7 +17,6 @@ when it is parked.
 import heapq
 import random
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import Final
 
@@ -26,28 +25,12 @@ from placer.kube.kinds import Kinds
 from placer.kube.lanes import Entry, Lane, Place, Timers, backoff_s
 from placer.kube.parking import Kind, KindRefusal, Parking
 from placer.kube.retry_allowance import RetryAllowance
+from placer.kube.tries import Probe, Try
 from plimsoll.ids import NodeName, PodUid
 
 PARKED_AT_MOST_S: Final = 300.0
 """A parked kind is tried again after this long, in case a change was missed. The first half is certain, the rest is
 spread at random, so that kinds which were parked together do not come back together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """Work: decide on a pod, which has waited for its turn for so long."""
-
-    uid: PodUid
-    waited_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Work: find out whether a node could take this pod now, which stands for its kind."""
-
-    uid: PodUid
-    node: NodeName
-    kind: Kind
 
 
 class Queue:

@@ -45,7 +45,7 @@ class Confirmations(Protocol):
     """Knows what brokers put in force."""
 
     async def newest(self) -> int:
-        """A mark of now for `until`; raises `nats.errors.Error` where brokers cannot be heard."""
+        """The number of the newest event, for `until`; raises `nats.errors.Error` where events cannot be read."""
 
     async def until(self, request: Resize, asked: Resizing, after: int) -> tuple[Limit, ...]:
         """Wait for the confirmation of each GPU, in the order of `asked.after`."""
@@ -209,12 +209,12 @@ class Tickets:
     ) -> None:
         """Write an answer on the pod. Where that fails, the ticket stays open, and the log has the answer."""
         meta = pod.metadata
-        said = msgspec.json.encode(
+        written = msgspec.json.encode(
             Answered(ticket=digest_of(text), answer=answer, confirmed=confirmed)
         ).decode()
-        log.info("resize answered", pod=f"{meta.namespace}/{meta.name}", answer=said)
+        log.info("resize answered", pod=pod.full_name, answer=written)
         path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
-        body = {"metadata": {"uid": meta.uid, "annotations": {ANSWER: said}}}
+        body = {"metadata": {"uid": meta.uid, "annotations": {ANSWER: written}}}
         for attempt in range(WRITES):
             try:
                 await self.transport.patch(path, body, PatchKind.MERGE)

@@ -29,7 +29,7 @@ class Gpushare:
     """gpushare; see the module.
 
     Attributes:
-        unit: the unit of `aliyun.com/gpu-mem`, as its device plugin was told by `--memory-unit`.
+        unit: the unit of `aliyun.com/gpu-mem`, as its device plugin got it by `--memory-unit`.
     """
 
     unit: Literal["GiB", "MiB"] = "GiB"

@@ -225,7 +225,6 @@ class Lease:
                 self._fails = False
             await asyncio.sleep(pause_s)
 
-    # a follower reads at its own pace
     async def _follow(self) -> float:
         """Read the Lease, and take it if it is free. Return the seconds until the next reading."""
         record = await self._read(FROM_MEMORY)

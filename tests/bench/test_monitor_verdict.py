@@ -104,3 +104,25 @@ def test_plateaus_are_the_long_stretches_after_a_rise() -> None:
         (2, 10, 800),
         (22, 30, 800),
     ]
+
+
+@pytest.mark.parametrize(
+    ("between_mib", "lost"),
+    [((800, 500), 0), ((500, 900, 500), 0), ((100, 500), 1)],
+    ids=["it shrank", "a peak", "it shrank and rose"],
+)
+def test_a_rest_before_a_plateau_answers_for_it_unless_memory_rose_since(
+    between_mib: tuple[int, ...], lost: int
+) -> None:
+    """A task that was told loaded, and whose memory rose by less than a reload since, needs no other `loaded`."""
+    levels = [(at, mib) for at, mib in enumerate((300, *between_mib), start=1)]
+    readings = [Reading(at * S, mib * MIB) for at, mib in (*levels, *((at, 500) for at in range(6, 20)))]
+    before = dataclasses.replace(
+        TRUTH,
+        readings={10: readings},
+        plateaus={10: [Plateau(6 * S, 19 * S, 500 * MIB)]},
+        reload_bytes=64 * MIB,
+    )
+    loaded = told(ONE, "loaded", 2, between_mib[0])
+    found = judge(before, [LIFE[0], loaded, LIFE[2]], [], 2 * S)
+    assert len(found.lost) == lost

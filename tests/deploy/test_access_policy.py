@@ -25,9 +25,10 @@ def pod(asked: str = "", env: Mapping[str, Any] | None = None, **spec: Any) -> O
     return made
 
 
-@pytest.fixture
-async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
-    """A namespace with the policy in force; other namespaces of the API server are not bound by it."""
+@pytest.fixture(scope="module")
+async def policy(session_apiserver: ApiServer) -> AsyncIterator[str]:
+    """The policy in force in one of Kubernetes' own namespaces, which stay; other ones are not bound by it."""
+    apiserver, namespace = session_apiserver, "default"
     policy, binding = (
         yaml.safe_load(yaml.safe_dump(named(EVERYTHING, kind, "plimsoll-access"))) for kind in KINDS
     )
@@ -52,6 +53,17 @@ async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
     finally:
         await apiserver.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=manifest)
         await apiserver.call("DELETE", "/apis/node.k8s.io/v1/runtimeclasses/nvidia")
+
+        async def out_of_force() -> bool:
+            return (await tried(apiserver, namespace, pod(env={"value": "all"}))).status != 403
+
+        await until(out_of_force)
+
+
+@pytest.fixture
+def guarded(policy: str, apiserver: ApiServer) -> str:  # noqa: ARG001 - it has no pod
+    """The namespace in which the policy is in force, without a pod."""
+    return policy
 
 
 async def tried(api: ApiServer, namespace: str, made: Object) -> Answer:

@@ -19,16 +19,17 @@ RESIZE_ROLE = Path(__file__).parents[2] / "deploy" / "resize-role.yaml"
 TICKET = "plimsoll.dev/resize"
 SUBRESOURCES = ("/status", "/ephemeralcontainers", "/resize")
 OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines", "plimsoll.dev/shares")
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+PROBE = "/api/v1/namespaces/default/pods?dryRun=All"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-@pytest.fixture
-async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
-    """A namespace with the policy in force, in which placer and tenant have all usual rights over pods.
+@pytest.fixture(scope="module")
+async def policy(session_apiserver: ApiServer) -> AsyncIterator[None]:
+    """The policy in force, and all usual rights over pods for placer and tenant.
 
     The tenant stands for every user but the placer, kubelets included.
     """
+    apiserver = session_apiserver
     role = f"pods-{uuid.uuid4().hex[:8]}"
     resources = ["pods", *(f"pods{rest}" for rest in SUBRESOURCES), "pods/binding", "bindings"]
     # A role with the verb `*` would have `resize` too.
@@ -49,22 +50,26 @@ async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
         probe = pod_manifest("probe", annotations={OURS[0]: "GPU-1"})
 
         async def in_force() -> bool:
-            path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-            return (await apiserver.call("POST", path, probe, user=TENANT)).status == 403
+            return (await apiserver.call("POST", PROBE, probe, user=TENANT)).status == 403
 
         await until(in_force)
-        yield namespace
+        yield
     finally:
-        # All tests share the API server, so a policy left behind would refuse the next test's pods.
+        # All files of tests share the API server, so a policy left behind would refuse the next file's pods.
         await apiserver.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=manifest)
         for kind in ("clusterrolebindings", "clusterroles"):
             await apiserver.must("DELETE", f"{RBAC}/{kind}/{role}")
 
         async def out_of_force() -> bool:
-            path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-            return (await apiserver.call("POST", path, probe)).status < 400
+            return (await apiserver.call("POST", PROBE, probe)).status < 400
 
         await until(out_of_force)
+
+
+@pytest.fixture
+def guarded(policy: None, namespace: str) -> str:  # noqa: ARG001 - it is in force
+    """A namespace in which the policy is in force."""
+    return namespace
 
 
 def pods(namespace: str, rest: str = "") -> str:

@@ -96,9 +96,9 @@ bool plimsoll_device_of_context(uint64_t context, CUdevice *device) {
         return CALLED(cuCtxGetDevice)(device) == CUDA_SUCCESS;
     if (CALLED(cuCtxPushCurrent_v2)((CUcontext)(uintptr_t)context) != CUDA_SUCCESS)
         return false;
-    bool is_told = CALLED(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    bool is_known = CALLED(cuCtxGetDevice)(device) == CUDA_SUCCESS;
     CALLED(cuCtxPopCurrent_v2)(&popped);
-    return is_told;
+    return is_known;
 }
 
 /* The legacy default stream cannot capture, and a query about it would disturb a stream that does. */

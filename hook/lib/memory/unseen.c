@@ -17,8 +17,8 @@
 
 static uint64_t id_of(CUcontext context) {
     unsigned long long id = 0;
-    bool is_told = context && HAS(cuCtxGetId) && CALLED(cuCtxGetId)(context, &id) == CUDA_SUCCESS;
-    return is_told ? id : 0;
+    bool is_known = context && HAS(cuCtxGetId) && CALLED(cuCtxGetId)(context, &id) == CUDA_SUCCESS;
+    return is_known ? id : 0;
 }
 
 /* The second version came with CUDA 11.0. */

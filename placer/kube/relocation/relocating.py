@@ -10,8 +10,9 @@ plan leaves one more GPU idle, and moving comes to an end.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, NoReturn
 
 import structlog
@@ -29,7 +30,6 @@ from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.rules import Mode, RelocationRules
 from placer.kube.telling import Telling
-from placer.kube.waiting import Waiting
 from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
@@ -63,25 +63,19 @@ class Relocating:
 
     Attributes:
         rules: see `RelocationRules`.
-        waiting: the pods without a node, by uid.
-        choice: judges nodes.
-        preempting: holds rooms, and carries out evictions.
+        preempting: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
+        telling: reports plans and moves.
+        clock: the wall clock in UTC.
         movers: the pods that may be moved.
         kept: the rooms that are kept for replacements.
-        telling: reports plans and moves.
-        leads: set while this placer decides.
-        metrics: counts plans and moves.
     """
 
     rules: RelocationRules
-    waiting: Mapping[PodUid, Waiting]
-    choice: NodeChoice
     preempting: Preempting
-    movers: Movers
-    kept: KeptRooms
     telling: Telling
-    leads: asyncio.Event
-    metrics: Metrics
+    clock: Callable[[], datetime]
+    movers: Movers = field(init=False)
+    kept: KeptRooms = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
     _leaving: set[PodUid] = field(default_factory=set)  # evicted pods, until they have ended
@@ -89,11 +83,21 @@ class Relocating:
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
     def __post_init__(self) -> None:
-        self.preempting.orders.on_relocated = self._moved
+        preempting, choice = self.preempting, self._choice
+        self.movers = Movers(
+            choice.cluster,
+            choice.decider.ledger,
+            preempting.search.budgets,
+            self.rules,
+            lambda: preempting.orders.unmovable,
+            self.clock,
+        )
+        self.kept = KeptRooms(choice.cluster, preempting)
+        preempting.orders.on_relocated = self._moved
 
     async def run(self) -> NoReturn:
         """Look for pods that have waited long, until cancelled."""
-        await self.leads.wait()
+        await self.preempting.leads.wait()
         while True:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
@@ -102,7 +106,7 @@ class Relocating:
     async def look(self) -> None:
         """Give up rooms whose time is over, and move pods once, if there is a reason to."""
         self._give_up_rooms()
-        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.waiting}
+        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.preempting.waiting}
         if self._is_busy():
             return
         if (wanted := self._next()) is not None:
@@ -125,8 +129,16 @@ class Relocating:
         return self._cluster.nominations.find(uid) is not None
 
     @property
+    def _choice(self) -> NodeChoice:
+        return self.preempting.choice
+
+    @property
     def _cluster(self) -> Cluster:
-        return self.choice.cluster
+        return self._choice.cluster
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self._choice.decider.metrics
 
     def _next(self) -> Wanted | None:
         """The waiting pod for which others may be moved now: of the highest priority, the one that waits longest."""
@@ -134,7 +146,7 @@ class Relocating:
         self._tried = {kind: at_s for kind, at_s in self._tried.items() if now_s < at_s}
         due = [
             one
-            for one in self.waiting.values()
+            for one in self.preempting.waiting.values()
             if one.refused_for
             and Reason.ACQUIRING.value not in one.refused_for  # a GPU that joins the pool will have the room
             and now_s - one.seen_s >= self.rules.after_s
@@ -158,12 +170,12 @@ class Relocating:
         if not self.movers.budgets.are_read:
             return
         board, found = await self._search(wanted, spares_idle=False)
-        waiting = self.waiting.get(uid)
+        waiting = self.preempting.waiting.get(uid)
         if waiting is None or waiting.wanted is not wanted or not self._may_have(uid):
             return
         if found is None:
             self._plans.pop(uid, None)
-            self.metrics.relocation_plans.labels("none").inc()
+            self._metrics.relocation_plans.labels("none").inc()
             return
         text = _text(found, board)
         self._plans[uid] = text
@@ -171,7 +183,7 @@ class Relocating:
             "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
         )
         if self.rules.mode is Mode.DRY_RUN:
-            self.metrics.relocation_plans.labels("dry-run").inc()
+            self._metrics.relocation_plans.labels("dry-run").inc()
             self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
             self._carry_out(waiting.pod, found, board)
@@ -181,7 +193,7 @@ class Relocating:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
         uid = wanted.request.pod
         understand = self.preempting.understand
-        board = await KubeBoard.made(self.choice, wanted, self.movers, understand, spares_idle=spares_idle)
+        board = await KubeBoard.made(self._choice, wanted, self.movers, understand, spares_idle=spares_idle)
         found = None if board.is_empty else await _in_slices(search(board, uid))
         found = confirmed(board, uid, found) if found is not None and found.moves else None
         return board, None if found is None or self.movers.violates(_moved(found, board)) else found
@@ -196,7 +208,7 @@ class Relocating:
         order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
         self.preempting.orders.put(order)
         self.preempting.retry(uid)
-        self.metrics.relocation_plans.labels("begun").inc()
+        self._metrics.relocation_plans.labels("begun").inc()
 
     def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
         leaving = [one.movable for one in found.moves]
@@ -214,10 +226,10 @@ class Relocating:
             return False
         self._spare_due_s = now_s + self.rules.after_s
         idle = 0
-        for number, node in enumerate(tuple(self.choice.decider.reports)):
+        for number, node in enumerate(tuple(self._choice.decider.reports)):
             if not number % NODES_AT_ONCE:
                 await asyncio.sleep(0)
-            found = self.choice.decider.candidates.find(node)
+            found = self._choice.decider.candidates.find(node)
             idle += sum(room.is_empty for room in found.rooms.values()) if found is not None else 0
             if idle >= self.rules.spare_gpus:
                 return False
@@ -227,12 +239,12 @@ class Relocating:
         """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
         board, found = await self._search(self.preempting.understand(WHOLE_GPU), spares_idle=True)
         if found is None:
-            self.metrics.relocation_plans.labels("none").inc()
+            self._metrics.relocation_plans.labels("none").inc()
             return
         is_dry = self.rules.mode is Mode.DRY_RUN
         text = _text(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
-        self.metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
+        self._metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
             return
         self._keep_rooms(found, board)
@@ -245,7 +257,7 @@ class Relocating:
 
     def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
         """A pod was evicted to be moved."""
-        self.metrics.relocated_pods.inc()
+        self._metrics.relocated_pods.inc()
         self._leaving.add(PodUid(victim.metadata.uid))
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
@@ -257,7 +269,7 @@ class Relocating:
             structlog.get_logger().warning(
                 "room given up", moved=_name(one.mover.occupant.pod), node=one.nomination.node
             )
-            self.metrics.relocation_plans.labels("given-up").inc()
+            self._metrics.relocation_plans.labels("given-up").inc()
 
 
 async def _in_slices(steps: Steps[Relocation | None]) -> Relocation | None:

@@ -4,10 +4,8 @@ from collections.abc import Hashable
 
 from placer.kube.hints import EVERYTHING, NOTHING, Cause, Gain
 from placer.kube.parking import KindRefusal
-from placer.kube.queue import (
-    Probe,
-    Queue,
-)
+from placer.kube.queue import Queue
+from placer.kube.tries import Probe
 from plimsoll.ids import NodeName, PodUid
 
 A, B, C, D = PodUid("a"), PodUid("b"), PodUid("c"), PodUid("d")

@@ -21,8 +21,8 @@ from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.options import KubeOptions
-from placer.kube.queue import Probe, Try
 from placer.kube.relocation.rules import RelocationRules
+from placer.kube.tries import Probe, Try
 from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from placer.reports import ReportView

@@ -5,8 +5,9 @@ import pytest
 from placer.kube.hints import EVERYTHING, Cause, Gain
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.parking import PROBES_AT_MOST, KindRefusal
-from placer.kube.queue import PARKED_AT_MOST_S, Probe, Queue
+from placer.kube.queue import PARKED_AT_MOST_S, Queue
 from placer.kube.retry_allowance import ALLOWANCE_S
+from placer.kube.tries import Probe
 from plimsoll.ids import NodeName
 from tests.placer.kube.queues import ANY, N1, A, B, C, park, probed, queue_of, tried
 

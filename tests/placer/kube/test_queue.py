@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from placer.kube.hints import EVERYTHING, NOTHING, Cause
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.parking import KindRefusal
-from placer.kube.queue import PARKED_AT_MOST_S, Probe, Queue, Try
+from placer.kube.queue import PARKED_AT_MOST_S, Queue
 from placer.kube.retry_allowance import ALLOWANCE_S, RETRIES_SHARE
+from placer.kube.tries import Probe, Try
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.queues import ANY, N1, A, B, C, D, park, queue_of, tried
 

@@ -27,7 +27,7 @@ from tests.deploy.accounts import kubeconfig_of, readers
 from tests.placer.live.world import card, serving, state, world
 from tests.placer.local.world import REPOSITORY
 from tests.servers.apiserver import ApiServer
-from tests.servers.waiting import until
+from tests.servers.objects import create_pod, pod_manifest
 
 
 @dataclass
@@ -64,26 +64,17 @@ class Release:
         return PlacerService(Cluster(str(kubeconfig)), self.namespace)
 
     async def lead_to(self, url: str) -> None:
-        """Let the Service lead to a server."""
-        port = {"name": PORT, "port": urlsplit(url).port}
-        base = f"/api/v1/namespaces/{self.namespace}"
+        """Let the Service lead to a server. API servers proxy to addresses of pods alone."""
+        base, ip = f"/api/v1/namespaces/{self.namespace}", urlsplit(url).hostname
+        await create_pod(self.api, self.namespace, pod_manifest("placer"))
+        status = {"podIP": ip, "podIPs": [{"ip": ip}], "phase": "Running"}
+        await self.api.must("PATCH", f"{base}/pods/placer/status", {"status": status})
         service = {"metadata": {"name": SERVICE}, "spec": {"ports": [{"name": PORT, "port": 8080}]}}
         await self.api.must("POST", f"{base}/services", service)
-        endpoints = {
-            "metadata": {"name": SERVICE, "labels": {"kubernetes.io/service-name": SERVICE}},
-            "addressType": "IPv4",
-            "ports": [port],
-            "endpoints": [{"addresses": [urlsplit(url).hostname], "conditions": {"ready": True}}],
-        }
-        slices = f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
-        await self.api.must("POST", slices, endpoints)
-
-        async def is_known() -> bool:
-            answer = await self.api.call("GET", f"{base}/services/{SERVICE}:{PORT}/proxy/v1/openapi.json")
-            message = answer.body.get("message", "") if isinstance(answer.body, dict) else ""
-            return not any(text in message for text in ("not found", "no endpoints"))
-
-        await until(is_known)
+        pod = {"kind": "Pod", "name": "placer", "namespace": self.namespace}
+        ports = [{"name": PORT, "port": urlsplit(url).port}]
+        subsets = [{"addresses": [{"ip": ip, "targetRef": pod}], "ports": ports}]
+        await self.api.must("POST", f"{base}/endpoints", {"metadata": {"name": SERVICE}, "subsets": subsets})
 
 
 @pytest.fixture

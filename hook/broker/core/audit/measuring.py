@@ -82,6 +82,8 @@ class Measuring:
         if verdict.has_learned:
             instructions.append(SaveContexts(dict(self._audit.contexts)))
         for finding in verdict.findings:
+            if isinstance(finding, Unenforced) and self._lives.has_died(finding.process):
+                continue  # It died between NVML's list and now, and two monitors may send that list twice.
             self._found[ContainerKey(finding.pod, finding.container), type(finding)] += 1
             instructions += self._lives.announcer.announce(finding, now_s)
         instructions += self._absences.take(event.measured, self._holders(event))

@@ -93,6 +93,10 @@ class Lives:
                 return Process(key, owner)
         return None
 
+    def has_died(self, process: ProcessKey) -> bool:
+        """Whether a process was announced, and its death too, among the last `REMEMBERED_DEATHS`."""
+        return any(process == buried for _, buried in self._buried)
+
     def contexts(self, container: ContainerKey, process: ProcessKey) -> frozenset[GpuUuid]:
         """The GPUs on which a process reported a context."""
         life = self._lives.get(container, {}).get(process)

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hook.broker.core.datagram import Datagram, Kind
-from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed
+from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed, WordsRead
 from hook.broker.core.ids import ContainerKey, Process, SlotUse, owner_word
 from hook.broker.core.instructions import (
     Append,
@@ -26,7 +26,12 @@ from hook.broker.core.journal import Journal, JournalLine, decode_line
 from hook.broker.core.node import Node
 from hook.broker.core.registration.record import Record
 from plimsoll.broker.announcements import Announcement, Context, Resized
-from plimsoll.broker.wire import Acknowledge, Unregister
+from plimsoll.broker.wire import (
+    Acknowledge,
+    Measured,
+    MeasuredProcess,
+    Unregister,
+)
 from plimsoll.ids import PodUid, ProcessKey
 from tests.hook.broker.core.registrations import GPUS, MAIN, PODS, pod
 
@@ -272,3 +277,23 @@ def test_last_words_after_the_exit_bring_nobody_back() -> None:
             DatagramReceived(container, process, Datagram(kind, 0, process.owner, gpu=GPUS[0])), NOW_S
         )
     assert [entry.what for entry in node.after(0)] == ["hello", "exited", "denied"]
+
+
+def test_a_process_that_died_after_nvmls_list_is_not_unenforced() -> None:
+    """Measurements made just before a hooked process died may come just after; they accuse nobody."""
+    node = Node(Journal([], 100), [], "boot")
+    node.handle(pod(PODS[0]), NOW_S)
+    hooked, bare = (Process(ProcessKey(pid, 5), owner_word(pid, 5)) for pid in (7, 8))
+    container = ContainerKey(PODS[0], MAIN)
+    node.handle(DatagramReceived(container, hooked, Datagram(Kind.HELLO, 0, hooked.owner)), NOW_S)
+    node.handle(Died(hooked.key), NOW_S)
+    processes = tuple(
+        MeasuredProcess(
+            pid=each.key.pid, start_ticks=5, gpu=GPUS[0], used_bytes=1, pod=PODS[0], container=MAIN
+        )
+        for each in (hooked, bare)
+    )
+    for began_ns in (1, 2):
+        node.handle(WordsRead(Measured(began_ns=began_ns, gpus=(), processes=processes), {}), NOW_S)
+    accused = [entry.pid for entry in node.after(0) if entry.what == "unenforced"]
+    assert accused == [bare.key.pid]

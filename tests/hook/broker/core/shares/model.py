@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import (
@@ -35,23 +35,20 @@ LOOK: Final = 1000.0
 """The time between two readings of NVML."""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """Put an item into a stream. The launch may stand at the gate."""
 
     stream: Name
     item: Item
 
 
-@dataclass(frozen=True)
-class Sync:
+class Sync(NamedTuple):
     """Wait until a stream is empty; None for all."""
 
     stream: Name | None = None
 
 
-@dataclass(frozen=True)
-class Sleep:
+class Sleep(NamedTuple):
     """Do nothing for so long."""
 
     ms: float
@@ -122,7 +119,7 @@ class Actor:
         return self.clock()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Thread:
     """One thread of a program.
 
@@ -200,6 +197,8 @@ class Simulation:
     # Programs.
 
     def _start(self) -> None:
+        if not self._todo:
+            return
         due = [(c, program) for c, program in self._todo if c.start <= self.now + 1e-9]
         self._todo = [(c, program) for c, program in self._todo if c.start > self.now + 1e-9]
         for container, program in due:
@@ -232,12 +231,12 @@ class Simulation:
         return has_moved
 
     def _can_do(self, thread: Thread, step: Step) -> bool:
+        if isinstance(step, Launch):
+            return self._can_launch(thread, step.stream, step.item)
+        if isinstance(step, Sleep):
+            return self.now >= thread.wake - 1e-9
         process = thread.process
         match step:
-            case Sleep():
-                return self.now >= thread.wake - 1e-9
-            case Launch(stream, item):
-                return self._can_launch(thread, stream, item)
             case Sync(stream):
                 return not any(q for name, q in process.streams.items() if stream in (None, name))
             case Lock():
@@ -290,10 +289,14 @@ class Simulation:
         has_moved = True
         while has_moved:
             self._start()
-            has_moved = sum(self._go_on(thread) for thread in self._threads if not self._sleeps(thread)) > 0
-            for process in [process for process in self._processes if not process.is_idle]:
-                has_moved |= process.pass_heads(self.now)
-                process.mark(self.gpus, self.now)
+            has_moved = False
+            for thread in self._threads:
+                if not self._sleeps(thread):
+                    has_moved |= self._go_on(thread)
+            for process in self._processes:
+                if not process.is_idle:
+                    has_moved |= process.pass_heads(self.now)
+                    process.mark(self.gpus, self.now)
             self._bury()
         for device in self._devices:
             device.choose(self._processes, self._slices, self.now)
