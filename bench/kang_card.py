@@ -1,9 +1,9 @@
-"""Kang et al. 2024, Table I on an emulated card: one task more than fits makes several fail, and two make many.
+"""Kang et al. 2024, Table I on an emulated card: one task more than fits makes several tasks fail.
 
 23, 24 and 25 tasks of 60,000 data run on one card, again and again, without Plimsoll. The model is that of
 `bench.kang`: the paper's Table I itself bounds the constant part of a task by "23 complete, 24 do not". The number of
-tasks that fail is no part of the model. A failed task frees its memory and begins again, and so takes the room of the
-next one.
+tasks that fail is no part of the model, and differs from run to run: a failed task frees its memory and begins again,
+and so may take the room of the next one, or not.
 
 The times in Table I and Figures 1 and 2 are not repeated. They grow because tasks compete for the GPU's time, and
 these tasks keep their own clock on purpose, so that a loaded machine does not change the order in which they ask for
@@ -68,9 +68,11 @@ async def main() -> int:
         table.add_row(str(count), str(failed), str(PAPER[count]))
     Console().print(table)
     is_as_published = all((failed > 0) == (PAPER[count] > 0) for count, failed in found.items())
-    more = found[24] > 1 and found[25] > found[24]
+    several = min(found[24], found[25]) > 1
     result = {f"failed_tasks.{count}": failed for count, failed in found.items()}
-    print(json.dumps({**result, "completes_as_published": is_as_published, "one_more_fails_several": more}))
+    print(
+        json.dumps({**result, "completes_as_published": is_as_published, "one_more_fails_several": several})
+    )
     return 0 if is_as_published else 1
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking, booking_of
 from placer.core.ledger import Ledger, NotBookedError
+from placer.core.locality import gpu_labels
 from placer.core.planning import check_supported
 from placer.core.policies import POLICIES, policy_named
 from placer.core.reasons import Reason
@@ -22,6 +23,7 @@ from placer.reports import ReportView
 from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.locality import NO_LABELS, Locality
 from plimsoll.part.errors import InputError
 from tests.placer.core.worlds import gpu, state
 from tests.placer.locality import Placed, violations
@@ -278,3 +280,10 @@ def test_plans_keep_labels_without_the_namespace_in_the_decision() -> None:
     decided = cluster.decider.ledger.booking(PodUid("red-one"))
     assert decided is not None
     assert (decided.locality.affinity, decided.locality.exclusion) == ("red/x", "red/y")
+
+
+def test_labels_of_a_gpu_are_shown_with_their_namespace() -> None:
+    """People read each label once, by kind and name; a GPU of pods without labels shows none."""
+    pods = [Locality("a/x", "a/y"), Locality("a/w", exclusion="a/z"), Locality("a/x")]
+    assert gpu_labels(pods).words == ("affinity=a/w", "affinity=a/x", "anti-affinity=a/y", "exclusion=a/z")
+    assert gpu_labels([NO_LABELS]).words == gpu_labels([]).words == ()
