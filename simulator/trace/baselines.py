@@ -82,9 +82,9 @@ class BestFit(MixPolicy):
 
     name: str = "bestfit"
 
-    def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
-        """The idle part, for every kind alike."""
-        return np.broadcast_to(idle_milli, (len(idle_milli), len(need_milli)))[:, None]
+    def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:  # noqa: ARG002 - one interface
+        """The idle part, which stands for every kind, also where no typical pod asks for a GPU."""
+        return idle_milli[:, None]
 
     def places(self, states: States, typicals: Typicals) -> Floats:  # noqa: ARG002 - one interface
         """The idle part."""

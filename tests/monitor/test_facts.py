@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from plimsoll.envelope import decode_event, decode_report
 from plimsoll.events import Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import GpuReading
+from plimsoll.part.times import rfc3339
 from tests.announcements import announcement
 
 RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
@@ -214,9 +216,8 @@ class Node(RuleBasedStateMachine):
             for index, gpu in enumerate(GPUS)
         ]
         gpus = gpus_of(readings, {}, findings.tasks.lives.values())
-        batch = self.reports.batch(
-            findings, gpus, self.now_s, f"{self.now_s}", state_waits=self.store.state_waits
-        )
+        time = rfc3339(datetime.fromtimestamp(self.now_s, UTC))
+        batch = self.reports.batch(findings, gpus, self.now_s, time, state_waits=self.store.state_waits)
         if not fails:
             keeping = self.store.keep(
                 batch.entries,
