@@ -7,7 +7,12 @@ if __name__ == "__main__":
     # Python's own handler would print a traceback of the imports, which take a quarter of a second.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `plimsoll simulate` blocks it
-    from simulator.command import main
+    from simulator.command import INTERRUPTED, main
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(main())
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = main()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
