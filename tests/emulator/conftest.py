@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.cuda_program import NODE, Node
+from tests.emulator.nvml_program import NODE as NVML_NODE
 from tests.emulator.nvml_program import Program
 
 
@@ -19,9 +20,9 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture
 def node_file(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The file of a fresh emulated node, with the values of `NODE` in the module of the test."""
+    """The file of a fresh emulated node; a module of tests may have a `NODE` of its own for it."""
     path = tmp_path / "node"
-    path.write_text(request.module.NODE)
+    path.write_text(getattr(request.module, "NODE", NVML_NODE))
     return path
 
 
