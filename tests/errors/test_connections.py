@@ -295,5 +295,5 @@ async def test_the_placers_address_names_the_cause(tmp_path: Path) -> None:
         await explanation("http://127.0.0.1:1", "n", "p", 1, None)
     with pytest.raises(NoPlacerError, match="it does not exist"):
         await explanation(str(tmp_path / "none"), "n", "p", 1, None)
-    with pytest.raises(NoPlacerError, match="'ftp://x' is no URL of such a server; begin it with http://"):
+    with pytest.raises(InputError, match="'ftp://x' is no URL of such a server; begin it with http://"):
         await explanation("ftp://x", "n", "p", 1, None)
