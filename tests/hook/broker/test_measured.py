@@ -101,6 +101,7 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
     await broker.client.register(registration(GIB))
     process, bare = await broker.spawn(), await broker.spawn()
     await process.begin(GIB)
+    await broker.announced(1)
     await _settle(broker, (process, GIB), (bare, 300 * MIB))
     hello, violated, unenforced = await broker.announced(3)
     assert hello.what == "hello"
