@@ -174,14 +174,15 @@ class Evictions:
         self.recorder.record(News(pod, reason, note, None))
 
 
-def eviction_of(pod: Pod) -> dict[str, object]:
-    """The body that evicts this very pod, and no other one of its name."""
+def eviction_of(pod: Pod, *, is_trial: bool = False) -> dict[str, object]:
+    """The body that evicts this very pod, and no other one of its name; as a trial, it is judged and stays."""
     meta = pod.metadata
+    options = {"preconditions": {"uid": meta.uid}}
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": meta.name, "namespace": meta.namespace},
-        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        "deleteOptions": {**options, "dryRun": ["All"]} if is_trial else options,
     }
 
 

@@ -1,11 +1,12 @@
 """Carries preemptions out: writes the nomination, then has the victims deleted, one after another.
 
 What always holds: no pod is deleted for a pod whose nomination has ended, because it is gone or has a place. A victim
-whose deletion was refused is no victim again for a while, so refusals do not lead to one deletion after another.
+whose deletion was refused is no victim again for a while, so refusals do not lead to one deletion after another. Of
+several pods that move together none is evicted before the API server would evict each.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -161,6 +162,8 @@ class Orders:
                 return None
         except ApiError as error:
             return f"the nomination of {order.node} was not written: {error}"
+        if order.moves and (refused := await self.tried(order.victims)) is not None:
+            return refused
         for victim in order.victims:
             heed_cancellation()
             known = self.cluster.occupants.find(victim.uid)
@@ -185,6 +188,19 @@ class Orders:
             self.on_preempted(victim.pod, order.pod, order.node)
         return None
 
+    async def tried(self, movers: Sequence[Occupant]) -> str | None:
+        """Ask the API server whether it would evict each of several pods; returns what it refuses, or None.
+
+        What its budgets and webhooks say is known to it alone, and one refusal makes the other evictions useless.
+        """
+        for mover in movers if len(movers) > 1 else ():
+            heed_cancellation()
+            try:
+                await self.writes.evict(mover.pod, is_trial=True)
+            except ApiError as error:
+                return self._not_evicted(mover, error)
+        return None
+
     async def evict(self, mover: Occupant, pod: Pod | None) -> str | None:
         """Evict a pod that moves; returns what was refused, or None.
 
@@ -195,11 +211,14 @@ class Orders:
         try:
             ended = await self.writes.evict(mover.pod)
         except ApiError as error:
-            self._unmovable[mover.uid] = _now_s() + SPARED_S
-            return f"pod {mover.pod.full_name} was not evicted: {error}"
+            return self._not_evicted(mover, error)
         if ended:
             self.on_relocated(mover.pod, pod, mover.node)
         return None
+
+    def _not_evicted(self, mover: Occupant, error: ApiError) -> str:
+        self._unmovable[mover.uid] = _now_s() + SPARED_S
+        return f"pod {mover.pod.full_name} was not evicted: {error}"
 
     def _holds(self, order: Order) -> bool:
         """Whether the room of this order is still held for its pod."""

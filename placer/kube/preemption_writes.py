@@ -76,16 +76,18 @@ class PreemptionWrites:
         }
         return await self._written(victim, lambda: delete(path, options))
 
-    async def evict(self, pod: Pod) -> bool:
+    async def evict(self, pod: Pod, *, is_trial: bool = False) -> bool:
         """Evict a pod, as far as its disruption budgets allow; returns whether it still existed.
+
+        Args:
+            pod: the pod.
+            is_trial: the API server judges the eviction, as its webhooks do, and the pod stays.
 
         Raises:
             ApiError: the API server refuses the eviction, with status 429 for a budget, or does not answer.
         """
-        post = self.transport.post
-        return await self._written(
-            pod, lambda: post(f"{_path(pod)}/eviction", eviction_of(pod)), final=TOO_MANY_REQUESTS
-        )
+        post, body = self.transport.post, eviction_of(pod, is_trial=is_trial)
+        return await self._written(pod, lambda: post(f"{_path(pod)}/eviction", body), final=TOO_MANY_REQUESTS)
 
     async def _written(
         self, pod: Pod, write: Callable[[], Awaitable[bytes]], final: int | None = None

@@ -2,7 +2,8 @@
 
 The question is about the verb `get` on the URL's path, as kube-rbac-proxy asks it, so that a ClusterRole with
 `nonResourceURLs` gives the right. What always holds: no failure of the API server gives access. Answers are kept for
-`KEPT_S`, and `MOST_KEPT` of them of each kind: invented tokens push no accepted one out. Tokens are kept as hashes.
+`KEPT_S`, and `MOST_KEPT` of them of each kind: invented tokens push no accepted one out. An accepted reader is
+reviewed again at once, however many others wait. Tokens are kept as hashes.
 """
 
 import asyncio
@@ -31,10 +32,10 @@ MOST_KEPT: Final = 1024
 """Of each kind, accepted and refused. The oldest give way."""
 
 MOST_AT_ONCE: Final = 8
-"""Reviews under way. Requests with invented tokens then load the API server no further."""
+"""Reviews under way, of new readers and of accepted ones. Invented tokens then load the API server no further."""
 
 MOST_WAITING: Final = 64
-"""Requests that wait for a review. More are answered at once that they cannot be judged."""
+"""Requests of new readers that wait for a review. More are answered at once that they cannot be judged."""
 
 ANSWER_S: Final = 10.0
 """Seconds until a review counts as failed, with the time in which it waits for others."""
@@ -96,14 +97,17 @@ class Reviews:
     _refused: OrderedDict[_Key, _Kept] = field(default_factory=OrderedDict)
     _waiting: int = 0
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE))
+    _places_again: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE))
     _outage: Outage = field(default_factory=lambda: Outage(log.warning))
 
     async def check(self, token: str, path: str) -> None:
         """See `placer.access.Access`."""
         key = (hashlib.sha256(token.encode()).digest(), path)
-        kept = self._accepted.get(key) or self._refused.get(key)
+        accepted = self._accepted.get(key)
+        kept = accepted or self._refused.get(key)
         if kept is None or kept.until_s <= self.clock_s():
-            kept = _Kept(self.clock_s() + KEPT_S, await self._asked(token, path))
+            refusal = await (self._asked(token, path) if accepted is None else self._asked_again(token, path))
+            kept = _Kept(self.clock_s() + KEPT_S, refusal)
             self._keep(key, kept)
         if kept.refusal is not None:
             raise kept.refusal.with_traceback(None)
@@ -124,7 +128,17 @@ class Reviews:
             )
         self._waiting += 1
         try:
-            async with asyncio.timeout(ANSWER_S), self._places:
+            return await self._answered(token, path, self._places)
+        finally:
+            self._waiting -= 1
+
+    async def _asked_again(self, token: str, path: str) -> PlimsollError | None:
+        """The same for a token that was accepted before; those of new readers do not hold it up."""
+        return await self._answered(token, path, self._places_again)
+
+    async def _answered(self, token: str, path: str, places: asyncio.Semaphore) -> PlimsollError | None:
+        try:
+            async with asyncio.timeout(ANSWER_S), places:
                 refusal = await self._reviewed(token, path)
         except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
             cause = str(error) or f"no answer in {ANSWER_S:.0f} s"
@@ -133,8 +147,6 @@ class Reviews:
                 "the API server cannot say now whether this token may read; ask again in some seconds. "
                 "The placer's log has the cause"
             ) from error
-        finally:
-            self._waiting -= 1
         self._outage.ended()
         return refusal
 

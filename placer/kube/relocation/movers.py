@@ -5,7 +5,7 @@ moved for a pod of lower priority.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -76,6 +76,14 @@ class Movers:
         """Count a move for the limit of its owner."""
         owner = owner_of(pod) or ""
         self._moved[owner] = deque([*self._times(owner), _now_s()])
+
+    def are_too_many(self, pods: list[Occupant]) -> bool:
+        """Whether all these pods must not move, though each of them alone may: for a budget, or an owner's limit."""
+        by_owner = Counter(owner_of(one.pod) or "" for one in pods)
+        is_past = any(
+            len(self._times(owner)) + count > self.rules.per_hour for owner, count in by_owner.items()
+        )
+        return is_past or self.violates(pods)
 
     def violates(self, pods: list[Occupant]) -> bool:
         """Whether the end of all these pods would violate a disruption budget."""

@@ -3,7 +3,8 @@
 A search finds the fewest evictions after which the waiting pod and all moved pods have a place. The waiting pod is
 nominated for its node, and room is kept for each replacement. Then the pods are evicted, one after another, by the
 orders of preemption. The waiting pod and the replacements are placed by decisions of their own. What always holds:
-one waiting pod at a time has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved.
+one waiting pod at a time has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved. A
+moved pod that does not end holds up others for `keep_s` at most.
 
 Pods may also be moved together, so that a whole GPU becomes free. No pod is moved to an idle GPU then, so each such
 plan leaves one more GPU idle, and moving comes to an end.
@@ -78,7 +79,10 @@ class Relocating:
     kept: KeptRooms = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
-    _leaving: set[PodUid] = field(default_factory=set)  # evicted pods, until they have ended
+    _under_way_until_s: float = 0.0  # others have waited long enough for it then
+    _leaving: dict[PodUid, float] = field(
+        default_factory=dict
+    )  # evicted pods: until when their end is awaited
     _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
@@ -120,7 +124,9 @@ class Relocating:
 
     def _is_busy(self) -> bool:
         if self._under_way is not None:
-            if self._is_nominated(self._under_way) or self.preempting.orders.is_under_way(self._under_way):
+            is_late = _now_s() >= self._under_way_until_s
+            is_held = self._is_nominated(self._under_way) and not is_late
+            if is_held or self.preempting.orders.is_under_way(self._under_way):
                 return True
             self._under_way = None
         return len(self.kept) >= MOST_KEPT
@@ -142,7 +148,7 @@ class Relocating:
 
     def _next(self) -> Wanted | None:
         """The waiting pod for which others may be moved now: of the highest priority, the one that waits longest."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = _now_s()
         self._tried = {kind: at_s for kind, at_s in self._tried.items() if now_s < at_s}
         due = [
             one
@@ -166,7 +172,7 @@ class Relocating:
     async def _try(self, wanted: Wanted) -> None:
         """Search for a plan, and carry it out, or report it."""
         uid = wanted.request.pod
-        self._tried[wanted.kind] = asyncio.get_running_loop().time() + self.rules.after_s
+        self._tried[wanted.kind] = _now_s() + self.rules.after_s
         if not self.movers.budgets.are_read:
             return
         board, found = await self._search(wanted, spares_idle=False)
@@ -196,11 +202,12 @@ class Relocating:
         board = await KubeBoard.made(self._choice, wanted, self.movers, understand, spares_idle=spares_idle)
         found = None if board.is_empty else await _in_slices(search(board, uid))
         found = confirmed(board, uid, found) if found is not None and found.moves else None
-        return board, None if found is None or self.movers.violates(_moved(found, board)) else found
+        return board, None if found is None or self.movers.are_too_many(_moved(found, board)) else found
 
     def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
         """Hold all rooms, and have the pods evicted meanwhile."""
         self._under_way = uid = PodUid(pod.metadata.uid)
+        self._under_way_until_s = _now_s() + self.rules.keep_s
         own = board.nomination(found.place, [one.movable for one in found.moves])
         own.pod = pod  # as the watch shows it now
         self.preempting.hold(own)
@@ -219,8 +226,11 @@ class Relocating:
 
     async def _lacks_spare(self) -> bool:
         """Whether it is time to look, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
-        now_s = asyncio.get_running_loop().time()
-        self._leaving = {uid for uid in self._leaving if self._cluster.occupants.find(uid) is not None}
+        now_s = _now_s()
+        find = self._cluster.occupants.find
+        self._leaving = {
+            uid: at_s for uid, at_s in self._leaving.items() if find(uid) is not None and now_s < at_s
+        }
         is_moving = bool(self._leaving or len(self.kept))
         if not self.rules.spare_gpus or now_s < self._spare_due_s or is_moving:
             return False
@@ -248,9 +258,11 @@ class Relocating:
         if is_dry:
             return
         self._keep_rooms(found, board)
-        for one in _moved(found, board):
-            refused = await self.preempting.orders.evict(one, None)
+        orders, moved = self.preempting.orders, _moved(found, board)
+        refused = await orders.tried(moved)
+        for one in moved:
             heed_cancellation()
+            refused = refused or await orders.evict(one, None)
             if refused is not None:
                 structlog.get_logger().warning("relocation refused", error=refused)
                 break
@@ -258,7 +270,7 @@ class Relocating:
     def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
         """A pod was evicted to be moved."""
         self._metrics.relocated_pods.inc()
-        self._leaving.add(PodUid(victim.metadata.uid))
+        self._leaving[PodUid(victim.metadata.uid)] = _now_s() + self.rules.keep_s
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
         self.telling.relocated(victim, pod, node, to, self.rules.keep_s)
@@ -303,3 +315,7 @@ def _text(found: Relocation, board: KubeBoard) -> str:
 
 def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -185,6 +185,8 @@ class Board:
         if name not in self.scene.pods:
             raise NotFoundError("gone", 404)
         assert body["deleteOptions"]["preconditions"]["uid"] == name
+        if "dryRun" in body["deleteOptions"]:
+            return b"{}"
         self.evicted.append(name)
         evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         self._change(name, conditions=msgspec.convert([evicted], list[PodCondition]))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from placer.kube import preemption_orders
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode, RelocationRules
 from plimsoll.ids import PodUid
@@ -57,6 +58,16 @@ def halves(playing: Board, *, cost: str | None = "1", **more: Any) -> None:  # n
         playing.scene.report(node, 24)
     playing.scene.show(mover("m1", "GPU-n1-0", 50, cost, **more))
     playing.scene.show(on_gpu("stone", "GPU-n2-0", share=50))
+
+
+def pair(playing: Board) -> None:
+    """Two nodes of one GPU: on n1 two pods that may be moved, and room for both on n2, which is in use."""
+    for node in ("n1", "n2"):
+        playing.scene.node(node)
+        playing.scene.report(node, 24)
+    for name in ("m1", "m2"):
+        playing.scene.show(mover(name, "GPU-n1-0", 40))
+    playing.scene.show(on_gpu("stone", "GPU-n2-0", share=20))
 
 
 async def wait(playing: Board, *pods: Pod) -> None:
@@ -180,6 +191,60 @@ async def test_a_refused_eviction_ends_the_plan() -> None:
         await plan(playing)
         assert playing.evicted == []
         await until_true(lambda: not playing.scene.cluster.nominations.nodes())
+
+
+@pytest.mark.parametrize("refused", ["m1", "m2"])
+@pytest.mark.parametrize("spare_gpus", [0, 2])
+async def test_of_two_pods_none_is_evicted_if_one_must_stay(refused: str, spare_gpus: int) -> None:
+    """The API server keeps one of two pods that would move together: the other one stays too."""
+
+    async def refuse(name: str) -> None:
+        if name == refused:
+            raise TransientError(f"a webhook keeps {name}", 429)
+
+    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=spare_gpus)) as playing:
+        pair(playing)
+        playing.faults.append(refuse)
+        if not spare_gpus:
+            await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+        playing.faults.clear()
+        playing.scene.late_s += preemption_orders.SPARED_S + 1
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            await plan(playing)
+        assert sorted(playing.evicted) == ["m1", "m2"]
+
+
+async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
+    """Two pods of one owner would have to move together, and one an hour may."""
+    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
+        pair(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+
+
+async def test_a_moved_pod_that_does_not_end_holds_up_others_for_a_time_only() -> None:
+    """While a finalizer keeps the moved pod, pods are moved for another one that waits."""
+    async with board(RULES) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == ["m1"]
+        for node in ("n3", "n4"):
+            playing.scene.node(node, labels={"zone": "b"})
+            playing.scene.report(node, 24)
+        playing.scene.show(mover("m3", "GPU-n3-0", 60))
+        playing.scene.show(on_gpu("more", "GPU-n4-0", share=40))
+        await wait(playing, wide("other", 100))
+        await plan(playing)
+        assert playing.evicted == ["m1"]
+        playing.scene.late_s += RULES.keep_s + 1
+        await plan(playing)
+        assert playing.evicted == ["m1", "m3"]
+        assert playing.nomination("wide") is not None
 
 
 async def test_a_disruption_budget_that_allows_nothing_keeps_the_pod() -> None:

@@ -1,5 +1,6 @@
 """Readers of the placer's port as users of a real cluster, with real tokens of service accounts."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -126,6 +127,20 @@ async def test_more_readers_than_can_be_judged_are_sent_away(
     monkeypatch.setattr(reviews, "MOST_WAITING", 0)
     with pytest.raises(CannotJudgeError, match="wait to be judged already"):
         await access.check("invented", "/v1/state")
+
+
+async def test_an_accepted_reader_reads_on_while_many_others_wait(
+    access: Reviews, apiserver: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its answer is good no more, it is reviewed again beside a flood of invented tokens."""
+    token = await token_of(apiserver, namespace, READER, AUDIENCE)
+    await access.check(token, "/v1/state")
+    monkeypatch.setattr(reviews, "MOST_WAITING", 0)
+    monkeypatch.setattr(access, "_places", asyncio.Semaphore(0))
+    late_s = time.monotonic() + reviews.KEPT_S
+    monkeypatch.setattr(access, "clock_s", lambda: late_s)
+    await access.check(token, "/v1/state")
+    assert [one.until_s for one in access._accepted.values()] == [late_s + reviews.KEPT_S]
 
 
 async def test_a_placer_asks_by_its_setting(
