@@ -191,7 +191,7 @@ class Orders:
     async def tried(self, movers: Sequence[Occupant]) -> str | None:
         """Ask the API server whether it would evict each of several pods; returns what it refuses, or None.
 
-        What its budgets and webhooks say is known to it alone, and one refusal makes the other evictions useless.
+        Only the API server knows all budgets and webhooks, and one refusal makes the other evictions useless.
         """
         for mover in movers if len(movers) > 1 else ():
             heed_cancellation()

@@ -29,7 +29,7 @@ KEPT_S: Final = 10.0
 """Seconds for which an answer is good. A withdrawn token reads for so long."""
 
 MOST_KEPT: Final = 1024
-"""Of each kind, accepted and refused. The oldest give way."""
+"""The most accepted answers that are kept, and the most refused ones. The oldest give way."""
 
 MOST_AT_ONCE: Final = 8
 """Reviews under way, of new readers and of accepted ones. Invented tokens then load the API server no further."""

@@ -1,7 +1,7 @@
 """Settles a part's memory after its imports.
 
-What the imports made lives as long as the part. The garbage collector need not walk it again and again: that was some
-3 % of the broker's work while many programs come and go.
+Imported modules live as long as the part, so the garbage collector need not walk their objects again and again. The
+walks were some 3 % of the broker's work while many programs come and go.
 
 glibc keeps freed memory for later allocations. The imports of a part free some 10 MiB below the top of the heap, and
 nothing fills them again: that was a sixth of the monitor's resident memory.

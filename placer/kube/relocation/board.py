@@ -72,13 +72,13 @@ class KubeBoard:
         found: list[tuple[float, NodeName, list[Mover]]] = []
         for number, node in enumerate(tuple(occupants.relocatable_nodes())):
             if not number % READ_AT_ONCE:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # decisions run between two pieces
             on_node = movers.on(node, priority) if choice.cluster.has_node(node) else []
             if on_node:
                 found.append((on_node[0].movable.cost, node, on_node))
         for number, (_, node, on_node) in enumerate(sorted(found, key=lambda one: one[:2])[:HOSTS]):
             if not number % READ_AT_ONCE:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # decisions run between two pieces
             board._offer(node, on_node)
         return board
 

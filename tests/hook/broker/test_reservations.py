@@ -120,7 +120,7 @@ class Scene:
         return made
 
     def path(self, name: str) -> str:
-        """Of a pod in the pool's namespace."""
+        """The API path of a pod in the pool's namespace."""
         return f"/api/v1/namespaces/{self.pool}/pods/{name}"
 
     async def card(self, name: str = "gpu-0.n1") -> str | None:

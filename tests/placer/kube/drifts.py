@@ -1,4 +1,4 @@
-"""What the ledger counts for a pod changes: a drift and its repair, and a resize whose write has no clear answer."""
+"""Builders of changes to a pod's booking: a drift and its repair, and a resize whose write has no clear answer."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -105,7 +105,7 @@ def test_scarce_model_is_kept() -> None:
 
 
 def test_plimsoll_spreads_pods_that_declare_no_memory() -> None:
-    """What they take is not known, so two of them do not share a GPU while another one is free. FGD packs them."""
+    """Two pods of unknown memory do not share a GPU while another GPU is free. FGD packs them."""
     undeclared = ContainerDemand(ContainerName("main"), 1, None, 20, 100, whole=False)
     for policy, gpus in ((PLIMSOLL, 2), (FRAGMENTATION, 1)):
         nodes = [node("a", 1), node("b", 1)]

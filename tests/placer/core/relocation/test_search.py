@@ -205,7 +205,7 @@ def test_of_equal_pods_the_one_beside_busy_memory_moves(busy: str, leaves: str) 
 
 
 def test_a_moved_pod_goes_where_least_bandwidth_is_used() -> None:
-    """Of two GPUs with the same room, the pod takes the one whose pods read and write less memory."""
+    """The pod takes the GPU whose pods read and write less memory, where two GPUs have the same room."""
     toy = Toy({"a": 1, "b": 1, "c": 1}, {WAITING: 8, "mover": 4, "loud": 4, "quiet": 4})
     toy.places = {"mover": spot("a-0"), "loud": spot("b-0"), "quiet": spot("c-0")}
     toy.costs, toy.traffic = {"mover": 1.0}, {"b-0": 70.0, "c-0": 10.0}

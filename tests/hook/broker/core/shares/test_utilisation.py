@@ -1,4 +1,4 @@
-"""What a container used, by its words and by NVML's figures: what is counted, reported, or said to mean nothing."""
+"""A container's use of a GPU by its counters is compared with NVML's figures, and is counted, reported or ignored."""
 
 import pytest
 
