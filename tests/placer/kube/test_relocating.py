@@ -287,7 +287,7 @@ async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
 
 
 async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
-    """The pods of two half-full GPUs come together on one GPU. Then enough GPUs are idle, and nothing moves any more."""
+    """The pods of two half-full GPUs come together on one. Then enough GPUs are idle, and nothing moves any more."""
     rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
     async with board(rules) as playing:
         for node in ("n1", "n2"):
