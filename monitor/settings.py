@@ -198,5 +198,5 @@ def _check_pressure(given: Settings) -> None:
             "PLIMSOLL_PRESSURE_END_PCT",
             given.pressure_end_pct,
             f"is less than PLIMSOLL_PRESSURE_PCT ({given.pressure_pct:g})",
-            "give at least as much: otherwise memory would be short and not short at once",
+            "give at least as much: otherwise memory would be short and not short at the same time",
         )

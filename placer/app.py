@@ -1,8 +1,8 @@
 """Wires the placer's parts and owns their lifecycles: when one part ends, all end.
 
 HTTP is served from the first moment, so that people can read the state while NATS or Redis is still away. Pods are
-placed once every node's last report was read. Of several placers of one cluster, the one that holds the Lease places;
-the others keep their view up to date, and write and answer nothing.
+placed once every node's last report was read. Where a cluster has several placers, only the holder of the Lease
+places pods. The others keep their view up to date, and write and answer nothing.
 """
 
 import asyncio

@@ -79,7 +79,7 @@ class NodeSide:
 
     Attributes:
         fit: the front end's own filter.
-        weight: a node takes so many times as long as for a small pod, so fewer nodes are read.
+        weight: a node takes this many times as long as for a small pod, so fewer nodes are read.
         wishes: the pod's wishes.
         held: see `Held`.
     """

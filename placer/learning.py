@@ -22,8 +22,8 @@ RESTORE_S: Final = 2.0
 """The most seconds that the first decision waits for Redis. Reading ten thousand owners takes some tenths of one."""
 
 WRITE_S: Final = 5.0
-"""Seconds between two writes: a burst of tasks of one owner causes one. A placer that dies loses so much at most, and
-what still runs is reported again."""
+"""Seconds between two writes: a burst of tasks of one owner causes one. A placer that dies loses what it learned in
+this time at most. Pods that still run are reported again."""
 
 log = structlog.get_logger(__name__)
 

@@ -178,7 +178,8 @@ class ListWriter:
                 self._outage.failed("the list cannot be checked, retrying", str(error))
 
     async def _check(self, most: int) -> None:
-        """Make the list what a rebuild gives. Of entries that no count and no order shows to differ, compare so many.
+        """Make the list what a rebuild gives. At most this many entries are compared one by one, where counts and
+        order agree.
 
         Raises:
             ScoresLostError: the list was lost.

@@ -108,7 +108,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
         time: when the GPUs were sampled, RFC 3339 in UTC.
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
             `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
-        health: the GPUs that are not healthy. One that NVML cannot read is here, and not in `gpus`.
+        health: the GPUs that are not healthy. A GPU that NVML cannot read is here, and not in `gpus`.
         short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
         broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.
     """

@@ -25,7 +25,7 @@ class HealthClass(enum.Enum):
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a GPU.
+    """A defect or a restriction of a GPU.
 
     Attributes:
         what: `xid`, `lost` (NVML cannot read the GPU, or does not list it any more), `gone` (the machine was started

@@ -66,7 +66,7 @@ class Bench:
     settled: Callable[[], Awaitable[None]] = settle
 
     async def compare(self, count: int, rounds: int) -> Json:
-        """Start `count` pods at once of one kind and then of the other, in so many rounds; returns the figures.
+        """Start `count` pods at once of one kind and then of the other, in this many rounds; returns the figures.
 
         The kind that begins changes with each round, so that a drift of the machine meets both.
         """

@@ -38,7 +38,7 @@ def selection(arguments: Sequence[str], description: str | None = None) -> Selec
         action="append",
         type=int,
         choices=COUNTS,
-        help="only so many pods at once; may be repeated",
+        help="only this number of pods at once; may be repeated",
     )
     chosen = parser.parse_args(arguments)
     return Selection(

@@ -42,7 +42,7 @@ class Delays:
 
 
 async def measure(here: Place, hooked: int, unhooked: int, *, at_once: int) -> Json:
-    """Measure so many programs with the hook, then so many without.
+    """Measure this many programs with the hook, then this many without.
 
     Args:
         here: the node.

@@ -77,7 +77,7 @@ async def measure(here: Place, seconds: float) -> tuple[Json, str]:
 
 
 Life = Callable[[int, float], Coroutine[None, None, None]]
-"""A task's life on a GPU, in at most so many seconds."""
+"""A task's life on a GPU, in at most this many seconds."""
 
 
 class _Scene:
@@ -93,7 +93,7 @@ class _Scene:
         return sum(what == "loaded" for _, what in self._here.subscriber.moments) >= SERVICES
 
     def begin(self, seconds: float) -> None:
-        """Begin to measure; the services end after so many seconds."""
+        """Begin to measure; the services end after this many seconds."""
         self.began_ns = time.monotonic_ns()
         asyncio.get_running_loop().call_later(seconds, self._is_over.set)
 

@@ -47,7 +47,7 @@ AFTER_NS: Final = 2_000_000_000
 """A broker that has just started looks for the processes that began while none was there."""
 
 SHOWN: Final = 20
-"""So many findings are shown in words; the rest are counted."""
+"""This many findings are shown in words; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class _Scene:
                 self.failed += program.child.returncode == FAILED
 
     async def kill(self, parts: tuple[EmbeddedServer, ...]) -> None:
-        """Kill each part so many times, spread over the run, in random order; each starts again after a while."""
+        """Kill each part this many times, spread over the run, in random order; each starts again after a while."""
         turns = self._chance.sample(parts * self._plan.kills, len(parts) * self._plan.kills)
         pause_s = self._plan.seconds / (len(turns) + 1)
         for part in turns:

@@ -14,7 +14,7 @@ from typing import Final
 from plimsoll.ids import ProcessKey
 
 TOLERANCE_BYTES: Final = 8 << 20
-"""Memory that changes by less stands still for the monitor: a `loaded` may be off by so much."""
+"""Memory that changes by less stands still for the monitor: a `loaded` may be off by this much."""
 
 SLACK_NS: Final = 1_000_000_000
 """An event has the time at which its round ended, a little after its measurement."""

@@ -218,7 +218,7 @@ def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
 
 def _dead(database: sqlite3.Connection) -> dict[ProcessKey, frozenset[GpuUuid]]:
     rows = database.execute("SELECT pid, start_ticks, gpus FROM dead ORDER BY number").fetchall()
-    # No UUID has a comma. Of a process that stands twice, the later line counts.
+    # No UUID has a comma. Where two lines name the same process, the later line counts.
     return {
         ProcessKey(pid, start_ticks): frozenset(map(GpuUuid, gpus.split(",") if gpus else ()))
         for pid, start_ticks, gpus in rows

@@ -85,7 +85,7 @@ class Candidates:
         self._index_of(policy)
 
     def rank(self, policy: Policy, most: int) -> bool:
-        """Rank so many more nodes by a policy that is used from now on; returns whether all are ranked."""
+        """Rank this many more nodes by a policy that is used from now on; returns whether all are ranked."""
         index = self._indexes.get(policy.name)
         if index is None:
             index = self._indexes[policy.name] = policy.index(

@@ -113,7 +113,7 @@ class GpuIndex:
         return ((rank, node) for rank, node, _ in found)
 
     def _empty_on(self, gpus: int, request: Request) -> Iterator[_NodeRank]:
-        """The nodes with so many empty GPUs and the pod's CPU, best first, each with the rank of its best one."""
+        """The nodes with this many empty GPUs and the pod's CPU, best first, each with the rank of its best one."""
         models = request.demand.gpu_models
         cpu = self._around.ledger.spare_cpu.suffices_for(request.cpu_milli)
         return self._empty.descending(

@@ -26,7 +26,8 @@ from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.part.errors import InputError
 
 SAMPLES: Final = 16
-"""The most samples of a record, less than 1 KiB in JSON. With so many of one age, the percentile is their largest."""
+"""The most samples of a record, less than 1 KiB in JSON. Of this many samples of one age, the percentile is the
+largest."""
 
 HALF_LIFE_S: Final = 24 * 3600.0
 """The age in seconds at which a sample counts half, as in VPA. A daily job forgets an outlier within six days."""
@@ -159,7 +160,7 @@ LONGEST_KEY: Final = 64
 
 
 def _percentile(weights: Iterable[tuple[int, float]], wanted: float) -> int:
-    """The least value at or below which so much weight lies; the values come in order."""
+    """The least value at or below which this much weight lies; the values come in order."""
     below, found = 0.0, 0
     for value, weight in weights:
         below, found = below + weight, value

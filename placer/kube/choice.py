@@ -30,7 +30,7 @@ KINDS: Final = 32
 """The kinds of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
 
 FEW_NODES: Final = 128
-"""A decision that has only so many nodes to choose from reads them all, in some 3 ms."""
+"""A decision that has only this many nodes to choose from reads them all, in some 3 ms."""
 
 MOST_VALUES: Final = 1024
 """A selector with more values is not looked up in the index of labels: that takes milliseconds, and so long a list
@@ -328,7 +328,7 @@ _Key = tuple[Hashable, Hashable]
 
 
 def _most(nodes: int, wanted: Wanted) -> int:
-    """So many nodes of a small pod take as long as the result for this pod."""
+    """This many nodes of a small pod take as long as the result for this pod."""
     return max(1, nodes // wanted.weight)
 
 

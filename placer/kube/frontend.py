@@ -323,7 +323,7 @@ class KubeFrontEnd:
         return self._watches.broken_s()
 
     async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
-        """Change a running container's line or shares, see `KubeResizer.resize`. One call at a time.
+        """Change a running container's line or shares, see `KubeResizer.resize`. Calls must not overlap.
 
         Raises:
             InputError: the pod cannot have the change; nothing was changed.

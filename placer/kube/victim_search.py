@@ -33,7 +33,7 @@ SLICE_S: Final = 0.005
 RESTARTS: Final = 8
 """The times that the search on a node begins anew because the node changed. Then the pod backs off."""
 FEW_NODES: Final = 128
-"""In a cluster of at most so many nodes, the text counts what a search finds on each node. In a larger one, it counts
+"""In a cluster of up to this many nodes, the text counts what a search finds on each node. In a larger one, it counts
 the reasons that nodes share."""
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"

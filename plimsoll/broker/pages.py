@@ -33,7 +33,7 @@ MAX_SLOTS: Final = 256
 
 PEAK_GPUS: Final = 8
 """The GPUs of a container, in the order of its lines, on which each process records its highest use. Slots of earlier
-versions had room for so many words. On further GPUs only the broker's readings show the use."""
+versions had room for this many words. On further GPUs only the broker's readings show the use."""
 
 UUID_BYTES: Final = 48
 """Room for `GPU-` and 36 characters, or `MIG-` likewise, with its terminating zero."""
@@ -163,7 +163,7 @@ class Limits(ctypes.LittleEndianStructure):
 class Cpus(ctypes.LittleEndianStructure):
     """The whole `cpus` file: the CPUs that a container's processes are bound to.
 
-    It is a file of its own, because `limits` has no room for so many bits: libraries of earlier versions refuse a
+    It is a file of its own, because `limits` has no room for this many bits: libraries of earlier versions refuse a
     `limits` of another size.
     """
 
@@ -265,7 +265,7 @@ class Counts(ctypes.LittleEndianStructure):
 class Gate(ctypes.LittleEndianStructure):
     """The whole `gate` file: whether a container's processes may put work on its GPUs now.
 
-    One gate for all its GPUs, so that a collective never has one GPU at work and another waiting.
+    A single gate for all its GPUs, so that a collective never has one GPU at work and another waiting.
     """
 
     _pack_ = 8

@@ -126,7 +126,7 @@ def line(message: bytes, width: int | None = None) -> str:
 
     Args:
         message: as it was published.
-        width: cut the line to so many columns; below `WIDE`, the time has no date. None cuts nothing.
+        width: cut the line to this many columns; below `WIDE`, the time has no date. None cuts nothing.
     """
     event = decode_event(message)
     what = event.type.removeprefix("dev.plimsoll.").removesuffix(".v1")

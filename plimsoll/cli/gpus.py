@@ -32,7 +32,7 @@ async def gpus(where: Where, node: str | None, model: str | None, form: str, wid
         node: only this node.
         model: only GPUs of this model.
         form: `table`, `wide`, `json` or `yaml`.
-        width: cut lines of the table to so many columns.
+        width: cut lines of the table to this many columns.
 
     Raises:
         NoPlacerError, PlacerRefusedError: as of `nodes_of`.
@@ -76,7 +76,7 @@ def shown(nodes: Iterable[NodeRow], *, wide: bool = False, width: int | None = N
     Args:
         nodes: the nodes.
         wide: with score, UUID and model.
-        width: cut lines to so many columns.
+        width: cut lines to this many columns.
     """
     rows = [row for node in nodes for row in _rows(node, wide=wide)]
     if rows:

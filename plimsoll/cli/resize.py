@@ -189,6 +189,6 @@ def _unconfirmed(
         terms = "; ".join(f"{gpu} has {terms_shown(request, seen[gpu])}" for gpu in others)
         return f"another resize came after this one: {terms}; look at the pod, and ask again if need be"
     return (
-        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; what was before "
-        "holds there until it does: look after the broker and the monitor of that node"
+        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; the values "
+        "before stay in force until then: check the broker and the monitor of that node"
     )

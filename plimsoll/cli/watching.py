@@ -14,7 +14,7 @@ from plimsoll.cli.output import write
 from plimsoll.part.errors import PlimsollError
 
 Text = Callable[[int | None], Awaitable[str]]
-"""Makes the text, with lines of so many columns at most; None cuts nothing."""
+"""Makes the text, with lines of this many columns at most; None cuts nothing."""
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"

@@ -86,7 +86,7 @@ def clock_s() -> float:
 
 @dataclass(slots=True)
 class Lease:
-    """One Lease, as one process follows and then holds it; `run` does both.
+    """A Lease that a process first follows and then holds; `run` does both.
 
     Attributes:
         transport: the connection to the API server.

@@ -95,7 +95,7 @@ class Timing:
     live_after_s: float = 1.0
 
     def backoff_s(self, failures: int, chance: float) -> float:
-        """The pause in seconds after so many failures in a row; `chance` is uniform in 0–1."""
+        """The pause in seconds after this many failures in a row; `chance` is uniform in 0–1."""
         if failures == 0:
             return 0.0
         # 2**30 is past any ceiling; an unbounded exponent would overflow the float one day.

@@ -73,7 +73,7 @@ def _warned(
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:  # noqa: ANN401 - as Python gives it
-    _log().error("ended by an error that nobody foresaw", exc_info=(kind, error, trace))
+    _log().error("ended by an unexpected error", exc_info=(kind, error, trace))
 
 
 def _unraisable(given: "sys.UnraisableHookArgs") -> None:
@@ -88,7 +88,7 @@ def _uncaught_in_thread(given: threading.ExceptHookArgs) -> None:
     if error is not None:
         name = given.thread.name if given.thread else ""
         trace = (type(error), error, given.exc_traceback)
-        _log().error("a thread was ended by an error that nobody foresaw", thread=name, exc_info=trace)
+        _log().error("a thread was ended by an unexpected error", thread=name, exc_info=trace)
 
 
 def _log() -> Any:  # noqa: ANN401 - structlog's own type

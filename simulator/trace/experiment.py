@@ -28,7 +28,7 @@ class Summary:
     replays: tuple[Replay, ...]
 
     def unallocated_pct(self, pct: int) -> float:
-        """The mean part of all GPUs without a pod when so many percent were asked for; NaN if none reached that."""
+        """The mean part of all GPUs without a pod when this many percent were asked for; NaN if none reached that."""
         found = self._at(pct)
         return fmean(found) if found else float("nan")
 

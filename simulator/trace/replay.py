@@ -36,7 +36,7 @@ UNLIMITED_BYTES: Final = 1024 * 1024 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The mean state while so many percent of the cluster's GPUs have been asked for.
+    """The mean state while this many percent of the cluster's GPUs have been asked for.
 
     Attributes:
         unallocated_pct: the part of all GPUs that no pod has.

@@ -52,7 +52,7 @@ def both_told(*processes: ProcessKey) -> Callable[[list[Message]], bool]:
 
 
 async def until_logged(monitor: MonitorProcess, event: str, *, times: int) -> None:
-    """Wait until the monitor has logged an event so many times."""
+    """Wait until the monitor has logged an event this many times."""
     await until_true(lambda: len(monitor.logged(event)) >= times)
 
 

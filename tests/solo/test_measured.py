@@ -30,7 +30,7 @@ class Crowd:
         self.process = process
 
     async def start(self, count: int) -> list[str]:
-        """Start so many programs at once; returns the driver's result of each."""
+        """Start this many programs at once; returns the driver's result of each."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"start {count}\n".encode())

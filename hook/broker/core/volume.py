@@ -203,7 +203,7 @@ def counts_of(mounts: Iterable[Mount], below: PurePosixPath) -> dict[ContainerKe
 
 
 def counts_options(page_bytes: int) -> str:
-    """The options of a tmpfs that holds a `counts` of so many bytes."""
+    """The options of a tmpfs that holds a `counts` of this many bytes."""
     return f"mode=0755,size={_whole_pages(page_bytes) + SPARE_BYTES},nr_inodes={INODES}"
 
 

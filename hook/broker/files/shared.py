@@ -207,7 +207,7 @@ class SharedFiles:
 
 
 def _remove_tree(directory: Path) -> None:
-    """Remove a directory, if it is there. What a volume stands on stays, emptied, and goes with the volume."""
+    """Remove a directory, if it is there. A volume's own directory is emptied, and removed with the volume."""
     try:
         shutil.rmtree(directory)
     except FileNotFoundError:

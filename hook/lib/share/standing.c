@@ -105,8 +105,8 @@ static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
     stand->until_ns = stand->renewed_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
 }
 
-/* Nothing executes, so the awaited work has ended. Learns how much later than expected that was. One slice is
- * added to the expected time: without it, the short time until the end was noticed would look long beside a
+/* Nothing executes, so the awaited work has ended. Learns how much later than expected that was. The expected
+ * time includes one slice more. Without it, the short time until the end was noticed would seem long beside a
  * short queue. */
 static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
     if (stand->since_ns && is_shut) {

@@ -33,7 +33,7 @@ def _whence(owner: str | None, learned: Expectation | None) -> str:
         return "assumed, as nothing tells which pods do the same work"
     if learned is None:
         return f"assumed, as no pod of {owner} was measured yet"
-    return f"expected, as earlier pods of {owner} needed so much"
+    return f"expected, as earlier pods of {owner} needed that"
 
 
 def is_expected(booking: Booking) -> bool:

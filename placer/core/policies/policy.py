@@ -84,7 +84,7 @@ class Policy(ABC):
             site: the node, the pod, and the GPUs that its other containers have been given so far.
             demand: the container's demand.
             fitting: the GPUs that fit and to which the policy has no objection, at least `demand.gpus`, with the room
-                that the pod's other containers leave. The answer holds some of them, also at least so many.
+                that the pod's other containers leave. The answer holds some of them, and at least this many of them.
         """
         return sorted(fitting, key=lambda room: -self.score(room, demand))
 

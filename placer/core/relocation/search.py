@@ -55,7 +55,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Search:
-    """A search for plans of so many moves."""
+    """A search for plans of this many moves."""
 
     board: Board
     moves: int

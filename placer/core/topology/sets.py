@@ -106,7 +106,7 @@ def _grade(counts: Sequence[float], below: float = 0.0) -> float:
 
 @lru_cache(REMEMBERED)
 def best_set(shape: Shape, preferred: tuple[int, ...], count: int, empty: frozenset[int]) -> tuple[int, ...]:
-    """The cheapest set of so many GPUs; among equals the one that leaves most, then the most preferred.
+    """The cheapest set of this many GPUs; among equals the one that leaves most, then the most preferred.
 
     Args:
         shape: the node's.

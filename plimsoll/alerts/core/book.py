@@ -33,7 +33,7 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 
 SILENT_HEARTBEATS: Final = 3
-"""The placer's measure too: it places nothing on a node that has been silent for so many of its heartbeats."""
+"""The placer's measure too: it places nothing on a node that has been silent for this many of its heartbeats."""
 
 FOREIGN_S: Final = 1500.0
 """Two monitors name each other every 10 minutes while both report. After two and a half such spans one is gone."""

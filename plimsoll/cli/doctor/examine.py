@@ -73,5 +73,5 @@ async def _group(name: str, checks: AsyncIterator[Finding]) -> Group:
         findings.append(failed("time", f"the checks did not end in {GROUP_S:.0f} s", remedy))
     except Exception as error:  # noqa: BLE001 - one broken check must not hide the findings of the others
         remedy = "report it as a bug of `plimsoll doctor`, with this line"
-        findings.append(failed("doctor", f"a check failed itself: {type(error).__name__}: {error}", remedy))
+        findings.append(failed("doctor", f"the check itself failed: {type(error).__name__}: {error}", remedy))
     return Group(name=name, findings=tuple(findings))

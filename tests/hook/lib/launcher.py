@@ -48,7 +48,7 @@ class Launcher(Script):
         return work
 
     def stands_idle(self, threads: int = 1, gpu: int = 0) -> bool:
-        """Whether so many threads stand while nothing executes; in one copy, as a burst may begin in between."""
+        """Whether this many threads stand while nothing executes; in one copy, as a burst may begin in between."""
         work = self.work(gpu)
         return (work.launched_ns, work.standing) == (0, threads)
 

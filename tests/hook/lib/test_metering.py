@@ -43,7 +43,7 @@ def _until_agreed(
     points: float = 1,
     gpus: range = range(1),
 ) -> None:
-    """Work so much in all, and until what is told of it is for once what the book says, within points of a second.
+    """Work this much in all, and until what is told of it is for once what the book says, within points of a second.
 
     A thread that loses the processor between an event of the library and its launch is metered meanwhile: where other
     things want the machine, some attempts fail.

@@ -41,7 +41,7 @@ def pod_of(
     containers: int = 1,
     share_pct: int = 0,
 ) -> dict[str, Any]:
-    """A pod with so much memory and compute time for each container, and these annotations."""
+    """A pod with this much memory and compute time for each container, and these annotations."""
     limits = {MEMORY: f"{int(gib * 1024)}Mi", SHARE: str(share_pct)}
     return {
         "metadata": {

@@ -55,7 +55,7 @@ async def running(world: World, name: str, labels: dict[str, str] | None = None,
 
 
 async def passes(world: World, *pods: Object, gib: int = 6, times: int = 3) -> None:
-    """The audit accuses these pods, and reports show each of them with so much memory."""
+    """The audit accuses these pods, and reports show each of them with this much memory."""
     uids = [pod["metadata"]["uid"] for pod in pods]
     for uid in uids:
         world.front_end.evictions.suspect(PodUid(uid), GpuUuid(GPU))

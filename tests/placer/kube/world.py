@@ -115,7 +115,7 @@ class World:
         health: tuple[GpuHealth, ...] = (),
         tasks: tuple[Task, ...] = (),
     ) -> None:
-        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does."""
+        """Report idle GPUs `GPU-<node>-<n>` for a node, each with this much free memory, as a monitor does."""
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
             Gpu(

@@ -74,7 +74,7 @@ def came(pages: WorkPages) -> list[tuple[int, int]]:
 
 
 def test_words_are_as_in_the_layout() -> None:
-    """A page has so many words per GPU, in this order."""
+    """A page has this many words per GPU, in this order."""
     names = [field[0] for field in Work._fields_]
     assert len(names) == 10
     assert (names[SETTLED], names[LAUNCHED], names[6], names[STANDING]) == (

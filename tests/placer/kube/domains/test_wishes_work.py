@@ -53,7 +53,7 @@ async def test_a_pod_that_names_its_nodes_reads_no_other() -> None:
 
 
 async def test_a_decision_reads_a_bounded_number_of_nodes() -> None:
-    """A wish that no free node meets costs the comparison of so many nodes, however many there are."""
+    """A wish that no free node meets costs the comparison of this many nodes, however many there are."""
     made = zones(a=4 * MOST_PLANS)
     made.node("b000", cpu="0", labels={"zone": "b", "host": "b000"})
     resident(made, "cache", "b000", "cache")

@@ -35,7 +35,7 @@ SPEC: dict[str, Any] = {
 
 
 def cluster(nodes: int, pods_per_node: int) -> NodeChoice:
-    """A cluster with so many pods that the rules of `SPEC` mean, and as many others."""
+    """A cluster with this many pods that the rules of `SPEC` mean, and as many others."""
     made = NodeChoice(Decider(ReportView(), Ledger(), Metrics()), Cluster(Ledger()))
     for number in range(nodes):
         labels = {"zone": f"z{number % 2}", "host": f"n{number}"}

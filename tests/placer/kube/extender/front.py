@@ -141,7 +141,7 @@ async def configured(api: ApiServer, folder: Path, changes: Mapping[str, object]
 
 
 async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24) -> None:
-    """A node whose GPUs have so much free memory, as the monitor advertises and reports it."""
+    """A node whose GPUs have this much free memory, as the monitor advertises and reports it."""
     totals = {
         MEMORY: f"{total_gib * len(free_gib)}Gi",
         SHARE: f"{100 * len(free_gib)}",
