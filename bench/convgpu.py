@@ -151,7 +151,8 @@ async def emulated(console: Console) -> Json:
 def compare(measured: Replay, forecasts: Sequence[Replay]) -> Json:
     """Compare measurement and forecast, in seconds; or list the `refused` containers if there are any.
 
-    `starts_apart_s` is the largest difference of any container's start; None where the forecast is one of many lots.
+    `starts_apart_s` is the largest difference of any container's start; None where the forecast is a mean of random
+    draws.
     """
     if measured.refused:
         return {"refused": list(measured.refused)}

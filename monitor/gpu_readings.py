@@ -10,7 +10,7 @@ from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import GpuReading, HealthReading, XidSeen
 
 UTILISATION_S: Final = 5.0
-"""Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
+"""Seconds between two readings of the GPUs' utilisation. The driver keeps samples for longer than that."""
 
 
 class GpuReadings:

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class Learning:
-    """Stores what was learned while `run` does.
+    """Stores what was learned while `run` runs.
 
     Attributes:
         restored: set once all that was stored has been read.
@@ -61,7 +61,7 @@ class Learning:
         self.restored = asyncio.Event()
 
     async def restore(self) -> None:
-        """Read what was stored, for `RESTORE_S` at most; what cannot be read now is read while `run` does."""
+        """Read what was stored, for `RESTORE_S` at most; what cannot be read now is read while `run` runs."""
         try:
             async with asyncio.timeout(RESTORE_S):
                 await self._restore()

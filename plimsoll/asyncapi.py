@@ -133,7 +133,7 @@ def files() -> dict[str, bytes]:
 
 
 def _components(kind: EventKind, reference: str) -> tuple[Object, Object, Object]:
-    """The schema of the envelope, that of the data, and the definitions that the latter refers to."""
+    """The schema of the envelope, the schema of the data, and the definitions to which the data refers."""
     (data,), definitions = msgspec.json.schema_components([kind.data], ref_template=reference)
     for each in definitions.values():
         each["description"] = inspect.cleandoc(each["description"])

@@ -1,7 +1,7 @@
 """The JetStream stream that every client of the bus uses.
 
-The first client makes the stream, alike whichever it is. `plimsoll.subjects` has the names, `plimsoll.events` the
-messages. What always holds: a stream that exists is used as it is.
+The first client makes the stream; every client would make the same one. `plimsoll.subjects` has the names,
+`plimsoll.events` the messages. What always holds: a stream that exists is used as it is.
 
 On a cluster of NATS servers, the stream has as many replicas as the first client's setting says. The placer's durable
 consumer has the replicas of the stream. A replicated stream loses no acknowledged event when a server dies, and

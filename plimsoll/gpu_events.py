@@ -80,7 +80,7 @@ class HealthChange(GpuHealth, frozen=True, kw_only=True):
 
 
 class Pressure(Struct, frozen=True, kw_only=True):
-    """Data of `gpu.pressure`: the free memory of a GPU has become short, or is short no more.
+    """Data of `gpu.pressure`: the free memory of a GPU has become short, or is no longer short.
 
     Attributes:
         short: whether it is short now.

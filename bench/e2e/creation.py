@@ -68,7 +68,7 @@ class Bench:
     async def compare(self, count: int, rounds: int) -> Json:
         """Start `count` pods at once of one kind and then of the other, in this many rounds; returns the figures.
 
-        The kind that begins changes with each round, so that a drift of the machine meets both.
+        The kinds take turns in going first, so that a drift of the machine affects both alike.
         """
         sides = (self.native, PLIMSOLL)
         times = {side.name: Times() for side in sides}

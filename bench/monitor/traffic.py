@@ -188,7 +188,7 @@ def _sent(arrivals: Sequence[Arrival], began_ns: int) -> list[Sent]:
 
 
 def _polls(sent: Sequence[Sent], seconds: float, every_s: float) -> list[Sent]:
-    """Polls with the size of the newest event; before the first event, with that of the first."""
+    """A poll has the size of the newest event so far, and of the first event before that."""
     polls, size_bytes, later = [], sent[0].size_bytes if sent else 0, list(sent)
     for number in range(1, math.floor(seconds / every_s) + 1):
         while later and later[0].at_s <= number * every_s:

@@ -1,8 +1,8 @@
 """The truth run: random tasks while every part is killed and started again, judged by the emulator's own book.
 
 Tasks grow, shrink, load again, fork, crash, end, and are killed, with the hook and without. Meanwhile monitor,
-broker, NATS and placer are killed by SIGKILL, twice each. A task without the hook lives for some looks at least: a
-shorter one can hide.
+broker, NATS and placer are killed by SIGKILL, twice each. A task without the hook lives for several samples at
+least, because samples can miss a shorter task.
 """
 
 import asyncio
@@ -55,13 +55,13 @@ class Plan:
     """A truth run.
 
     Attributes:
-        seconds: how long tasks begin.
+        seconds: the time in which tasks are started.
         kills: how often each part is killed.
         workers: tasks at a time.
         unhooked_s: the least life of a task without the hook; None lets every task live until the stream has its
             start, so that nothing depends on how long a busy machine takes.
-        plateau_s: memory that stood still for so long must have had a `loaded`; None demands none. It covers a look,
-            the settle time, and a restart of the monitor.
+        plateau_s: memory that stood still for so long must have had a `loaded`; None demands none. It covers the
+            time between two samples, the settle time, and a restart of the monitor.
         holds_s: how long memory stands still, one of these.
         seed: the same tasks and kills, as far as the machine allows.
     """

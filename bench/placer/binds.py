@@ -18,7 +18,8 @@ from bench.placer.ground import Ground, session
 PATIENCE_S: Final = 300.0
 """The longest time without any progress before a round counts as failed."""
 LOOK_S: Final = 0.02
-"""The pause between two looks at the counts. All times are those of the watch, so no figure depends on the pause."""
+"""The pause between two readings of the counts. All times are those of the watch, so no figure depends on the
+pause."""
 
 
 class StuckError(Exception):

@@ -49,7 +49,7 @@ class ConditionChanges:
 
     Attributes:
         health: of GPUs whose conditions changed.
-        pressure: of GPUs whose free memory became short, or is short no more.
+        pressure: events of GPUs whose free memory became short, or is no longer short.
         unhealthy: the GPUs with conditions after the round.
         short: the GPUs whose free memory is short after the round, and since when.
     """

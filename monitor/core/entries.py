@@ -138,7 +138,7 @@ def info_entry(moment: Moment, info: NodeInfo) -> Entry:
 
 
 def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
-    """A `gpu.pressure` event: a GPU's free memory became short, or is short no more."""
+    """A `gpu.pressure` event: a GPU's free memory became short, or is no longer short."""
     gpu = change.gpu
     data = Pressure(
         node=moment.node,

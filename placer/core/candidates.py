@@ -1,7 +1,7 @@
 """The candidates of decisions: all GPUs of all reported nodes, in memory, in the order of each policy's own index.
 
 What always holds: the room of a GPU is computed once and kept until a booking or a report changes it, and the indexes
-hear of each change before the next search.
+take in each change before the next search.
 """
 
 from collections import defaultdict

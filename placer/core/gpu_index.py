@@ -88,7 +88,7 @@ class GpuIndex:
             container: the demand on each GPU.
             need: the bytes that the container is expected to need on each GPU, or the percentage that it declares.
             request: its pod. Only GPUs of its models are given, on nodes with its CPU, and only those that have its
-                exclusion label, or may get it. A pod without such a label gets none that has one.
+                exclusion label, or may get it. A pod without such a label gets no GPU that has one.
         """
         kinds: tuple[str, ...] = (_PERCENT,)
         if container.memory_pct is None:

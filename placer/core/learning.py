@@ -138,7 +138,7 @@ def checked(record: Record, now_s: float) -> Record:
     """The record as somebody else may have written it, without what is too old.
 
     Raises:
-        InputError: a value cannot be; the error names it.
+        InputError: a value is impossible; the error names it.
     """
     if len(record.samples) > SAMPLES:
         raise InputError("samples", len(record.samples), "are too many", f"keep at most {SAMPLES}")

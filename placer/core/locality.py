@@ -24,7 +24,7 @@ class GpuLabels:
         affinity: the affinity labels.
         anti_affinity: the anti-affinity labels.
         exclusions: the exclusion labels of the pods, with None for pods without one; empty on an idle GPU. At
-            most one, unless another program bound pods.
+            most one GPU, unless another program bound pods.
     """
 
     affinity: frozenset[str]

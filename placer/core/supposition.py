@@ -20,7 +20,7 @@ from plimsoll.ids import GpuUuid, PodUid
 
 
 class Supposition:
-    """One node's GPUs, of which pods are taken and to which they are put back."""
+    """The GPUs of a node. Pods are taken off these GPUs and put back."""
 
     def __init__(
         self, node: NodeView, ledger: Ledger, more: Collection[Booking] = (), only: GpuUuid | None = None

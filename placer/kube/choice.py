@@ -203,7 +203,7 @@ class NodeChoice:
         decided = self._decide_among(wanted, key, None if _wants_gpu(wanted) else self.cluster.by_pods())
         if isinstance(decided, Plan) or decided.is_final:
             return decided
-        # The best nodes may be many that this pod does not fit on, and hide those that it does.
+        # Many of the best nodes may not fit this pod, and hide those that do.
         known = self._find(key)
         nodes = wanted.found or (known.some_open_nodes(few) if known is not None else [])
         other = self._decide_among(wanted, key, nodes)

@@ -245,7 +245,7 @@ class Cluster:
     def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The ports and resources that a node lacks for a pod, beside the room that is held for others.
 
-        The kubelet would fail the pod for each of them that other pods have.
+        The kubelet would fail the pod for each port that other pods have.
         """
         offer = self._offers.get(name)
         if offer is None:

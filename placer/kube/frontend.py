@@ -77,7 +77,7 @@ class BusEvents(PlacementEvents, PoolEvents, Protocol):
 
 @dataclass(slots=True)
 class KubeFrontEnd:
-    """Places the pods of one cluster while `run` does.
+    """Places the pods of one cluster while `run` runs.
 
     Attributes:
         transport: the connection to the API server.

@@ -13,7 +13,7 @@ LONGEST_BACKOFF_S: Final = 10.0
 
 
 class Place(enum.Enum):
-    """Where a pod is."""
+    """The place of a pod in the queue."""
 
     FRESH = "fresh"
     RETRY = "retry"

@@ -46,7 +46,7 @@ class PoolEvents(Protocol):
 
 @dataclass(slots=True)
 class PoolWatch:
-    """Keeps the pool of a cluster up to date, and grants releases while `run` does.
+    """Keeps the pool of a cluster up to date, and grants releases while `run` runs.
 
     Attributes:
         namespace: the namespace of reservation pods, or `OFF`.

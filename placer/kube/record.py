@@ -90,7 +90,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes news while `run` does.
+    """Writes news while `run` runs.
 
     Attributes:
         transport: the connection to the API server.

@@ -34,7 +34,7 @@ _GPU_REMEDY: Final = "remove it"
 
 
 def refuse_unhandled(pod: Pod) -> None:
-    """Refuse a pod that uses a feature this scheduler does not have.
+    """Refuse a pod that uses a feature that this scheduler lacks.
 
     Raises:
         InputError: the pod uses such a feature; the message names the first field.

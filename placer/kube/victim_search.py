@@ -85,7 +85,7 @@ class VictimSearch:
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
     async def search(self, wanted: Wanted) -> Victims | NoVictims:
-        """The cheapest victims, or why there are none.
+        """The cheapest victims, or the reason why there are none.
 
         Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `confirm`
         before acting. Cancelling loses nothing.

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Controller:
-    """Keeps the pool while `run` does.
+    """Keeps the pool while `run` runs.
 
     Attributes:
         transport: to the API server.

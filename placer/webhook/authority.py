@@ -84,7 +84,7 @@ class Authority:
         now_s: the wall clock, in seconds since 1970.
         serve: begins to serve a generation.
         on_failure: called for each round that failed.
-        missing: the state for people: what keeps API servers from trusting this webhook; empty once they can.
+        missing: the reason, for people, why API servers cannot trust this webhook yet; empty once they can.
     """
 
     transport: Transport

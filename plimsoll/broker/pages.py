@@ -75,7 +75,7 @@ KIND_DENIED: Final = 3
 """The library refused `requested_bytes` on `gpu_uuid`, where `used_bytes` of `line_bytes` were in use."""
 
 KIND_UNKNOWN: Final = 4
-"""The program looked up the driver function `text`, which this library does not know. The lookup passed through."""
+"""The program looked up the driver function `text`, which the library does not know. The lookup passed through."""
 
 KIND_WAIT: Final = 5
 """`requested_bytes` on `gpu_uuid` are within the line but past `granted_bytes`. The sender keeps this connection open

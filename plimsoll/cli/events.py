@@ -36,7 +36,8 @@ CONNECT_S: Final = 5.0
 CLOSE_S: Final = 1.0
 BATCH: Final = 100
 IDLE_S: Final = 5.0
-"""Seconds that a request for events waits; after one without an event, the consumer is looked for."""
+"""Seconds that a request for events waits. After a request that got no event, the command checks that its consumer
+still exists."""
 
 WIDE: Final = 120
 """Columns from which on a line has room for a date."""
@@ -46,7 +47,7 @@ UNUSED_S: Final = 60.0
 
 _WHATS: Final = tuple(kind.what for kind in KINDS)
 _ODD_DATA: Final = (AttributeError, KeyError, TypeError, ValueError)
-"""Errors of a look into data that is no event's: anybody who may publish can put anything there."""
+"""Errors while reading data that is not an event's: every publisher can put anything there."""
 _VARIABLE: Final = "--nats-url or PLIMSOLL_NATS_URL"
 
 
@@ -238,7 +239,7 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
                 max_outstanding_pings=LOST_PINGS,
                 **access.options(),
             )
-    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # the latter: it is no NATS
+    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # _ODD_DATA: it is no NATS
         with suppress(nats.errors.Error, OSError, TimeoutError, *_ODD_DATA):
             async with asyncio.timeout(CLOSE_S):
                 await client.close()

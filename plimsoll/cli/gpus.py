@@ -55,7 +55,7 @@ async def nodes_of(where: Where, node: str | None = None, model: str | None = No
         model: only GPUs of this model, and nodes that have one.
 
     Raises:
-        NoPlacerError: none answers there, or the URL is none.
+        NoPlacerError: no placer answers there, or the URL is malformed.
         PlacerRefusedError: it cannot answer now.
     """
     async with asking(where) as placer:

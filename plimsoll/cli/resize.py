@@ -83,7 +83,7 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
     Raises:
         NotResizedError: the placer refused; nothing was changed.
         NotConfirmedError: NATS or the placer did not answer, or no confirmation came in time.
-        InputError: the URL is none.
+        InputError: the URL is malformed.
     """
     client = await _connected(url)
     try:

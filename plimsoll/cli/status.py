@@ -24,7 +24,8 @@ CONNECT_S: Final = 5.0
 """The broker's deadline for an answer, in seconds."""
 
 READING_S: Final = 1.0
-"""Seconds between the two readings that give the time for which launches waited. The used time has as long a span."""
+"""Seconds between the two readings that give the time for which launches waited. The used time is over a span of the
+same length."""
 
 NEAR_PCT: Final = 3.0
 """The points within which a share counts as reached: over a second it varies by that much."""
@@ -114,7 +115,7 @@ HOLDERS: Final = {
     "driver": "the driver holds containers to their lines of memory",
     "none": "nothing holds containers to their lines of memory or shares",
 }
-"""By what the node does."""
+"""By the node's enforcement."""
 
 
 def _held_by(one: GpuEnforcement) -> str:

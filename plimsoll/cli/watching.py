@@ -18,7 +18,7 @@ Text = Callable[[int | None], Awaitable[str]]
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"
-"""The terminal's second screen without a cursor, and the way back, so that what was there before is there after."""
+"""Switch to the terminal's alternate screen without a cursor, and back, so that the earlier content returns."""
 
 
 def shown(text: Text, given: argparse.Namespace) -> int:

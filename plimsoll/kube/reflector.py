@@ -26,7 +26,7 @@ PAGE_SIZE: Final = 500
 LONGEST_RETRY_AFTER_S: Final = 120.0
 """The longest pause that a server's `Retry-After` can cause."""
 QUIET_S: Final = 0.2
-"""The time that `catch_up` gives a watch to show how far it is. In a busy cluster the next change shows that."""
+"""The time that `catch_up` gives a watch to report its version. In a busy cluster the next change shows that."""
 
 
 class Watched(Protocol):
@@ -73,7 +73,7 @@ Change = Added[T] | Modified[T] | Deleted[T] | Synced
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How patient a reflector is.
+    """The timeouts and pauses of a reflector.
 
     Attributes:
         watch_s: the server ends a watch after a random time in this range, so that the watches of many clients do

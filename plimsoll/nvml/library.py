@@ -58,8 +58,8 @@ _DRIVER_GONE: Final = frozenset(
 """The driver went away or was replaced while we ran: begin a new session."""
 
 RELIST_S: Final = 5.0
-"""Seconds between two looks at which instances a card in MIG mode has. An instance that stops answering is looked for
-at once."""
+"""Seconds between two readings of the instances of a card in MIG mode. When an instance stops answering, the
+instances are read at once."""
 
 _LISTS: Final = 3
 """Attempts to read a list of processes that grows between the two calls that read it."""
@@ -88,7 +88,7 @@ class Nvml:
 
     @property
     def divided(self) -> frozenset[GpuUuid]:
-        """The cards in MIG mode. They are no GPUs, but their instances are."""
+        """The cards in MIG mode. Such a card is not a GPU here, but its instances are."""
         return frozenset(card.uuid for card in self._cards or () if card.is_divided)
 
     @property

@@ -1,7 +1,7 @@
 """The log of every part: one JSON object a line on standard error, also for what libraries and Python itself say.
 
-Libraries log by `logging`, warnings and errors that nobody caught are written by Python's hooks. All of them take the
-same way here, so that a reader of the log never meets a bare line or a traceback of many lines.
+Libraries log by `logging`, warnings and errors that nobody caught are written by Python's hooks. All of them pass
+through this module, so that each line of the log is one JSON object, and no traceback spreads over several lines.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ from typing import Final
 from plimsoll.part.errors import InputError
 
 NODE_LIST: Final = "openb_node_list_gpu_node.csv"
-"""The list of nodes that is looked for beside a list of pods."""
+"""The name of the list of nodes that is expected beside a list of pods."""
 
 MODEL_SEPARATOR: Final = "|"
 MOST_GPUS: Final = 64

@@ -67,7 +67,7 @@ async def private_log(machine: Machine, event: str) -> list[dict[str, object]]:
 
 
 async def test_contexts_are_held_to_the_line_once_one_was_measured(machine: Machine) -> None:
-    """Once a context was measured, three of 20 programs get theirs, as 1 GiB holds no more.
+    """Once a context was measured, three of 20 programs get theirs, because 1 GiB has room for three.
 
     The denials are logged. The next command's 20 programs start at once, and three get a context again.
     """

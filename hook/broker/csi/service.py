@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-# gRPC writes its own lines to standard error unless it is told not to, before its first import.
+# gRPC writes its own lines to standard error unless this variable is set before its first import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc

@@ -52,7 +52,7 @@ BUSY_MOST: Final = 0.35
 come further apart. `ShareSettings.tick_ms` says what longer ticks cost."""
 
 IDLE_TICK_S: Final = 0.02
-"""Seconds between two ticks while no process has work and no account has a debt. Then a tick only looks for new work,
+"""Seconds between two ticks while no process has work and no account has a debt. Then a tick only finds new work,
 which is charged from its start, however late the tick is."""
 
 SMOOTHING: Final = 8

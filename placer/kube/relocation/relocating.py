@@ -60,7 +60,7 @@ MOST_KEPT: Final = 3
 
 @dataclass(slots=True)
 class Relocating:
-    """Moves pods while `run` does.
+    """Moves pods while `run` runs.
 
     Attributes:
         rules: see `RelocationRules`.

@@ -111,7 +111,7 @@ class Volumes:
             mounts: `mounts_of` the pod.
             node: the node.
             labels: the node's.
-            moves: pods that are left out there, or added; None: there are none.
+            moves: pods that are left out on the node, or added to it; None for none.
         """
         if not mounts:
             return ()

@@ -54,7 +54,7 @@ class Reservation:
         pod: the pod's metadata.
         node: its node.
         volumes, claims: the claims to bind.
-        problem: the node does not offer the volumes any more; empty if it does.
+        problem: the reason why the node no longer offers the volumes; empty if it does.
     """
 
     pod: ObjectMeta

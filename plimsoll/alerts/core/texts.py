@@ -85,7 +85,7 @@ def silent(state: NodeState) -> Alert:
 
 
 def bus_away(since: str) -> Alert:
-    """The stream cannot be read, so all other alerts stand as they were."""
+    """The alert that the stream cannot be read. All other alerts stay as they were."""
     text = "All other alerts of Plimsoll's events stay as they were when the stream was last read."
     summary = "The stream of Plimsoll's events cannot be read"
     return alert(Kind.BUS, "PlimsollBusAway", CRITICAL, {}, since, (summary, text))

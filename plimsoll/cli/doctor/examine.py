@@ -23,13 +23,13 @@ GROUP_S: Final = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the parts are; an empty text is a part that is not looked at.
+    """The addresses of the parts. A part with an empty address is not examined.
 
     Attributes:
         machine: this machine.
         nats_url, access: the bus, and the files to come in by.
         redis_url: the sorted list.
-        placer: the placer; it is looked for in the cluster where no address was given.
+        placer: the placer's address. Where none was given, the placer is sought in the cluster.
         cluster: the cluster, as kubectl names it.
         namespace: the namespace of the release there.
     """

@@ -119,7 +119,7 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
 
 
 def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of distinct wishes, beside rules with the same counts, leave no more behind than are kept."""
+    """Thousands of distinct wishes, beside rules with the same counts, leave only a bounded number behind."""
     monkeypatch.setattr(index, "STANDINGS", 8)
     made = zones(a=2)
     domains = made.cluster.pod_rules._domains

@@ -152,7 +152,7 @@ async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24)
 
 
 async def until_freed(world: World, node: str, pod: Object) -> None:
-    """Wait until the placer counts this pod no more, and let kube-scheduler try again, as on any event.
+    """Wait until the placer no longer counts this pod, and let kube-scheduler try again, as on any event.
 
     kube-scheduler may see a pod's end before the placer does, and then has tried in vain.
     """
