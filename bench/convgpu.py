@@ -60,7 +60,7 @@ EMULATED_SEED: Final = 0
 SURE: Final = ("fifo", "best-fit")
 """The policies under which ConVGPU's own rule lets every draw end."""
 LOTS: Final = 40
-"""The number of forecasts for `random`, as the broker draws its own lots."""
+"""The number of forecasts for `random`, whose draws the broker makes by itself."""
 CHARTS: Final = Path(__file__).resolve().parent.parent / "build" / "bench"
 TABLE_WIDTH: Final = 120
 

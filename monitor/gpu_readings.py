@@ -17,7 +17,7 @@ class GpuReadings:
     """The last answers of the driver.
 
     Attributes:
-        gpus: as last read; empty while no driver answers.
+        gpus: the GPUs as last read; empty while no driver answers.
         is_away: the last reading found no driver.
         meters: the idle time of each GPU.
         memory_meters: the time in which the memory of each GPU is neither read nor written.

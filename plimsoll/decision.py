@@ -55,7 +55,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         containers: the grants of each container that asked for a GPU, one for each of its GPUs; init containers
             among them.
-        time: of the decision, RFC 3339 in UTC.
+        time: the time of the decision, RFC 3339 in UTC.
         parts: sub-scores by `<container>/<gpu>` and name.
         resized: the containers whose grants a resize has changed.
         expected: what containers that declare no memory were expected to need, and whence that is known, for people.

@@ -48,7 +48,7 @@ class Task(Struct, frozen=True, kw_only=True):
     """A process on one GPU.
 
     Attributes:
-        pid: as the host sees it.
+        pid: the pid as the host sees it.
         start_ticks: the process's start time in clock ticks since boot; with `pid`, unique on a machine.
         used_bytes: GPU memory held now, by NVML.
         peak_bytes: the largest `used_bytes` so far.
@@ -140,7 +140,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     """Data of every `limit.<what>` event.
 
     Attributes:
-        pid: as the host sees it; 0 where the event is about the container as a whole.
+        pid: the pid as the host sees it; 0 where the event is about the container as a whole.
         requested_bytes: size of the allocation that was refused or waits; 0 where there is none.
         used_bytes: memory that the container holds on the GPU; by NVML for `violated` and `unenforced`, else by its
             counts.
@@ -178,9 +178,9 @@ class Foreign(Struct, frozen=True, kw_only=True):
     Readers take the reports of the greater epoch, and drop the others as late.
 
     Attributes:
-        epoch: of the monitor that publishes this event.
+        epoch: the epoch of the monitor that publishes this event.
         gpus: the GPUs of that monitor's node, by UUID.
-        foreign_epoch: of the other monitor's reports.
+        foreign_epoch: the epoch of the other monitor's reports.
         foreign_gpus: the GPUs in them, by UUID: the machine on which the other monitor runs has these.
         reason: a text for people.
     """

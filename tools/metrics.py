@@ -48,7 +48,7 @@ class Described:
     """A metric as Prometheus shows it.
 
     Attributes:
-        name: with the ending of a counter; histograms have their `_bucket`, `_sum` and `_count` beside.
+        name: the name with the ending of a counter; histograms have their `_bucket`, `_sum` and `_count` beside.
         kind: counter, gauge, histogram or info.
         labels: their names, in order.
         text: the help text.

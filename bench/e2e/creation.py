@@ -53,7 +53,7 @@ class Bench:
 
     Attributes:
         node: the node.
-        namespace: of the pods.
+        namespace: the namespace of the pods.
         timeline: watches that namespace.
         native: the kind beside which ours stands.
         settled: returns once the node is as it was before a round.

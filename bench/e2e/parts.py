@@ -18,8 +18,8 @@ class Selection:
     """The measurements of one run.
 
     Attributes:
-        parts: of `PARTS`.
-        counts: of `COUNTS`, for the part `creation`.
+        parts: some of `PARTS`.
+        counts: some of `COUNTS`, for the part `creation`.
         is_quick: fewer rounds.
     """
 

@@ -1,7 +1,7 @@
 """How soon a fact is an event: from the program's call into the driver to a subscriber's message.
 
 Programs start, load, load again, and are killed, some at once, on a node with settled tasks. A delay counts from just
-before the call that puts the fact into the emulator's book, so it is never told too short:
+before the call that puts the fact into the emulator's book, so the measured delay is never too short:
 
 * start: the call that makes the context;
 * loaded and reload: the allocation after which memory stands still, so the settle time of the monitor is part of it;

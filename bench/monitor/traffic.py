@@ -26,7 +26,7 @@ WINDOW_S: Final = 600.0
 
 DAY_S: Final = 86_400.0
 FLEET: Final = 1000
-"""Nodes of the cluster whose stream's growth is told, if each sends as much as this one."""
+"""The nodes of the cluster for which the stream's growth is computed, if each sends as much as this one."""
 
 SERVICES: Final = 16
 TRAINING_EVERY_S: Final = 15.0

@@ -67,7 +67,7 @@ class Truth:
         tasks: the processes that were tasks for certain.
         spawned: the pids of all processes that the run started; one that died early may have been a task or not.
         readings: by pid, in order.
-        plateaus: by pid, where memory rose and then certainly stood still for long enough to be told.
+        plateaus: by pid, where memory rose and then certainly stood still for long enough to be reported.
         reload_bytes: a rise by less than this, or than a tenth of the peak, after a `loaded` calls for no other one.
     """
 
@@ -84,7 +84,7 @@ class Verdict:
 
     Attributes:
         lost: facts without an event.
-        phantom: events without a fact, or told twice.
+        phantom: events without a fact, or repeated events.
         inaccurate: `loaded` events whose bytes the book did not show then.
         two_contents: ids that were published with different contents.
         disorder: reports out of order, gaps in their numbers, or a task's events in the wrong order.
@@ -216,7 +216,7 @@ def _judge_plateaus(process: ProcessKey, events: Sequence[Told], truth: Truth, v
 def _is_answered(one: Plateau, load: tuple[int, int], readings: Sequence[Reading], reload_bytes: int) -> bool:
     """Whether a `loaded` is that of a plateau, or of a shorter rest before it.
 
-    A peak between the two that was over before anybody looked is no reload.
+    A peak between the two that ended before any sample is no reload.
     """
     at_ns, used_bytes = load
     if one.begin_ns <= at_ns:

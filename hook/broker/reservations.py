@@ -44,8 +44,8 @@ class Reservations:
     """Writes the names of GPUs on reservations while `run` runs.
 
     Attributes:
-        transport: to the API server.
-        namespace: of reservations.
+        transport: the transport to the API server.
+        namespace: the namespace of reservations.
         ask: asks the kubelet for the devices of all containers.
     """
 

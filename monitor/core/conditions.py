@@ -48,7 +48,7 @@ class ConditionChanges:
     """The changes of a round, to be published.
 
     Attributes:
-        health: of GPUs whose conditions changed.
+        health: the health of GPUs whose conditions changed.
         pressure: events of GPUs whose free memory became short, or is no longer short.
         unhealthy: the GPUs with conditions after the round.
         short: the GPUs whose free memory is short after the round, and since when.

@@ -174,7 +174,7 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
     The task's last line holds, and nothing compares its memory with NVML.
 
     Args:
-        moment: of the round.
+        moment: the moment of the round.
         life: the task.
         away_since: when this run of the monitor lost the broker; distinguishes this outage from another.
     """

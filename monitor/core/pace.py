@@ -25,7 +25,7 @@ _UNSETTLED: Final = (Phase.STARTED, Phase.LOADING)
 
 LEAST_S: Final = 0.02
 """Seconds between two samples, at least, where the second one finds that memory has settled. A sample of eight GPUs
-takes some milliseconds, and tasks that settle within so little time share one."""
+takes some milliseconds, and tasks that settle within so short a time share a sample."""
 
 
 class Pace:

@@ -30,7 +30,7 @@ def check_room(database: sqlite3.Connection, directory: Path, event_bytes: int) 
 
     Args:
         database: the open file.
-        directory: of the file.
+        directory: the directory of the file.
         event_bytes: the sum of the events' bodies.
 
     Raises:

@@ -109,7 +109,7 @@ class Offer:
     """A node as pods are checked against it.
 
     Attributes:
-        node: as the watch showed it.
+        node: the node as the watch showed it.
         allocatable: `amounts_of` its allocatable.
         traits: its labels and its name.
         has_opted_out: its label says that it takes no pods. The pods that it has count as before.

@@ -49,7 +49,7 @@ class Sample(Struct, frozen=True, array_like=True):
     """A pod on one GPU.
 
     Attributes:
-        key: of pod and GPU, see `sample_key`.
+        key: the key of pod and GPU, see `sample_key`.
         peak_bytes: the most that its tasks held together; above 0.
         at_s: when it was last seen with that peak, in seconds since 1970.
         load_s: how long its first load took, in seconds, until the memory stood still; None if that was not seen.
@@ -119,7 +119,7 @@ def expectation(record: Record, now_s: float) -> Expectation | None:
     """The expected need of the owner's next task; None if nothing that still counts was seen.
 
     Args:
-        record: of the owner.
+        record: the record of the owner.
         now_s: the time in seconds since 1970.
     """
     samples = _living(record.samples, now_s)

@@ -28,7 +28,7 @@ class Supposition:
         """Suppose nothing yet but further bookings.
 
         Args:
-            node: as last reported.
+            node: the node as last reported.
             ledger: the bookings of all pods; not changed.
             more: bookings on this node that count too.
             only: the only GPU to consider; None: all.

@@ -73,7 +73,7 @@ class Violations:
         """Take in a report.
 
         Args:
-            state: of one node.
+            state: the state of one node.
             now_s: when it arrived, on a clock that never goes back.
         """
         if not self._suspects:

@@ -23,7 +23,7 @@ class Nomination:
     """A pod without a node, for which a node's room is held.
 
     Attributes:
-        pod: as it was when it was nominated.
+        pod: the pod as it was when it was nominated.
         node: its nominated node.
         needs: the resources of the node that are held.
         booking: the GPUs that are held; None for a pod that wants none, and while they are not known.

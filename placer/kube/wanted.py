@@ -37,7 +37,7 @@ class Wanted:
     """A pod that this scheduler can place, as its decision reads it.
 
     Attributes:
-        pod: as the watch showed it.
+        pod: the pod as the watch showed it.
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node.

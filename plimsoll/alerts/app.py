@@ -55,7 +55,7 @@ class _Board:
     """Asks the book what fires, and shows it to the senders.
 
     Attributes:
-        firing: as of the last look.
+        firing: the firing alerts at the last check.
     """
 
     def __init__(self, book: Book, reader: Reader, senders: Sequence[Sender]) -> None:

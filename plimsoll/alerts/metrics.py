@@ -17,7 +17,7 @@ class AlertMetrics(Collector):
     def __init__(
         self, reader: Reader, senders: Sequence[Sender], firing: Callable[[], Mapping[Labels, Alert]]
     ) -> None:
-        """Show these; `firing` gives what fires now."""
+        """Show these counters; `firing` gives the alerts that fire now."""
         self._reader, self._senders, self._firing = reader, senders, firing
 
     def collect(self) -> Iterable[Metric]:

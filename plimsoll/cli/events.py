@@ -126,7 +126,7 @@ def line(message: bytes, width: int | None = None) -> str:
     Data that is no event's is named so, and hides no other event.
 
     Args:
-        message: as it was published.
+        message: the message as it was published.
         width: cut the line to this many columns; below `WIDE`, the time has no date. None cuts nothing.
     """
     event = decode_event(message)

@@ -112,7 +112,7 @@ class Reflector(Generic[T]):
     """Watches one collection and emits each change.
 
     Attributes:
-        transport: to the API server.
+        transport: the transport to the API server.
         path: the collection (`/api/v1/pods`).
         kind: the model to decode into.
         emit: called with each change in order, from within `run`; must not block. Its exceptions end `run`.

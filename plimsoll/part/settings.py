@@ -91,7 +91,10 @@ def _value(
     text = environment[variable]
     try:
         return msgspec.convert(text, hint, strict=False)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # UnicodeEncodeError: bytes that are not UTF-8
+    except (
+        msgspec.ValidationError,
+        UnicodeEncodeError,
+    ) as error:  # UnicodeEncodeError: bytes that are not UTF-8
         remedy = "give such a value"
         if _has_default(field):
             remedy += f", or leave it out ({_default(field)})"

@@ -79,7 +79,7 @@ def run(
     Args:
         trace: the nodes and pods.
         policies: their names.
-        seeds: of the draws.
+        seeds: the seeds of the draws.
         arrived: the GPU that all pods ask for, in relation to the cluster's.
         note: is given policy, seed and percentage of arrival, each time that this rises.
         most_moves: see `replay`.

@@ -18,7 +18,7 @@ class Case:
     Attributes:
         fires: series by which it fires at `minute`, with one sample a minute.
         quiet: series by which it does not, each set for itself.
-        labels: of the alert, beside its name and severity.
+        labels: the labels of the alert, beside its name and severity.
     """
 
     alert: str
@@ -78,7 +78,7 @@ CASES: Final = (
         "PlimsollNoLeader",
         4,
         {_LEADERS % "a": f"0x{HOUR}", _LEADERS % "b": f"0x{HOUR}"},
-        # One leads, and the Lease changes hands within a minute.
+        # One placer leads, and the Lease changes hands within a minute.
         ({_LEADERS % "a": f"1x3 0 0x{HOUR}", _LEADERS % "b": f"0x4 1x{HOUR}"},),
     ),
     Case(

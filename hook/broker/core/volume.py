@@ -118,7 +118,7 @@ def target_of(path: str, kubelet: PurePosixPath) -> Target:
     """Read the target path of a volume; the path names the pod, and no tenant can change that name.
 
     Args:
-        path: as the kubelet gives it.
+        path: the path as the kubelet gives it.
         kubelet: the kubelet's root directory.
 
     Raises:

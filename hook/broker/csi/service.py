@@ -48,7 +48,7 @@ class Sockets:
     """The paths of the two sockets, as the kubelet sees them too.
 
     Attributes:
-        registration: in the kubelet's plugin registry.
+        registration: the registration in the kubelet's plugin registry.
         volumes: the CSI endpoint.
     """
 

@@ -14,7 +14,7 @@ def expected_of(owner: str | None, ledger: Ledger, learned: Expectation | None) 
     repeat it.
 
     Args:
-        owner: of its pod, see `placer.core.owners`.
+        owner: the owner of its pod, see `placer.core.owners`.
         ledger: what decisions count.
         learned: what was learned of the owner, or None.
     """

@@ -153,7 +153,7 @@ def search(
         board: the cluster.
         pod: the waiting pod.
         most_moves: 1 or more.
-        most_trials: of all steps together.
+        most_trials: the most trials of all steps together.
     """
     known: dict[object, Booking | None] = {}
     for moves in range(1, most_moves + 1):

@@ -20,7 +20,7 @@ class VolumeStep:
     """A claim that gets a volume which exists.
 
     Attributes:
-        volume: as assumed, in the version in which it is written.
+        volume: the volume as assumed, in the version in which it is written.
         claim: the claim.
         is_open: the volume has yet to be written.
         version: the resourceVersion that the write gave; empty before.

@@ -40,7 +40,7 @@ class Round:
     """The result of one planning.
 
     Attributes:
-        steps: in this order.
+        steps: the steps, in the order in which they are taken.
         lost: the GPUs that pods use without a reservation, with these pods.
         phases: the number of GPUs in each phase: `acquiring`, `active`, `idle`, `releasing`.
         due_s: when to look again although nothing changed; infinite for never.

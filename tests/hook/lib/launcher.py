@@ -43,7 +43,7 @@ class Launcher(Script):
         return sum(map(int, delays))
 
     def work(self, gpu: int = 0) -> Work:
-        """The words in which the library tells of its work there."""
+        """The words in which the library records its work there."""
         work: Work = self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
         return work
 
@@ -60,6 +60,6 @@ class Launcher(Script):
 
 @contextmanager
 def launching(node: Node, container: Container, root: Path) -> Iterator[Launcher]:
-    """One with a context on the first GPU."""
+    """A launcher with a context on the first GPU."""
     with Launcher(node, container, root) as launcher:
         yield launcher

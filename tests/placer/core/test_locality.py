@@ -190,7 +190,7 @@ def test_a_pod_whose_labels_contradict_each_other_waits_with_both_reasons() -> N
 
 
 def test_affinity_of_several_gpus_and_bad_labels_are_refused_by_name() -> None:
-    """One label is one GPU, so a container with two cannot have it; a text that is no label gets a remedy."""
+    """A label is a single GPU, so a container with two GPUs cannot have it. A malformed label gets a remedy."""
     document = pod_of("p", 2, {AFFINITY: "x"})
     document["spec"]["containers"][0]["resources"]["limits"]["plimsoll.dev/gpu"] = 2
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Pods that pass their lines are told of, and evicted through the API server where the setting says so.
+"""Pods that pass their lines are reported, and evicted through the API server where the setting says so.
 
 No kubelet runs here, so an evicted pod stays, with its deletion timestamp, until its test is over.
 """

@@ -53,7 +53,7 @@ def test_pod_that_comes_back_stands_behind_those_that_came_before() -> None:
 
 
 def test_nudge_brings_back_a_parked_pod_alone() -> None:
-    """A parked pod whose claims changed is tried at once, beside its kind. One that backs off keeps its pause."""
+    """A parked pod whose claims changed is tried at once, beside its kind. A pod that backs off keeps its pause."""
     queue = queue_of(A, B, C)
     park(queue, A, kind="kind")
     park(queue, B, kind="kind")

@@ -91,7 +91,7 @@ class World:
 
     Attributes:
         ledger: the running scheduler's ledger, for checks.
-        told: the placement events that it published.
+        told: the placement events that the scheduler published.
         metrics: its metrics.
         ready: set once its reports are loaded.
     """

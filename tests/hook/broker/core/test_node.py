@@ -124,7 +124,7 @@ class NodeMachine(RuleBasedStateMachine):
                 self.watched.add(key)
 
     def note(self, line: Announcement) -> None:
-        """Write an announcement to disk. One number never stands for two announcements."""
+        """Write an announcement to disk. No number stands for two announcements."""
         assert self.everything.setdefault(line.seq, line) == line
 
     def check_announced(self, record: Record) -> None:

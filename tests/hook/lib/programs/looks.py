@@ -123,7 +123,7 @@ def count_of(sort: str, version: str) -> list[int]:
 
 
 def utilization() -> object:
-    """Which processes keep the second GPU busy."""
+    """The processes that keep the second GPU busy."""
     return tried(n.nvmlDeviceGetProcessUtilization, gpus()[1], 0)
 
 

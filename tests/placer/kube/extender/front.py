@@ -44,7 +44,7 @@ class Between:
     """Hands kube-scheduler's requests on.
 
     Attributes:
-        port: of the placer's extender; 0 while none runs.
+        port: the port of the placer's extender; 0 while none runs.
         before: by verb, awaited with each question before it is handed on.
         answers: by verb, the answers in order.
     """
@@ -119,7 +119,7 @@ async def kube_scheduler(api: ApiServer, folder: Path, between: Between) -> Asyn
 async def configured(api: ApiServer, folder: Path, changes: Mapping[str, object]) -> AsyncIterator[None]:
     """Run kube-scheduler with the configuration in `deploy/` until the context ends.
 
-    What differs is where things are: the API server, and the extender by `changes`. There is no lease. A pod that was
+    Only addresses differ: of the API server, and of the extender by `changes`. There is no lease. A pod that was
     not bound is tried again after 1 s at the latest.
     """
     config = yaml.safe_load(await asyncio.to_thread(CONFIGURATION.read_text))

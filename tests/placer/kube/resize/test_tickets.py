@@ -162,7 +162,7 @@ async def test_the_next_placer_carries_out_what_is_not_answered(
 
 
 async def test_without_a_placer_the_ticket_is_taken_back(apiserver: ApiServer, namespace: str) -> None:
-    """Nothing happens later that the person was told did not happen."""
+    """A change that was reported as not made is not made later either."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     pod = {
         "metadata": {"name": "p"},

@@ -201,7 +201,7 @@ async def test_no_placer_leads(release: ApiServer, monkeypatch: pytest.MonkeyPat
 
 
 async def test_the_leaders_clock(release: ApiServer) -> None:
-    """A clock that is an hour wrong is told, in the right direction."""
+    """A clock that is an hour wrong is reported, in the right direction."""
     for by, text in ((timedelta(hours=1), "ahead of"), (timedelta(hours=-1), "behind")):
         async with leading(release, by):
             one = of(await examined(release), "clock")
@@ -255,7 +255,7 @@ async def test_no_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_rights_that_are_asked_for_are_those_of_the_chart() -> None:
-    """A right that the chart gives by a ClusterRole is looked for, and no other is."""
+    """A right that the chart gives by a ClusterRole is checked, and no other is."""
     for account, rights in RIGHTS.items():
         part = account.removeprefix("plimsoll-")
         given = {
