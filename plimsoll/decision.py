@@ -63,7 +63,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
             counts all grants as if all containers ran at once, which is never too little.
         cpus: of a pod that wants it (`plimsoll.dev/cpu-affinity`), the CPUs near each container's GPUs, as Linux
             lists them. A container that is missing is not bound.
-        note: more about the place, for people, such as what was not known of the node; empty for nothing.
+        note: a remark about the place for people, such as facts that were not known of the node; or empty.
         labels: the pod's locality labels, without its namespace.
     """
 

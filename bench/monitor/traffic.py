@@ -31,7 +31,7 @@ FLEET: Final = 1000
 SERVICES: Final = 16
 TRAINING_EVERY_S: Final = 15.0
 SHORT_EVERY_S: Final = 10.0
-"""Means of the pauses between two arrivals, which are exponential. Some eight trainings live at once."""
+"""Means of the pauses between two arrivals, which are exponential. Some eight trainings live at a time."""
 
 WORK_EVERY_S: Final = 10.0
 """A service works for half a second in this time."""

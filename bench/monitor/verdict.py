@@ -80,7 +80,7 @@ class Truth:
 
 @dataclass(slots=True)
 class Verdict:
-    """Everything that must not be, in words.
+    """All violations, in words.
 
     Attributes:
         lost: facts without an event.

@@ -47,7 +47,7 @@ RANKED_AT_ONCE: Final = 64
 """The nodes whose GPUs a decision, or a slice of `explain`, ranks by a policy that is new: some 4 ms."""
 
 RESTARTS: Final = 8
-"""The times that `explain` begins anew because rules about pods changed meanwhile. Then the pod backs off."""
+"""The times that `explain` begins anew because rules about pods changed meanwhile. After that the pod backs off."""
 
 
 _OUR_SUMS: Final = frozenset(f"Insufficient {name}" for name in RESOURCES)

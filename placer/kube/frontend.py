@@ -68,7 +68,7 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 
 async def _recall_nothing() -> None:
-    """Nothing was learned before."""
+    """No placer has learned anything before."""
 
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):

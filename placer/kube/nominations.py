@@ -147,7 +147,7 @@ class Nominations:
         ]
 
     def against_others(self, priority: int, node: NodeName) -> list[Nomination]:
-        """The nominations whose room a pod of this priority cannot have, if it is none of the nominated ones."""
+        """The nominations whose room is held against a pod of this priority that is not nominated itself."""
         return [one for one in self.on(node) if one.priority >= priority]
 
 

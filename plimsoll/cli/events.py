@@ -101,7 +101,7 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
 
     Raises:
         NoEventsError: NATS does not answer, or has no stream; while following only at the start.
-        InputError: the URL is none, a file cannot be used, or there is no such type.
+        InputError: the URL is malformed, a file cannot be used, or there is no such type.
     """
     subjects = wanted.subjects()
     client = await connected(url, access, "plimsoll-events", [])
@@ -215,7 +215,7 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
 
     Raises:
         NoEventsError: NATS does not answer, or refuses the login.
-        InputError: the URL is none, or a file cannot be used.
+        InputError: the URL is malformed, or a file cannot be used.
     """
 
     async def note(error: Exception) -> None:

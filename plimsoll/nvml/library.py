@@ -101,7 +101,7 @@ class Nvml:
 
         Args:
             since_us: per GPU, read utilisation samples newer than this (microseconds since the epoch); all samples
-                of a GPU that is absent, or whose time lies ahead. None reads no utilisation.
+                of a GPU that is absent, or whose time lies ahead. None: utilisation is not read.
 
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.

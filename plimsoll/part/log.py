@@ -50,7 +50,7 @@ def log_json(level: str) -> None:
 
 
 class _StandardError:
-    """Standard error, whose failures are no errors: a log on a full disk must not end the part."""
+    """Standard error. A failed write raises no error, because a log on a full disk must not end the part."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):

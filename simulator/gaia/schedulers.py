@@ -2,8 +2,8 @@
 
 * `gaia`: the access cost tree as printed (`placer.core.topology.tree`), in the paper's order of levels.
 * `topology`: the placer's own policy and planner, as a decision calls them.
-* `kubernetes`: any GPUs that are whole and free. The device plugin's API promises no order. A part of a GPU cannot be
-  asked for, so it gives none.
+* `kubernetes`: any GPUs that are whole and free. The device plugin's API promises no order. A pod cannot ask for a
+  part of a GPU, so this scheduler gives none.
 """
 
 import random

@@ -17,7 +17,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- end -}}
 
-{{/* Selectors cannot change in an upgrade, so they hold nothing that may. */}}
+{{/* Selectors cannot change in an upgrade, so they hold only labels that never change. */}}
 {{- define "plimsoll.selector" -}}
 app: plimsoll-{{ . }}
 {{- end -}}

@@ -103,7 +103,7 @@ class SharedFiles:
 
         Returns:
             the error of `counts` where its container has filled a file system of its own. The container's next
-            programs find no `counts`, and fail. None if all is laid out.
+            programs find no `counts`, and fail. None if everything is laid out.
 
         Raises:
             OSError: the disk is full or read-only, for example.

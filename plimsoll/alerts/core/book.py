@@ -82,7 +82,7 @@ _Key = tuple[Kind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
 
 @dataclass(slots=True)
 class Book:
-    """All that is known. The reader of the stream fills it.
+    """Everything that the service knows. The reader of the stream fills it.
 
     Attributes:
         kinds: the alerts that are wanted.

@@ -50,5 +50,5 @@ COMMAND = Command(
 following, the command outlives restarts of NATS.""",
     declare=_declare,
     run=_run,
-    exits={"0": "all were printed", "1": "NATS does not answer", "2": "there is no such type"},
+    exits={"0": "all were printed", "1": "NATS does not answer", "2": "there is no such type of event"},
 )

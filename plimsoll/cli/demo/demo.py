@@ -115,7 +115,7 @@ class _Steps:
         self._status.update(f"starting {part}, {self._number} of {PARTS}")
 
     def end(self) -> None:
-        """All parts are there."""
+        """All parts run."""
         self._status.stop()
 
 

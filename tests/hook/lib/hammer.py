@@ -32,8 +32,8 @@ PATHS: Final = (
     "alloc", "pitch", "managed", "array", "array3d", "mipmap", "create", "map", "export", "async", "pool",
     "graph", "capture",
 )  # fmt: skip
-"""Those whose every byte is counted. The program knows one more, `import`: what an importer holds after its exporter
-let it go is counted nowhere yet."""
+"""The paths whose every byte is counted. The program knows one more, `import`: what an importer holds after its
+exporter let it go is counted nowhere yet."""
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOURCES: Final = tuple(PROGRAMS / f"hammer{part}.c" for part in ("", "_paths", "_pools"))

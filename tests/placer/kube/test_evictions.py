@@ -235,7 +235,7 @@ async def test_a_placer_that_starts_reads_the_findings_that_it_missed(
         seqs = iter(range(100, 10_000))
 
         async def is_evicted() -> bool:
-            """Each look is a heartbeat of the node."""
+            """Each reading is a heartbeat of the node."""
             uid = greedy["metadata"]["uid"]
             seq = next(seqs)
             state = report("n1", seq, gpus=(gpu("GPU-n1", task(uid, "GPU-n1", 6 * GIB)),))

@@ -395,4 +395,4 @@ class EndlessPauses:
         return 3600.0
 
     def reset(self) -> None:
-        """Nothing to begin anew."""
+        """There is nothing to begin anew."""

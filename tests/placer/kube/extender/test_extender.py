@@ -276,7 +276,7 @@ async def helped(scene: Scene, pod: Pod, *victims: str) -> bool:
 
 
 async def test_no_pod_is_evicted_in_vain(scene: Scene) -> None:
-    """Two victims on one GPU make room for a large pod. One on each GPU leave the same sum, and do not."""
+    """Two victims on one GPU make room for a large pod. Two on two GPUs do not."""
     scene.report("n1", 24, 24)
     for pod, index in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
         take(scene, "n1", f"GPU-n1-{index}", 10 * GIB, pod)
