@@ -76,7 +76,7 @@ class Settings:
         stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
         stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
         kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
-        advertise_s: between checks that the node still shows them.
+        advertise_s: seconds between checks that the node still shows its resources.
         advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
         overcommit_ratio: bytes promised per usable byte.
         sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.

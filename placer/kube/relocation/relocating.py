@@ -225,7 +225,7 @@ class Relocating:
             self.kept.keep(board.movers[one.movable.pod], wanted.kind, held, self.rules.keep_s)
 
     async def _lacks_spare(self) -> bool:
-        """Whether it is time to look, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
+        """Whether a search is due, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
         now_s = _now_s()
         find = self._cluster.occupants.find
         self._leaving = {
