@@ -40,7 +40,7 @@ PAPER: Final = {23: 0, 24: 6, 25: 15}
 
 
 async def failed_of(count: int) -> int:
-    """The tasks of which a run fails, of this many on one card, in eight runs of each."""
+    """The tasks of which a run fails, of so many on one card, in eight runs of each."""
     with tempfile.TemporaryDirectory(prefix="plimsoll-kang-card-") as folder:
         node = next(one for one in NODES if one.name == NODE_1)
         async with LocalCluster(Path(folder), (node,)) as cluster, asyncio.TaskGroup() as readers:

@@ -49,7 +49,7 @@ class Intake:
         self._is_refused = True
 
     def stored(self, count: int, event_bytes: int | None) -> bool:
-        """A round with this many announcements is stored.
+        """A round with so many announcements is stored.
 
         Args:
             count: the first ones that `next` gave.

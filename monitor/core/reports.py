@@ -66,8 +66,8 @@ class Batch:
     """The events of one round, to be stored together.
 
     Attributes:
-        entries: the entries in the order in which they are published.
-        epoch: the epoch of its reports.
+        entries: in the order in which they are published.
+        epoch: of its reports.
         seq: the number of the last report, this batch's included.
         gpus: the state that this batch's reports carry.
         now_s: when it was built, in seconds of the monotonic clock.
