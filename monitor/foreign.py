@@ -50,6 +50,7 @@ class _Gpu(msgspec.Struct, frozen=True):
 class _State(msgspec.Struct, frozen=True):
     epoch: int
     gpus: tuple[_Gpu, ...] = ()
+    omitted: bool = False
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -125,7 +126,7 @@ class Position:
 
 
 def read_foreign(body: bytes) -> ForeignReport | None:
-    """The epoch and GPUs of a report; None for anything else, also for a damaged message.
+    """The epoch and GPUs of a report with a state; None for anything else, also for a damaged message.
 
     An epoch that readers refuse (see `largest_epoch`) counts as the greatest one that they took before now. So our
     next epoch passes every epoch that a reader may know, and is not refused itself.
@@ -135,7 +136,7 @@ def read_foreign(body: bytes) -> ForeignReport | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     state = report.data.state
-    if state is None:
+    if state is None or state.omitted:  # a report with this epoch's state stands before it
         return None
     digits = (report.sequence or "").partition(".")[0]
     # The greatest number of a report has 16 digits; any more only make an epoch that is refused in any case.

@@ -255,7 +255,6 @@ class Observer:
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
-            self._intake.refused()
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
         self._advance_conditions(found, changes, look)
@@ -343,7 +342,7 @@ class Observer:
             self._informer.stored(batch.info, batch.now_s)
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
-        self._dead.difference_update(observation.deaths)
+        self._dead.difference_update(findings.ended)
         # A change may come before the announcement of its task.
         self._peaks = {
             key: peak
@@ -351,11 +350,11 @@ class Observer:
             if peak != observation.peaks.get(key)
             or (key not in self._tasks.lives and key.process not in self._tasks.dead)
         }
-        largest_bytes = max((len(entry.body) for entry in batch.entries), default=None)
-        if self._intake.stored(len(observation.announcements), largest_bytes):
+        self._intake.stored(findings.taken)
+        if batch.has_more:
             self._wakened.set()
-        if observation.announcements:
-            self._listeners.announcements_stored(observation.announcements[-1].seq)
+        if findings.taken:
+            self._listeners.announcements_stored(observation.announcements[findings.taken - 1].seq)
 
     def _watch_deaths(self) -> None:
         self._deaths.watch({key.process for key in (*self._tasks.lives, *self._tasks.left)})
