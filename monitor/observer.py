@@ -202,11 +202,11 @@ class Observer:
             gathering = Gathering()
             while True:
                 self._has_events = False
-                pause_s = await self._round()
+                next_s = await self._round()
                 ended_s = time.monotonic()
                 least_s = gathering.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
+                    async with asyncio.timeout(next_s - ended_s):
                         await self._wakened.wait()
                 await asyncio.sleep(max(0.0, ended_s + least_s - time.monotonic()))
         finally:
@@ -226,7 +226,7 @@ class Observer:
         self._watch_deaths()
 
     async def _round(self) -> float:
-        """Observe once, store the events, and return the pause until the next round in seconds."""
+        """Observe once, store the events, and return when the next round is due."""
         self._wakened.clear()
         if await self._is_full():
             return self._troubled("the outbox is full: observing pauses until NATS takes events")
@@ -263,7 +263,7 @@ class Observer:
             self._listeners.gpus_measured(gpus, sample.began_ns)
         self._watch_deaths()
         self._recovered(sample)
-        return self._pause_s(now_s, sample)
+        return self._next_s(now_s, sample)
 
     async def _is_full(self) -> bool:
         most = self._settings.outbox_bytes
@@ -273,11 +273,13 @@ class Observer:
         return self._store.waiting_bytes >= most
 
     async def _observe(self) -> tuple[Observation, Sample | None]:
-        announcements, deaths, peaks = self._intake.next(), tuple(self._dead), dict(self._peaks)
-        # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
+        # The sample comes after the announcements, so that NVML lists the announced processes; and before the deaths,
+        # so that no process is taken for another one that died meanwhile and had its pid.
+        announcements, peaks = self._intake.next(), dict(self._peaks)
         is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
-        return Observation(announcements, sample.listing if sample else None, deaths, peaks), sample
+        listing = sample.listing if sample else None
+        return Observation(announcements, listing, tuple(self._dead), peaks), sample
 
     async def _sample(self) -> Sample | None:
         """Sample the GPUs; None if no driver answers, or not yet."""
@@ -368,26 +370,23 @@ class Observer:
         """The slow pace. The idle average is read at least once a period, which the demo and tests make short."""
         return min(self._settings.reconcile_s, self._settings.idle_period_s)
 
-    def _pause_s(self, now_s: float, sample: Sample | None) -> float:
+    def _next_s(self, now_s: float, sample: Sample | None) -> float:
         heartbeat_s = max(
-            self._reports.last_s + self._settings.heartbeat_s - now_s, self._settings.sample_ms / 1000
+            self._reports.last_s + self._settings.heartbeat_s, now_s + self._settings.sample_ms / 1000
         )
         if sample is not None:
             self._pace.sampled(self._tasks, now_s)
-        elif self._sampler.is_busy:
+            return min(self._pace.next_s(self._tasks, now_s), heartbeat_s)
+        if self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
-        else:
-            return (
-                self._settings.nvml_retry_s if self._readings.is_away else max(0.0, self._pace.wait_s(now_s))
-            )
-        return min(self._pace.pause_s(self._tasks, now_s), heartbeat_s)
+        return now_s + (self._settings.nvml_retry_s if self._readings.is_away else self._pace.wait_s(now_s))
 
     def _troubled(self, what: str) -> float:
-        """Log a trouble once, also beside another; returns the pause until the next attempt, in seconds."""
+        """Log a trouble once, also beside another; returns when the next attempt is due."""
         if what not in self._troubles:
             self._troubles.add(what)
             log.error(what)
-        return STORE_RETRY_S
+        return time.monotonic() + STORE_RETRY_S
 
     def _recovered(self, sample: Sample | None) -> None:
         """Note that a round was stored; without a sample, the trouble of the driver goes on."""

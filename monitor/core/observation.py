@@ -1,9 +1,9 @@
 """A round of the monitor: announcements, NVML's process lists and deaths go in; a new table and findings come out.
 
-What always holds: an announcement counts once, in its order, however often the broker delivers it. The process lists
-are applied after the announcements, because they were read after them. Deaths are applied last, because nothing can
-happen to a process after its death. A round has a bounded number of events, whatever happened: what it leaves over is
-for the next one.
+What always holds: an announcement counts once, in its order, however often the broker delivers it. Deaths are applied
+after the announcements, because nothing can happen to a process after its death. The process lists are applied last:
+whatever a list shows of a process that died while it was read is that of another process, which got its pid. A round
+has a bounded number of events, whatever happened: what it leaves over is for the next one.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -43,7 +43,7 @@ class Observation:
     Attributes:
         announcements: in the order in which they came.
         listing: NVML's process lists; None if no GPU could be read at all.
-        deaths: processes that have ended.
+        deaths: processes that had ended once the lists were read.
         peaks: the largest use that hooked programs counted so far, of those that changed.
     """
 
@@ -100,13 +100,8 @@ def observe(
     begun = _announced(
         Findings(_counted(tasks, observation.peaks), position), observation.announcements, now_s, most
     )
-    tasks, facts = begun.tasks, list(begun.facts)
+    tasks, facts = _counted(begun.tasks, observation.peaks), list(begun.facts)
     room = most - len(begun.limits)
-    if observation.listing is not None:
-        rest = max(0, room - len(facts))
-        tasks, new = table.take_listing(tasks, observation.listing, now_s, rules, rest)
-        facts += new
-    tasks = _counted(tasks, observation.peaks)  # tasks that began in this round have theirs too
     ended: list[ProcessKey] = []
     for process in sorted(observation.deaths):
         if len(facts) >= room:
@@ -114,6 +109,11 @@ def observe(
         ended.append(process)
         tasks, new = table.end(tasks, process, now_s)
         facts += new
+    if observation.listing is not None:
+        rest = max(0, room - len(facts))
+        tasks, new = table.take_listing(tasks, observation.listing, now_s, rules, rest)
+        facts += new
+    tasks = _counted(tasks, observation.peaks)  # tasks that began in this round have theirs too
     return replace(begun, tasks=tasks, facts=tuple(facts), ended=tuple(ended), has_more=len(facts) >= room)
 
 
