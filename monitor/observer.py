@@ -52,7 +52,7 @@ from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
-from plimsoll.events import Gpu, Phase
+from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.times import rfc3339
@@ -85,6 +85,8 @@ class Observer:
         self._listeners = listeners
         self._intake = Intake()
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
+        self._has_changes = False  # counts changed since the last sample began
+        self._gathering = Gathering()
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
         self._xids: list[XidSeen] = []  # not stored yet
@@ -150,11 +152,11 @@ class Observer:
         self._wakened.set()
 
     def _note_change(self, change: MemoryChange) -> None:
-        """Keep the counted peak, and sample a task that is at rest. A task that loads is sampled anyhow."""
+        """Keep the counted peak, and sample the task, if it is known by now."""
         key = TaskKey(change.process, change.gpu)
         self._peaks[key] = max(change.peak_bytes, self._peaks.get(key, 0))
-        life = self._tasks.lives.get(key)
-        if life is not None and life.phase is Phase.LOADED:
+        self._has_changes = True
+        if key in self._tasks.lives:
             self._wakened.set()
 
     async def pass_epoch(self, known: int) -> None:
@@ -199,12 +201,11 @@ class Observer:
         """
         try:
             await self._restore()
-            gathering = Gathering()
             while True:
                 self._has_events = False
                 next_s = await self._round()
                 ended_s = time.monotonic()
-                least_s = gathering.pause_s(ended_s, has_events=self._has_events)
+                least_s = self._gathering.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(next_s - ended_s):
                         await self._wakened.wait()
@@ -276,7 +277,7 @@ class Observer:
         # The sample comes after the announcements, so that NVML lists the announced processes; and before the deaths,
         # so that no process is taken for another one that died meanwhile and had its pid.
         announcements, peaks = self._intake.next(), dict(self._peaks)
-        is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
+        is_due = self._sampler.has_begun or self._wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
         listing = sample.listing if sample else None
         return Observation(announcements, listing, tuple(self._dead), peaks), sample
@@ -288,6 +289,7 @@ class Observer:
             since_us, watched = self._readings.meters.last_us if is_due else None, self._deaths.watched
             if not self._sampler.has_begun:
                 self._pace.begins(time.monotonic())
+                self._has_changes = False
             sample = await self._sampler.sample(since_us, watched, reads_health=is_due or bool(self._xids))
             if sample is not None:
                 info = await self._informer.due(sample.readings, time.monotonic())
@@ -379,7 +381,11 @@ class Observer:
             return min(self._pace.next_s(self._tasks, now_s), heartbeat_s)
         if self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
-        return now_s + (self._settings.nvml_retry_s if self._readings.is_away else self._pace.wait_s(now_s))
+        return now_s + (self._settings.nvml_retry_s if self._readings.is_away else self._wait_s(now_s))
+
+    def _wait_s(self, now_s: float) -> float:
+        """How long the next sample must wait, in seconds."""
+        return self._pace.wait_s(now_s, at_once=self._has_changes and self._gathering.is_calm(now_s))
 
     def _troubled(self, what: str) -> float:
         """Log a trouble once, also beside another; returns when the next attempt is due."""

@@ -11,7 +11,8 @@ is quiet is sampled rarely:
   come every second is sampled ten times a second.
 * Otherwise at the slow pace.
 
-A sample that an event causes is at most one fast pause late: many events in a row share one.
+A sample that an event causes is at most one fast pause late: many events in a row share one. While the node is calm,
+one that a change of counts causes comes at once: the broker sees memory move before the next timed sample would.
 """
 
 import math
@@ -51,9 +52,16 @@ class Pace:
         """A sample begins."""
         self._began_s = now_s
 
-    def wait_s(self, now_s: float) -> float:
-        """How long a sample that an event causes must wait, in seconds; at most 0 for one that may begin now."""
-        return min(self._began_s + self._fast_s, max(self._settling_s, self._began_s + LEAST_S)) - now_s
+    def wait_s(self, now_s: float, *, at_once: bool = False) -> float:
+        """How long a sample that an event causes must wait, in seconds; at most 0 for one that may begin now.
+
+        Args:
+            now_s: the time.
+            at_once: for `LEAST_S` at most.
+        """
+        least_s = self._began_s + LEAST_S
+        due_s = least_s if at_once else min(self._began_s + self._fast_s, max(self._settling_s, least_s))
+        return due_s - now_s
 
     def sampled(self, tasks: Tasks, now_s: float) -> None:
         """Take in the table after a sample.

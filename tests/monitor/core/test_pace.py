@@ -4,7 +4,7 @@ import pytest
 
 from monitor.core import tasks as table
 from monitor.core.lifecycle import NOBODY, Owner, Rules, TaskKey
-from monitor.core.pace import Pace
+from monitor.core.pace import LEAST_S, Pace
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
@@ -64,12 +64,13 @@ def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
 
 
 def test_events_in_a_row_share_a_sample() -> None:
-    """An event alone may be sampled at once; after a sample the next one waits for the shortest pause."""
+    """An event alone may be sampled at once; after a sample the next one waits for the shortest pause, or less."""
     pace = Pace(0.1, 5, RULES)
     assert pace.wait_s(3) <= 0
     pace.begins(3)
     assert 0 < pace.wait_s(3.05) < 0.1
     assert pace.wait_s(3.2) <= 0
+    assert pace.wait_s(3.01, at_once=True) == pytest.approx(LEAST_S - 0.01)
 
 
 def test_hooked_tasks_at_rest_need_no_timed_sample() -> None:
