@@ -55,6 +55,7 @@ from plimsoll.broker.wire import MemoryChange
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
+from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 
 XIDS_MAX: Final = 1024  # XID errors that wait for a round
@@ -169,7 +170,7 @@ class Observer:
             return
         directory = Path(self._settings.state_dir)
         epoch = await asyncio.to_thread(raise_epoch, directory, known + 1)
-        log.warning("the epoch was lost, and begins after the stream's greatest", known=known, epoch=epoch)
+        log.warning("the epoch begins after the stream's greatest", known=known, epoch=epoch)
         self._reports.begin_epoch(epoch)
         self._wakened.set()
 
@@ -229,6 +230,7 @@ class Observer:
     async def _round(self) -> float:
         """Observe once, store the events, and return when the next round is due."""
         self._wakened.clear()
+        await self._outlive()
         if await self._is_full():
             return self._troubled("the outbox is full: observing pauses until NATS takes events")
         xids = tuple(self._xids)
@@ -265,6 +267,15 @@ class Observer:
         self._watch_deaths()
         self._recovered(sample)
         return self._next_s(now_s, sample)
+
+    async def _outlive(self) -> None:
+        """Begin a new epoch where another monitor of this name had a greater one, and has ended."""
+        known = self._foreign.outlived(self.epoch, time.monotonic(), self._settings.heartbeat_s)
+        if known is not None:
+            try:
+                await self.pass_epoch(known)
+            except InputError as error:  # the next round tries again
+                self._troubled(str(error))
 
     async def _is_full(self) -> bool:
         most = self._settings.outbox_bytes
