@@ -323,6 +323,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.options import KubeOptions  # noqa: PLC0415
     from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
+    from placer.room_store import room_store  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
     from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
 
@@ -346,7 +347,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     )
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
-    async with connect(kubeconfig) as transport:
+    async with connect(kubeconfig) as transport, room_store(settings.redis_url) as rooms:
         lease = Lease(
             transport,
             namespace,
@@ -357,7 +358,14 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         )
         loaded = parts.intake.ready
         front_end = KubeFrontEnd(
-            transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
+            transport,
+            parts.decider,
+            parts.publisher,
+            loaded,
+            options,
+            lease=lease,
+            leads=cluster.leads,
+            room_memory=rooms,
         )
         front_end.explainer.news_of = parts.limits.of
         front_end.recall = parts.learning.restore

@@ -84,6 +84,15 @@ class Telling:
             )
         )
 
+    def nomination_given_up(self, pod: Pod, node: NodeName, stuck: list[Pod]) -> None:
+        """Report that a waiting pod does not wait for the room of pods any longer, because they do not end."""
+        names = ", ".join(one.full_name for one in stuck)
+        note = cut(
+            f"Its room on {node} is not waited for any longer, as pods there should have ended long ago: {names}. "
+            "Look at their finalizers and at the node."
+        )
+        self.recorder.record(News(pod, "NominationGivenUp", note, None))
+
     def relocation_planned(self, pod: Pod, plan: str) -> None:
         """Report which pods would move, or move now, to make room for a waiting one."""
         self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
