@@ -23,7 +23,7 @@ from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
-from placer.explaining import Explainer, NotExplainedError
+from placer.explaining import Explainer, NotExplainedError, Previewer
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
 from placer.learned_store import LearnedStore
@@ -179,6 +179,7 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
         page=page,
+        previewing=lambda: _previewing(cluster),
     )
     parts = _Parts(
         settings,
@@ -211,6 +212,12 @@ def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[
             raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
         explainers.append(cluster.front_end.explainer)
     return explainers
+
+
+def _previewing(cluster: KubePart | None) -> Previewer | None:
+    if cluster is not None and cluster.front_end is None:
+        raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
+    return cluster.front_end.previewing if cluster is not None else None
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:

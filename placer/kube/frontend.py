@@ -43,6 +43,7 @@ from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
 from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
 from placer.kube.relocation.memory import NoMemory, RoomMemory
+from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
@@ -93,6 +94,7 @@ class KubeFrontEnd:
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         extender: answers kube-scheduler, if somebody serves it.
         explainer: explains pods to people.
+        previewing: tells people which pods would move.
         live_pods: names of pods, and those that wait, for the live page.
         tickets: carries out resizes.
         evictions: reports pods that pass their lines, and evicts them.
@@ -132,6 +134,7 @@ class KubeFrontEnd:
     _stuck: StuckPods = field(init=False)
     _relocating: Relocating = field(init=False)
     explainer: KubeExplainer = field(init=False)
+    previewing: Previewing = field(init=False)
     live_pods: KubePods = field(init=False)
     tickets: Tickets = field(init=False)
     evictions: Evictions = field(init=False)
@@ -274,6 +277,7 @@ class KubeFrontEnd:
             self.leads,
             relocation_of=self._relocating.plan_for,
         )
+        self.previewing = Previewing(self._relocating, self._pods, self.synced, self.leads)
         self.live_pods = KubePods(self._pods, self._waiting)
         self._metrics.registry.register(WaitingPods(self._queue))
         self.evictions = Evictions(

@@ -179,7 +179,7 @@ class Relocating:
         self._tried[wanted.kind] = _now_s() + self.rules.after_s
         if not self.movers.budgets.are_read:
             return
-        board, found = await self._search(wanted, spares_idle=False)
+        board, found = await self.searched(wanted, spares_idle=False)
         waiting = self.preempting.waiting.get(uid)
         if waiting is None or waiting.wanted is not wanted or not self._may_have(uid):
             return
@@ -187,7 +187,7 @@ class Relocating:
             self._plans.pop(uid, None)
             self._metrics.relocation_plans.labels("none").inc()
             return
-        text = _text(found, board)
+        text = told(found, board)
         self._plans[uid] = text
         structlog.get_logger().info(
             "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
@@ -199,7 +199,7 @@ class Relocating:
             await self._carry_out(waiting.pod, found, board)
             self.telling.relocation_planned(waiting.pod, text)
 
-    async def _search(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
+    async def searched(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
         uid = wanted.request.pod
         understand = self.preempting.understand
@@ -252,12 +252,12 @@ class Relocating:
 
     async def _free_gpu(self) -> None:
         """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
-        board, found = await self._search(self.preempting.understand(WHOLE_GPU), spares_idle=True)
+        board, found = await self.searched(self.preempting.understand(WHOLE_GPU), spares_idle=True)
         if found is None:
             self._metrics.relocation_plans.labels("none").inc()
             return
         is_dry = self.rules.mode is Mode.DRY_RUN
-        text = _text(found, board)
+        text = told(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
         self._metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
@@ -306,15 +306,20 @@ def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
     return [board.movers[one.movable.pod].occupant for one in found.moves]
 
 
-def _text(found: Relocation, board: KubeBoard) -> str:
-    """A plan for people."""
+def told(found: Relocation, board: KubeBoard) -> str:
+    """A plan for people, with all moves."""
     moves = [
         f"{_name(board.movers[one.movable.pod].occupant.pod)} from {one.movable.node} to {one.to.node} "
         f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
         for one in found.moves
     ]
-    count = f"{len(moves)} pod" + ("s" if len(moves) > 1 else "")
-    return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}: {'; '.join(moves)}."
+    return f"{planned(found)}: {'; '.join(moves)}."
+
+
+def planned(found: Relocation) -> str:
+    """The number of pods that a plan moves, their cost, and the node."""
+    count = f"{len(found.moves)} pod" + ("s" if len(found.moves) > 1 else "")
+    return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}"
 
 
 def _name(pod: Pod) -> str:
