@@ -243,6 +243,22 @@ async def test_of_two_pods_none_is_evicted_if_one_must_stay(refused: str, spare_
         assert sorted(playing.evicted) == ["m1", "m2"]
 
 
+async def test_a_pod_whose_owner_takes_the_annotation_back_stays() -> None:
+    """The annotation goes while the API server is asked about the first of two pods: neither is evicted."""
+
+    async def take_back(name: str) -> None:
+        meta = playing.scene.pods[name].metadata
+        kept = {key: value for key, value in (meta.annotations or {}).items() if key != COST}
+        playing.scene.show_again(name, annotations=kept)
+
+    async with board(RULES) as playing:
+        pair(playing)
+        playing.faults.append(take_back)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+
+
 async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
     """Two pods of one owner would have to move together, and one an hour may."""
     async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
