@@ -215,9 +215,11 @@ def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[
 
 
 def _previewing(cluster: KubePart | None) -> Previewer | None:
-    if cluster is not None and cluster.front_end is None:
+    if cluster is None:
+        return None
+    if cluster.front_end is None:
         raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.front_end.previewing if cluster is not None else None
+    return cluster.front_end.previewing
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
