@@ -46,7 +46,8 @@ class Metrics:
         )
         self.reports = Counter(
             "plimsoll_placer_reports",
-            "Reports taken in, by outcome: `applied`, `stale` (not newer than the last one) or `damaged`.",
+            "Reports taken in, by outcome: `applied`, `stale` (not newer than the last one), `stateless` (one of "
+            "many events at once) or `damaged`.",
             ["outcome"],
             registry=self.registry,
         )

@@ -35,6 +35,8 @@ class ReportView(Mapping[NodeName, NodeState]):
     def apply(self, state: NodeState) -> bool:
         """Keep a report and call the listeners, unless the last is as new. Returns whether the report was kept."""
         known = self._states.get(state.node)
+        if state.is_omitted:
+            return False
         if known is not None and known.order >= state.order:
             return False
         self._replaced = self.view(state.node)

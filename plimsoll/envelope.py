@@ -191,6 +191,7 @@ def _check_report(report: Report, now_s: float) -> None:
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
             _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
+            _check_range(f"{name}.tasks[{task.pid}].processes", task.count, 1, LARGEST)
     for place, one in enumerate(state.health):
         _check_uuid(f"state.health[{place}].gpu", one.gpu)
 

@@ -274,7 +274,8 @@ def _pids(program: Program) -> set[int]:
 
 
 def _judged(truth: Truth, events: list[Arrival], arrivals: list[Arrival]) -> Verdict:
-    orders = [report.state.order for each in events if (report := each.report) is not None]
+    reports = [report for each in events if (report := each.report) is not None]
+    orders = [report.state.order for report in reports if not report.state.is_omitted]
     verdict = judge(truth, _told(events), orders, WINDOW_NS)
     verdict.two_contents += two_contents((each.id, each.body) for each in (*events, *arrivals))
     return verdict

@@ -35,3 +35,7 @@ class Gathering:
         """
         self._paid_s = max(self._paid_s, now_s - AT_ONCE_S) + (WRITING_S if has_events else LOOKING_S)
         return max(0.0, self._paid_s - now_s)
+
+    def is_calm(self, now_s: float) -> bool:
+        """Whether half of what may be charged in advance is left: events do not come without end."""
+        return self._paid_s <= now_s - AT_ONCE_S / 2

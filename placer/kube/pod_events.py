@@ -29,6 +29,7 @@ ACTIONS: Final = {
     "Scheduled": "Binding",
     "FailedScheduling": "Scheduling",
     "Preempted": "Preempting",
+    "NominationGivenUp": "Scheduling",
     "RelocationPlanned": "Relocating",
     "Relocated": "Relocating",
     "LinePassed": "Reporting",

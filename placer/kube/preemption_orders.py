@@ -208,6 +208,9 @@ class Orders:
             mover: the pod.
             pod: the waiting pod for which it moves; None where it moves for no pod.
         """
+        known = self.cluster.occupants.find(mover.uid)
+        if known is not None and not known.is_relocatable:
+            return f"pod {mover.pod.full_name} may not be moved any more: its annotation is gone"
         try:
             ended = await self.writes.evict(mover.pod)
         except ApiError as error:

@@ -103,7 +103,7 @@ def _figures(gpu: GpuRow) -> tuple[str, ...]:
         format_bytes(max(0, gpu.free_bytes)),
         f"{gpu.free_share_pct}%",
         f"{gpu.idle_pct:.0f}%",
-        str(len(gpu.tasks)),
+        str(sum(task.count for task in gpu.tasks)),
     )
 
 

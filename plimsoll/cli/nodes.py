@@ -60,7 +60,7 @@ def _figures(node: NodeRow) -> tuple[str, ...]:
         format_bytes(max(free, default=0)),
         f"{sum(gpu.free_share_pct for gpu in gpus)}%",
         f"{idle:.0f}%",
-        str(sum(len(gpu.tasks) for gpu in gpus)),
+        str(sum(task.count for gpu in gpus for task in gpu.tasks)),
     )
 
 

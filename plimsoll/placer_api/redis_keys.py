@@ -19,3 +19,7 @@ GENERATION: Final = "{plimsoll}:generation"
 
 LEARNED: Final = "{plimsoll}:learned"
 """HASH owner (`Deployment default/trainer`) → what its pods needed, a `placer.core.learning.Record` in JSON."""
+
+ROOMS: Final = "{plimsoll}:rooms"
+"""STRING, the rooms that are kept for the replacements of moved pods, a list of
+`placer.kube.relocation.memory.StoredRoom` in JSON."""

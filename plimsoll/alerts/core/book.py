@@ -127,7 +127,7 @@ class Book:
 
     def _take_report(self, state: NodeState, place: Place) -> None:
         known = self._nodes.get(state.node)
-        if known is not None and known.state.order >= state.order:
+        if state.is_omitted or (known is not None and known.state.order >= state.order):
             return
         self._nodes[state.node] = _Node(state, place)
         for key, one in list(self._breaches.items()):
@@ -219,6 +219,11 @@ def _holds(breach: _Breach, state: NodeState) -> bool:
 def _tasks(limit: Limit, state: NodeState) -> list[Task]:
     """The living tasks that an event is about."""
     on_gpu = (task for gpu in state.gpus if gpu.uuid == limit.gpu for task in gpu.tasks)
-    if limit.pid:
-        return [task for task in on_gpu if task.pid == limit.pid]
-    return [task for task in on_gpu if (task.pod, task.container) == (limit.pod, limit.container)]
+    about = (limit.pod, limit.container)
+    if limit.pid:  # it may be one of those of its container that share an entry
+        return [
+            task
+            for task in on_gpu
+            if task.pid == limit.pid or (task.count > 1 and (task.pod, task.container) == about)
+        ]
+    return [task for task in on_gpu if (task.pod, task.container) == about]

@@ -206,7 +206,7 @@ async def _reports(client: Client) -> dict[NodeName, _Stored]:
                 made = _moment(decode_event(message.data).time)
                 one = _Stored(state, message.metadata.timestamp.astimezone(UTC), made)
                 known = found.get(state.node)
-                if known is None or known.state.order < state.order:
+                if not state.is_omitted and (known is None or known.state.order < state.order):
                     found[state.node] = one
         await asyncio.sleep(0)
     return found

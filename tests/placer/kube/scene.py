@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -21,6 +22,7 @@ from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.options import KubeOptions
+from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.tries import Probe, Try
 from placer.kube.wanted import Wanted
@@ -51,7 +53,12 @@ class Scene:
         tries: the number of pods that were tried.
     """
 
-    def __init__(self, pool_namespace: str = "", relocation: RelocationRules | None = None) -> None:
+    def __init__(
+        self,
+        pool_namespace: str = "",
+        relocation: RelocationRules | None = None,
+        rooms: RoomMemory | None = None,
+    ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
         self.front_end = KubeFrontEnd(
@@ -64,6 +71,8 @@ class Scene:
                 pool_namespace=pool_namespace,
                 relocation=relocation or RelocationRules(),
             ),
+            clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
+            room_memory=rooms or NoMemory(),
         )
         self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
         self.cluster.bookings.decides = True
@@ -282,9 +291,11 @@ def keeper(name: str, node: str, app: str = "x") -> Pod:
 
 
 @asynccontextmanager
-async def scene(pool_namespace: str = "", relocation: RelocationRules | None = None) -> AsyncIterator[Scene]:
+async def scene(
+    pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
+) -> AsyncIterator[Scene]:
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
-    made, loop = Scene(pool_namespace, relocation), asyncio.get_running_loop()
+    made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()
     real_s = loop.time
     task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
     try:
