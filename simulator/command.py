@@ -24,7 +24,7 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 PIPE_BROKEN: Final = 141
 AS: Final = "--as"
-"""The first word, if another program's name stands behind it, for `--help`: that of `plimsoll simulate`."""
+"""The first word, where `--help` must show another program's name, as for `plimsoll simulate`."""
 TABLE_WIDTH: Final = 110
 
 

@@ -252,7 +252,7 @@ class _Scene:
         await program.ended()
 
     def _is_hidden(self, program: Program) -> bool:
-        """Whether a hooked program lived while the broker was away, and no longer: nobody hears its announcement."""
+        """Whether a hooked program lived only while the broker was away, so that its announcement is lost."""
         if not program.is_hooked or not program.reports:
             return False
         began_ns = min(one["at_ns"] for one in program.reports)

@@ -36,7 +36,7 @@ class NotBookedError(PlimsollError):
 
 
 class Promise(NamedTuple):
-    """The most of one GPU that a pod's containers have at any time, each number for itself.
+    """The most of one GPU that a pod's containers have at any time. Each number has its own maximum.
 
     Attributes:
         expected_bytes: the bytes that they are expected to need together.
