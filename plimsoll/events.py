@@ -57,7 +57,7 @@ class Task(Struct, frozen=True, kw_only=True):
         used_bytes: GPU memory held now, by NVML.
         peak_bytes: the largest `used_bytes` so far.
         pod, container: the process's owner; None for a process that belongs to no known pod.
-        processes: absent for one process. Otherwise this entry stands for as many: bytes are their sums, `phase` is that of
+        processes: absent for one process. Otherwise the number of processes in this entry: bytes are sums, `phase` is of
             the process that has come least far, and `pid` and `start_ticks` are those of one of them.
     """
 
