@@ -42,7 +42,7 @@ class Settings:
         nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
         nats_nkey: file with the seed of a user's nkey; empty: none.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
-        broker_away_s: a broker that takes no measurement for so long counts as away; `limit.unenforced` events then
+        broker_away_s: a broker that takes no measurement for this long counts as away; `limit.unenforced` events then
             name its hooked tasks.
         state_dir: directory of the state that outlives a restart (epoch, outbox, living tasks); for one monitor.
         log_level: the lowest level that is logged: debug, info, warning or error.
@@ -64,7 +64,7 @@ class Settings:
         state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
         heartbeat_s: the longest time without an event from this node; each report names it. After three heartbeats
             without a report, the placer places nothing here.
-        health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for so long is over.
+        health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for this long is over.
         pressure_pct: free memory below this percentage of a GPU's usable memory is short (`gpu.pressure`).
         pressure_end_pct: and from this percentage on it is no longer short; at least `pressure_pct`.
         nvml_retry_s: between attempts to reach a driver that is not there.

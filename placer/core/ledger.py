@@ -66,7 +66,7 @@ class Ledger:
     """
 
     def __init__(self, mix: Mix | None = None) -> None:
-        """Make it without bookings; the mix of typical pods is learned where none is given."""
+        """Begin without bookings. The mix of typical pods is learned where none is given."""
         self.spare_cpu = SpareCpu()
         self.owner_models = OwnerModels()
         self.mix = mix or Mix()

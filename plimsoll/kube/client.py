@@ -46,7 +46,7 @@ UNCHECKED: Final = (("fieldValidation", "Ignore"),)
 """The query of every write. By default the API server looks for unknown fields in each body, which takes it some
 percent of a bind, and answers with warnings; nothing here reads these."""
 KEEP_ALIVE_S: Final = 60.0
-"""Idle connections stay open so long, below the API server's own limit: a new one costs a TLS handshake."""
+"""Idle connections stay open this long, below the API server's own limit: a new one costs a TLS handshake."""
 READ_BUFFER_BYTES: Final = 2**21
 """A burst of watch events is read in few chunks."""
 LONGEST_LINE_BYTES: Final = 2**24

@@ -84,7 +84,7 @@ class Timing:
             uniformly random part of it ("full jitter").
         healthy_after_s: a stream that lived this long resets the count of failures.
         live_after_s: a watch counts as live from its first event on. A watch without an event counts as live once
-            it has been open for so long, because nothing may happen in a quiet cluster.
+            it has been open for this long, because nothing may happen in a quiet cluster.
     """
 
     watch_s: tuple[float, float] = (240.0, 480.0)
