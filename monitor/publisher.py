@@ -290,7 +290,7 @@ class Publisher:
 
         Args:
             client: connected.
-            jetstream: over this client.
+            jetstream: the JetStream context of this client.
             stream: when the stream was made; a position in another one means nothing.
         """
         known = await self._store.position()
