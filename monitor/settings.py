@@ -25,6 +25,7 @@ from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=0)]
+Folder = Annotated[str, Meta(min_length=1)]  # an empty path would be the current directory
 NodeText = Annotated[str, Meta(pattern=NODE_PATTERN)]
 
 
@@ -90,9 +91,9 @@ class Settings:
     nats_key: str = ""
     nats_credentials: str = ""
     nats_nkey: str = ""
-    broker_root: str = SYSTEM_ROOT
+    broker_root: Folder = SYSTEM_ROOT
     broker_away_s: Positive = 10.0
-    state_dir: str = "/var/lib/plimsoll-monitor"
+    state_dir: Folder = "/var/lib/plimsoll-monitor"
     log_level: LogLevel = "info"
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_address: str = "127.0.0.1"
