@@ -13,7 +13,7 @@ from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
 from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
@@ -114,7 +114,7 @@ class Settings:
     outbox_bytes: Annotated[int, Meta(ge=10_000)] = 128 * MIB
     outbox_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
-    stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
     stream_replicas: Replicas = 1
     kubeconfig: str = ""
     advertise_s: Positive = 60.0

@@ -109,7 +109,8 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
         try:
             newest = (await jetstream.stream_info(STREAM)).state.last_seq
         except (nats.errors.Error, TimeoutError) as error:
-            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM} ({error})") from error
+            cause = cause_of(error, _VARIABLE)
+            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM}: {cause}") from error
         async for message in _messages(jetstream, subjects, newest, follow=follow):
             with suppress(InputError, *_ODD_DATA):  # a stranger's message
                 if wanted.matches(json.loads(bytes(decode_event(message.data).data))):

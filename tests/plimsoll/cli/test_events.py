@@ -107,7 +107,7 @@ async def test_following_prints_new_events_over_a_restart_of_nats(own_nats: Embe
     [
         (("--type", "task.begun"), 2, "task.begun"),
         (("--nats-url", "nats://127.0.0.1:1"), 1, "does not answer"),
-        ((), 1, "has no stream"),
+        ((), 1, "has no stream PLIMSOLL: nobody has made it yet"),
     ],
 )
 async def test_what_cannot_be_printed_is_named(
