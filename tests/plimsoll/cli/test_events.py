@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -144,6 +145,15 @@ def test_a_line_names_time_type_and_place(kind: EventKind) -> None:
     place = "team-a/trainer" if text.split()[1].startswith("pod.") else "node-1.test"
     assert text.split()[:3] == ["2026-01-01T00:00:00.5Z", kind.what, place]
     assert "None" not in text
+
+
+@pytest.mark.parametrize(
+    ("what", "words"), [("gpu.health", "GPU-.* healthy -> fatal"), ("gpu.pressure", "GPU-.* short: .* free")]
+)
+def test_the_line_of_a_gpus_event_names_gpu_and_change(what: str, words: str) -> None:
+    """Whoever follows the events sees which GPU is unwell, and why."""
+    text = line(message(next(kind for kind in KINDS if kind.what == what)))
+    assert re.search(words, text), text
 
 
 @pytest.mark.parametrize(
