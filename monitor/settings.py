@@ -13,7 +13,7 @@ from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
 from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
@@ -25,6 +25,7 @@ from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=0)]
+Folder = Annotated[str, Meta(min_length=1)]  # an empty path would be the current directory
 NodeText = Annotated[str, Meta(pattern=NODE_PATTERN)]
 
 
@@ -90,9 +91,9 @@ class Settings:
     nats_key: str = ""
     nats_credentials: str = ""
     nats_nkey: str = ""
-    broker_root: str = SYSTEM_ROOT
+    broker_root: Folder = SYSTEM_ROOT
     broker_away_s: Positive = 10.0
-    state_dir: str = "/var/lib/plimsoll-monitor"
+    state_dir: Folder = "/var/lib/plimsoll-monitor"
     log_level: LogLevel = "info"
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_address: str = "127.0.0.1"
@@ -113,7 +114,7 @@ class Settings:
     outbox_bytes: Annotated[int, Meta(ge=10_000)] = 128 * MIB
     outbox_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
-    stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
     stream_replicas: Replicas = 1
     kubeconfig: str = ""
     advertise_s: Positive = 60.0

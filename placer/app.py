@@ -56,7 +56,7 @@ from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
-from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.ending import heed_cancellation, noticed, tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
 
@@ -286,7 +286,7 @@ def _start(tasks: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None])
 
 
 async def _endless(name: str, work: Coroutine[Any, Any, None]) -> None:
-    await work
+    await noticed(name, lambda: work)
     raise CannotGoOnError(f"the {name} ended by itself")
 
 
