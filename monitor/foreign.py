@@ -113,7 +113,7 @@ class ForeignNaming:
             gpus=gpus,
             foreign_epoch=report.epoch,
             foreign_gpus=report.gpus,
-            reason=f"two monitors report as this node; readers drop {effect}; stop one, or name its node rightly",
+            reason=f"two monitors report as this node; readers drop {effect}; stop one, or correct its node's name",
         )
 
     def outlived(self, epoch: int, now_s: float, heartbeat_s: float) -> int | None:

@@ -22,7 +22,7 @@ class Intake:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more announcements can be queued."""
+        """Whether the queue of announcements is full."""
         return self._queue.full()
 
     async def put(self, announcement: Announcement) -> None:

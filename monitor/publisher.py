@@ -10,8 +10,8 @@ How that holds:
   one connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a
   later one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
 * The client library buffers nothing while disconnected: the outbox alone decides what is sent.
-* An event under a former name of this node, which NATS does not take from this monitor, is dropped: it would hold up
-  all events behind it. So is an event that is larger than NATS takes.
+* NATS refuses events under a former name of this node. The monitor drops such an event, because it would hold up all
+  events behind it. It also drops an event that is larger than NATS takes.
 * Before the first event of a run is sent, the epoch passes every epoch of this node in the stream. A start reads only
   the messages that no earlier run has seen.
 """

@@ -68,7 +68,7 @@ class IntakeOptions:
 
     Attributes:
         durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
-        check_s: the interval at which silent nodes are looked for, in seconds.
+        check_s: the interval between two searches for silent nodes, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
     """
@@ -80,7 +80,7 @@ class IntakeOptions:
 
 
 class Intake:
-    """Takes reports in while `run` does.
+    """Takes reports in while `run` runs.
 
     Attributes:
         on_event: called with each report that can be read, also with one that is late or came before. It must not

@@ -62,7 +62,7 @@ class Metrics:
         )
         self.learned_owners = Gauge(
             "plimsoll_placer_learned_owners",
-            "Workloads of which is known what their pods need.",
+            "Workloads whose pods' needs the placer has learned.",
             registry=self.registry,
         )
         self.violations = Gauge(
@@ -189,7 +189,7 @@ class Metrics:
         self.nominations = Counter(
             "plimsoll_placer_nominations",
             "Nominations of this placer's own pods that ended, by outcome: `placed` (on the nominated node), "
-            "`elsewhere`, `given_up` (the room cannot be had any more) or `gone` (the pod).",
+            "`elsewhere`, `given_up` (the room is no longer available) or `gone` (the pod).",
             ["outcome"],
             registry=self.registry,
         )
@@ -233,7 +233,7 @@ class Metrics:
         )
         self.drift_pods = Gauge(
             "plimsoll_placer_drift_pods",
-            "Pods that the ledger counted otherwise than the API server, when they were last compared.",
+            "Pods that the ledger and the API server counted differently, when they were last compared.",
             registry=self.registry,
         )
 

@@ -46,7 +46,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         subject: the GPU of an event about a task or a GPU, by UUID.
-        sequence: of an event that carries a node's state, see `sequence`.
+        sequence: the sequence of an event that carries a node's state, see `sequence`.
     """
 
     specversion: str
@@ -139,7 +139,7 @@ def decode_report(message: bytes, now_s: float | None = None) -> Report:
     """The report in a task or state event.
 
     Args:
-        message: as it came from the bus.
+        message: the message as it came from the bus.
         now_s: the time in seconds since 1970, see `largest_epoch`; None: now.
 
     Raises:

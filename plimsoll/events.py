@@ -52,7 +52,7 @@ class Task(Struct, frozen=True, kw_only=True):
     """A process on one GPU; on a node with more than 1024 of them, all processes of a container on one GPU.
 
     Attributes:
-        pid: as the host sees it.
+        pid: the pid as the host sees it.
         start_ticks: the process's start time in clock ticks since boot; with `pid`, unique on a machine.
         used_bytes: GPU memory held now, by NVML.
         peak_bytes: the largest `used_bytes` so far.
@@ -121,7 +121,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
         time: when the GPUs were sampled, RFC 3339 in UTC.
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
             `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
-        health: the GPUs that are not healthy. One that NVML cannot read is here, and not in `gpus`.
+        health: the GPUs that are not healthy. A GPU that NVML cannot read is here, and not in `gpus`.
         short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
         broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.
         omitted: this is no state: it was left out of one of many events that came at once, the last of which carries
@@ -161,7 +161,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     """Data of every `limit.<what>` event.
 
     Attributes:
-        pid: as the host sees it; 0 where the event is about the container as a whole.
+        pid: the pid as the host sees it; 0 where the event is about the container as a whole.
         requested_bytes: size of the allocation that was refused or waits; 0 where there is none.
         used_bytes: memory that the container holds on the GPU; by NVML for `violated` and `unenforced`, else by its
             counts.
@@ -199,9 +199,9 @@ class Foreign(Struct, frozen=True, kw_only=True):
     Readers take the reports of the greater epoch, and drop the others as late.
 
     Attributes:
-        epoch: of the monitor that publishes this event.
+        epoch: the epoch of the monitor that publishes this event.
         gpus: the GPUs of that monitor's node, by UUID.
-        foreign_epoch: of the other monitor's reports.
+        foreign_epoch: the epoch of the other monitor's reports.
         foreign_gpus: the GPUs in them, by UUID: the machine on which the other monitor runs has these.
         reason: a text for people.
     """

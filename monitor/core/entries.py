@@ -173,7 +173,7 @@ def info_entry(moment: Moment, info: NodeInfo) -> Entry:
 
 
 def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
-    """A `gpu.pressure` event: a GPU's free memory became short, or is short no more."""
+    """A `gpu.pressure` event: a GPU's free memory became short, or is no longer short."""
     gpu = change.gpu
     data = Pressure(
         node=moment.node,
@@ -209,7 +209,7 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
     The task's last line holds, and nothing compares its memory with NVML.
 
     Args:
-        moment: of the round.
+        moment: the moment of the round.
         life: the task.
         away_since: when this run of the monitor lost the broker; distinguishes this outage from another.
     """

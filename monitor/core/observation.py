@@ -41,7 +41,7 @@ class Observation:
     """The input of a round.
 
     Attributes:
-        announcements: in the order in which they came.
+        announcements: the announcements in the order in which they came.
         listing: NVML's process lists; None if no GPU could be read at all.
         deaths: processes that had ended once the lists were read.
         peaks: the largest use that hooked programs counted so far, of those that changed.
@@ -160,7 +160,7 @@ def is_urgent(announcement: Announcement, tasks: Tasks, dead: Collection[Process
     """Whether an announcement asks for a round now; any other is taken in by the next one.
 
     Args:
-        announcement: as it came.
+        announcement: the announcement as it came.
         tasks: the table.
         dead: processes whose deaths are known and wait for the next round. The kernel reports most deaths before the
             broker does.

@@ -1,12 +1,12 @@
 """When the GPUs are sampled next.
 
 Announcements, changes of counts and deaths cause samples of their own. Timed samples find what no event reports: when
-a task's memory stands still, and everything about processes without the hook. What changes is sampled often, and what
-is quiet is sampled rarely:
+a task's memory stands still, and everything about processes without the hook. GPUs that change are sampled often, and
+quiet ones rarely:
 
 * While a task loads, at the fast pace, or after a hundredth of the time for which the youngest such task has been
-  loading. A task whose memory never rests does not cost ten samples a second for ever. One more sample comes at the
-  moment from which its memory, if it has stood still, has settled.
+  loading. A task whose memory never rests does not cost ten samples a second for ever. Another sample comes at the
+  moment when its memory, if unchanged until then, counts as settled.
 * After an unhooked task came, left or changed its memory, after a tenth of the time since. A node where such tasks
   come every second is sampled ten times a second.
 * Otherwise at the slow pace.
@@ -26,7 +26,7 @@ _UNSETTLED: Final = (Phase.STARTED, Phase.LOADING)
 
 LEAST_S: Final = 0.02
 """Seconds between two samples, at least, where the second one finds that memory has settled. A sample of eight GPUs
-takes some milliseconds, and tasks that settle within so little time share one."""
+takes some milliseconds, and tasks that settle within so short a time share a sample."""
 
 
 class Pace:

@@ -68,8 +68,8 @@ class Batch:
     """The events of one round, to be stored together.
 
     Attributes:
-        entries: in the order in which they are published.
-        epoch: of its reports.
+        entries: the entries in the order in which they are published.
+        epoch: the epoch of its reports.
         seq: the number of the last state, this batch's included.
         gpus: the state that this batch's reports carry.
         now_s: when it was built, in seconds of the monotonic clock.
@@ -172,7 +172,7 @@ class Reports:
             now_s: monotonic clock.
             time: the same moment, RFC 3339 in UTC.
             state_waits: the last stored report is a state event that waits, and that nobody has begun to send.
-            changes: of the GPUs' conditions.
+            changes: the changes of the GPUs' conditions.
         """
         identity = self._identity
         heartbeat_s = self._thresholds.heartbeat_s

@@ -26,7 +26,7 @@ async def nodes(where: Where, model: str | None, form: str, width: int | None) -
         where: the placer.
         model: only nodes that have a GPU of this model.
         form: `table`, `wide`, `json` or `yaml`.
-        width: cut lines of the table to so many columns.
+        width: cut lines of the table to this many columns.
 
     Raises:
         NoPlacerError, PlacerRefusedError: as of `nodes_of`.

@@ -6,7 +6,7 @@ from plimsoll.ids import ContainerName, PodUid
 
 
 async def filled(count: int) -> Intake:
-    """An intake with so many announcements, numbered from 1."""
+    """An intake with this many announcements, numbered from 1."""
     intake = Intake()
     for seq in range(1, count + 1):
         pod, container = PodUid("pod"), ContainerName("main")

@@ -1,4 +1,4 @@
-"""One published message of each sort: its bytes, and what strangers make of them.
+"""A published message of each sort: its bytes, and how other libraries read them.
 
 `GOLDEN=write pytest tests/plimsoll/test_golden_events.py` writes the files anew. Look at the difference: a subscriber
 reads these bytes.

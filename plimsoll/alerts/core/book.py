@@ -33,10 +33,11 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 
 SILENT_HEARTBEATS: Final = 3
-"""The placer's measure too: it places nothing on a node that has been silent for so many of its heartbeats."""
+"""The placer's measure too: it places nothing on a node that has been silent for this many of its heartbeats."""
 
 FOREIGN_S: Final = 1500.0
-"""Two monitors name each other every 10 minutes while both report. After two and a half such spans one is gone."""
+"""Two monitors name each other every 10 minutes while both report. After two and a half such spans the other monitor
+counts as gone."""
 
 _VIOLATED, _UNENFORCED, _RESIZED = (
     event_type(f"limit.{what}") for what in ("violated", "unenforced", "resized")
@@ -81,7 +82,7 @@ _Key = tuple[Kind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
 
 @dataclass(slots=True)
 class Book:
-    """All that is known. The reader of the stream fills it.
+    """Everything that the service knows. The reader of the stream fills it.
 
     Attributes:
         kinds: the alerts that are wanted.
@@ -100,7 +101,7 @@ class Book:
         """Take in a message.
 
         Args:
-            message: as it came from the stream.
+            message: the message as it came from the stream.
             place: see `Place`.
             wall_s: seconds since 1970, see `plimsoll.envelope.largest_epoch`.
 

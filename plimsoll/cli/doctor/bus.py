@@ -40,7 +40,7 @@ CLOCK_S: Final = 10.0
 """Seconds by which clocks may differ: those of machines with NTP differ by less than one."""
 
 LATE_S: Final = 120.0
-"""A report stored so many seconds after it was made comes from a slow clock, or has waited in an outbox."""
+"""A report stored this many seconds after it was made comes from a slow clock, or has waited in an outbox."""
 
 MONITORS: Final = (
     "see `kubectl get pods -A -o wide -l app=plimsoll-monitor`, and `kubectl logs` of the monitor there"
