@@ -1,8 +1,8 @@
 """Wires the placer's parts and owns their lifecycles: when one part ends, all end.
 
 HTTP is served from the first moment, so that people can read the state while NATS or Redis is still away. Pods are
-placed once every node's last report was read. Of several placers of one cluster, the one that holds the Lease places;
-the others keep their view up to date, and write and answer nothing.
+placed once every node's last report was read. Where a cluster has several placers, only the holder of the Lease
+places pods. The others keep their view up to date, and write and answer nothing.
 """
 
 import asyncio
@@ -215,9 +215,11 @@ def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[
 
 
 def _previewing(cluster: KubePart | None) -> Previewer | None:
-    if cluster is not None and cluster.front_end is None:
+    if cluster is None:
+        return None
+    if cluster.front_end is None:
         raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.front_end.previewing if cluster is not None else None
+    return cluster.front_end.previewing
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:

@@ -293,7 +293,7 @@ def _filter(asked: Asked) -> Filter:
 
 
 def _page(request: web.Request, page: Page) -> web.Response:
-    """A page, or 304 where the reader has it."""
+    """A page, or 304 where the reader has it already."""
     body = b'{"items":[' + b",".join(page.rows) + b'],"continue":' + msgspec.json.encode(page.more) + b"}"
     etag = hashlib.blake2b(body, digest_size=16).hexdigest()
     if any(known.value in {etag, "*"} for known in request.if_none_match or ()):

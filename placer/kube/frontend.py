@@ -71,7 +71,7 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 
 async def _recall_nothing() -> None:
-    """Nothing was learned before."""
+    """No placer has learned anything before."""
 
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
@@ -80,7 +80,7 @@ class BusEvents(PlacementEvents, PoolEvents, Protocol):
 
 @dataclass(slots=True)
 class KubeFrontEnd:
-    """Places the pods of one cluster while `run` does.
+    """Places the pods of one cluster while `run` runs.
 
     Attributes:
         transport: the connection to the API server.
@@ -338,7 +338,7 @@ class KubeFrontEnd:
         return self._watches.broken_s()
 
     async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
-        """Change a running container's line or shares, see `KubeResizer.resize`. One call at a time.
+        """Change a running container's line or shares, see `KubeResizer.resize`. Calls must not overlap.
 
         Raises:
             InputError: the pod cannot have the change; nothing was changed.

@@ -31,7 +31,7 @@ class Occupant:
     """A pod that has a node.
 
     Attributes:
-        pod: as the watch showed it last.
+        pod: the pod as the watch showed it last.
         node: its node.
         needs: the resources of the node that it takes.
         keepouts: its anti-affinity rules.

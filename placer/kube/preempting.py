@@ -38,7 +38,7 @@ LINGER_S: Final = 60.0
 """Seconds for which a pod waits for the node's report after its victims are gone, while the last report still shows
 their memory. A monitor reports the end of a process within seconds."""
 ROUNDS: Final = 3
-"""Searches in a row, if the victims that were found are gone or safe by the end of the search."""
+"""The most searches in a row, where the victims that a search found are gone or safe by its end."""
 NAMED: Final = 3
 """The victims that a text names."""
 

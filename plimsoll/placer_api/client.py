@@ -230,4 +230,4 @@ def _translated() -> Iterator[None]:
         raise PlacerAwayError(cause_of(error, LOGIN)) from error
     except (ValueError, msgspec.MsgspecError) as error:
         remedy = "is it the placer's address, and are both of one version?"
-        raise PlacerAwayError(f"the answer is none of a placer's ({error}); {remedy}") from error
+        raise PlacerAwayError(f"the answer does not come from a placer ({error}); {remedy}") from error

@@ -1,4 +1,4 @@
-"""Names in Redis. One hash tag, so that on a cluster all keys of a script live in one slot."""
+"""Names in Redis. All keys have the same hash tag, so that on a cluster all keys of a script live in one slot."""
 
 from typing import Final
 

@@ -42,7 +42,7 @@ from plimsoll.part.ending import heed_cancellation
 SLICE_S: Final = 0.002
 """Seconds after which a search lets other tasks run."""
 REST_RATIO: Final = 4
-"""A search rests so many times as long as it works, so that it takes a fifth of the placer's time at most."""
+"""A search rests this many times as long as it works, so that it takes a fifth of the placer's time at most."""
 NODES_AT_ONCE: Final = 64
 """The nodes whose idle GPUs are counted before other tasks run."""
 WHOLE_GPU: Final = Pod(
@@ -61,7 +61,7 @@ MOST_KEPT: Final = 3
 
 @dataclass(slots=True)
 class Relocating:
-    """Moves pods while `run` does.
+    """Moves pods while `run` runs.
 
     Attributes:
         rules: see `RelocationRules`.

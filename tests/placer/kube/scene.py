@@ -80,7 +80,7 @@ class Scene:
         self.nodes: dict[str, Node] = {}
         self.probes = self.tries = 0
         self._versions = 0
-        self.late_s = 0.0  # by so much the loop's clock is ahead, see `scene`
+        self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self._seqs: dict[str, int] = {}
         self._on_placed: Callable[[str], None] = lambda _: None
         self.reports.on_report(self.cluster.observe)
@@ -119,7 +119,7 @@ class Scene:
             self.front_end._watches.on_node(Deleted(self.nodes.pop(name)))
 
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
-        """A node reports GPUs of 24 GiB with so much free memory, and these tasks."""
+        """A node reports GPUs of 24 GiB with this much free memory, and these tasks."""
         self._seqs[name] = self._seqs.get(name, 0) + 1
         uuids = [f"GPU-{name}-{index}" for index in range(len(free_gib))]
         gpus = (

@@ -84,7 +84,7 @@ async def wait(playing: Board, *pods: Pod) -> None:
 
 
 async def plan(playing: Board) -> None:
-    """Relocation looks once at the pods that wait, and carries out what it found."""
+    """Relocation reads the waiting pods once, and carries out what it found."""
     await relocating_of(playing).look()
     await playing.settle()
 
