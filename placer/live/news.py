@@ -100,7 +100,7 @@ class NewsRoom:
                 await asyncio.sleep(0)  # decisions and watches run between two pieces
 
     def since(self, number: int) -> list[News]:
-        """The events after the one of this number, the oldest first."""
+        """The events after this number, the oldest first."""
         return [news for at, news in self._kept.values() if at > number]
 
     def note(self, message: bytes) -> None:

@@ -221,7 +221,7 @@ class KubeClient:
             body = f"(body unread: {text_of(error)})".encode()
         failure = error_from(response.status, body, what, response.headers.get("Retry-After"))
         if response.status == UNAUTHORIZED:
-            self.outage.failed("the API server is of no use, retrying", REFUSED_LOGIN, server=self.host)
+            self.outage.failed("the API server refuses this login, retrying", REFUSED_LOGIN, server=self.host)
             failure.is_logged = True
         return failure
 

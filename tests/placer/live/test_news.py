@@ -74,7 +74,7 @@ def test_the_number_of_events_is_bounded_and_each_is_kept_once() -> None:
 
 
 def test_damage_changes_nothing() -> None:
-    """Whatever a stranger publishes, the room keeps what it has."""
+    """Whatever a stranger publishes, the news room keeps its events."""
     news = room()
     for message in (b"", b"\xff", b"[" * 5000, b"{}", denied()[:-3], denied().replace(b'"main"', b"{}")):
         news.note(message)
