@@ -36,8 +36,8 @@ from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject, pool_subject
 
 GATHER_S: Final = 0.1
-"""The time for which events gather before they are sent together. Sent one by one, they cost the placer and the bus
-several times as much while hundreds of pods a second are bound."""
+"""The pause after events were sent, in which others gather. While hundreds of pods a second are bound, events that
+are sent one by one cost the placer and the bus more."""
 
 QUEUE_EVENTS: Final = 10_000
 """The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
@@ -138,14 +138,14 @@ class Publisher:
         while True:
             heed_cancellation()
             await self._filled.wait()
-            await asyncio.sleep(GATHER_S)
             left = len(self._queue)
             while left > 0 and (batch := self._next_batch()):
                 await self._publish(batch)
                 heed_cancellation()
                 left -= len(batch)
-            if not self._queue:  # else more have come, and gather
+            if not self._queue:
                 self._filled.clear()
+            await asyncio.sleep(GATHER_S)  # later events gather
 
     def _next_batch(self) -> list[_Event]:
         """Take the oldest events from the queue, up to the second event of a pod."""

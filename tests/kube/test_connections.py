@@ -88,7 +88,8 @@ async def test_an_abandoned_request_spoils_no_later_one(server: Server) -> None:
     task = asyncio.create_task(server.client.post("/things", {"name": "late"}))
     await until_true(lambda: server.asked == [[b'{"name":"late"}']])
     task.cancel()
-    late.set()
+    await asyncio.wait([task])
+    asyncio.get_running_loop().call_later(0.05, late.set)
     assert await server.client.post("/things", {"name": "next"}) == b'{"name":"next"}'
     assert task.cancelled()
     assert server.asked == [[b'{"name":"late"}'], [b'{"name":"next"}']]
@@ -105,8 +106,9 @@ async def test_a_cut_answer_is_transient_and_its_request_is_not_sent_again(serve
 async def test_a_connection_that_the_server_closed_is_not_used_again(server: Server) -> None:
     """After the server closed an idle connection, the next request opens another one and succeeds."""
     await server.client.post("/things", {"name": "end"})
-    assert server.client.writes is not None
-    await until_true(lambda: not server.client.writes._idle)
+    writes = server.client.writes
+    assert writes is not None
+    await until_true(lambda: not writes._idle)
     assert await server.client.post("/things", {"name": "next"}) == b'{"name":"next"}'
 
 
