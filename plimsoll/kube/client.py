@@ -20,9 +20,8 @@ import msgspec
 import structlog
 from aiohttp.abc import AbstractStreamWriter
 
-from plimsoll.kube.answers import Answer
 from plimsoll.kube.configuration import configured, way_to
-from plimsoll.kube.connections import KEEP_ALIVE_S, Connections
+from plimsoll.kube.connections import KEEP_ALIVE_S, Answer, Connections
 from plimsoll.kube.credentials import Credentials
 from plimsoll.kube.exec_plugin import CredentialsError
 from plimsoll.kube.sockets import probe

@@ -13,7 +13,11 @@ from plimsoll.kube.transport import TransientError
 from tests.kube.faults import KUBECONFIG
 from tests.servers.waiting import until_true
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+SIZED = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b"
+CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nA\r\n0123456789\r\n0\r\n\r\n"
+HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+UNSIZED = b"HTTP/1.0 200 OK\r\n\r\n"
+LATER = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\nContent-Length: 2\r\n\r\n{}"
 
 
 @dataclass(slots=True)
@@ -24,12 +28,13 @@ class Server:
         client: sends to it.
         asked: the bodies of all requests, by connection.
         waits: a request with this body is answered once the event is set.
+        answers: a request with this body is answered by these pieces of bytes, and then the connection is closed.
     """
 
     client: KubeClient
     asked: list[list[bytes]] = field(default_factory=list)
     waits: dict[bytes, asyncio.Event] = field(default_factory=dict)
-    ends: bytes = b"end"
+    answers: dict[bytes, list[bytes]] = field(default_factory=dict)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer each request with its own body, until a body asks for the connection's end."""
@@ -43,10 +48,13 @@ class Server:
                 bodies.append(body)
                 if body in self.waits:
                     await self.waits[body].wait()
-                if b'"cut"' in body:
-                    writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{")
+                if body in self.answers:
+                    for piece in self.answers[body]:
+                        writer.write(piece)
+                        await writer.drain()
+                        await asyncio.sleep(0.005)  # so that the pieces arrive one by one
                     break
-                writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (size, body))
+                writer.write(SIZED % (size, body))
                 if b'"end"' in body:
                     break
         writer.close()
@@ -97,10 +105,56 @@ async def test_an_abandoned_request_spoils_no_later_one(server: Server) -> None:
 
 async def test_a_cut_answer_is_transient_and_its_request_is_not_sent_again(server: Server) -> None:
     """The caller learns that the write may have happened; the next request has a connection of its own."""
+    server.answers[b'{"name":"cut"}'] = [SIZED % (100, b"{")]
     with pytest.raises(TransientError, match="POST /things"):
         await server.client.post("/things", {"name": "cut"})
     assert await server.client.post("/things", {"name": "next"}) == b'{"name":"next"}'
     assert server.asked == [[b'{"name":"cut"}'], [b'{"name":"next"}']]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        ([SIZED[:10], SIZED[10:] % (2, b"{"), b"}"], b"{}"),
+        ([CHUNKED[:50], CHUNKED[50:65], CHUNKED[65:70], CHUNKED[70:]], b"{}0123456789"),
+        ([HINTS + CHUNKED], b"{}0123456789"),
+        ([b"HTTP/1.1 204 No Content\r\n\r\n"], b""),
+        ([UNSIZED, b"{", b"}"], b"{}"),
+    ],
+)
+async def test_an_answer_is_read_whole(server: Server, pieces: list[bytes], whole: bytes) -> None:
+    """However its size is told, and however its bytes are cut."""
+    server.answers[b"{}"] = pieces
+    assert await server.client.post("/things", {}) == whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        SIZED % (1, b"{}"),
+        2 * (SIZED % (2, b"{}")),
+        CHUNKED[:-4],
+        HINTS,
+        b"",
+    ],
+)
+async def test_a_damaged_answer_is_transient(server: Server, text: bytes) -> None:
+    """Bytes that are no whole answer, or more than one, are never taken for one; the next request succeeds."""
+    server.answers[b"{}"] = [text]
+    with pytest.raises(TransientError, match="POST /things"):
+        await server.client.post("/things", {})
+    assert await server.client.post("/things", {"name": "next"}) == b'{"name":"next"}'
+
+
+async def test_a_refusal_says_when_to_come_again(server: Server) -> None:
+    """The pause that the server asks for reaches the caller."""
+    server.answers[b"{}"] = [LATER]
+    with pytest.raises(TransientError) as refused:
+        await server.client.post("/things", {})
+    assert (refused.value.status, refused.value.retry_after_s) == (429, 3)
 
 
 async def test_a_connection_that_the_server_closed_is_not_used_again(server: Server) -> None:

@@ -117,20 +117,18 @@ async def test_a_bind_that_has_begun_is_in_whatever_note_the_lease_holds(
 async def test_no_bind_of_a_burst_waits_for_a_renewal() -> None:
     """The Lease is renewed before its pods are used up, also if the renewal lasts for dozens of binds."""
     queue = [pod(number, 10**9) for number in range(4 * LISTED)]
-    hurried: list[int] = []
-    scopes = Scopes(
-        lambda most: [PodUid(one.metadata.uid) for one in queue[bound : bound + most]], lambda: None
-    )
-    scopes.hurry = lambda: hurried.append(bound)
-    bound = 0
+    waiting = [PodUid(one.metadata.uid) for one in queue]
+    hurried: list[int] = []  # the number of pods that waited then
+    scopes = Scopes(lambda most: waiting[:most], lambda: hurried.append(len(waiting)))
     scopes.next(0)
     scopes.stored()
-    for bound, one in enumerate(queue):
+    for number, one in enumerate(queue):
         async with asyncio.timeout(0):
             await scopes.begin_bind(one)
         scopes.end_bind(one)
-        if hurried and bound == hurried[-1] + LISTED // 4:
-            scopes.next(bound)
+        waiting.pop(0)
+        if hurried and len(waiting) == hurried[-1] - LISTED // 4:
+            scopes.next(number)
             scopes.stored()
     assert len(hurried) < len(queue) / 100
 
