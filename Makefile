@@ -85,7 +85,8 @@ sbom: native ## the bill of materials (CycloneDX) of this machine's files, in bu
 	@$(PYTHON) -m tools.sbom build >build/sbom/plimsoll.cdx.json
 	@echo "plimsoll: written: build/sbom/plimsoll.cdx.json"
 
-# uv asks osv.dev, which has the advisories of PyPI's packages too. All groups: what builds and tests counts as well.
+# uv asks osv.dev, which has the advisories of PyPI's packages too. All groups of dependencies, because tools that
+# build and test count as well.
 .PHONY: audit
 audit: .venv/.synced ## the locked packages against known advisories; needs the internet
 	@$(UV) audit --frozen --preview-features audit

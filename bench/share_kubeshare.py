@@ -71,7 +71,7 @@ async def figure_6(here: Place) -> tuple[Json, str]:
 
 
 def _phases(run: Run, without_s: float) -> dict[str, dict[str, float]]:
-    """Shares in each phase, without so much of its beginning."""
+    """Shares in each phase, without this much of its beginning."""
     phases = {}
     for name, (begin_s, end_s) in PHASES.items():
         span = (run.begin_ns + int((begin_s + without_s) * 1e9), run.begin_ns + int(end_s * 1e9))

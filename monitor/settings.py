@@ -66,7 +66,7 @@ class Settings:
             without a report, the placer places nothing here.
         health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for so long is over.
         pressure_pct: free memory below this percentage of a GPU's usable memory is short (`gpu.pressure`).
-        pressure_end_pct: and from this percentage on it is short no more; at least `pressure_pct`.
+        pressure_end_pct: and from this percentage on it is no longer short; at least `pressure_pct`.
         nvml_retry_s: between attempts to reach a driver that is not there.
         outbox_bytes: the bytes of events that may wait on disk for NATS. When the outbox is full, sampling pauses and
             the broker keeps its journal, so no announcement of the hook is lost. SQLite's file is a fifth larger.
@@ -198,5 +198,5 @@ def _check_pressure(given: Settings) -> None:
             "PLIMSOLL_PRESSURE_END_PCT",
             given.pressure_end_pct,
             f"is less than PLIMSOLL_PRESSURE_PCT ({given.pressure_pct:g})",
-            "give at least as much: otherwise memory would be short and not short at once",
+            "give at least as much: otherwise memory would be short and not short at the same time",
         )

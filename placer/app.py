@@ -1,8 +1,8 @@
 """Wires the placer's parts and owns their lifecycles: when one part ends, all end.
 
 HTTP is served from the first moment, so that people can read the state while NATS or Redis is still away. Pods are
-placed once every node's last report was read. Of several placers of one cluster, the one that holds the Lease places;
-the others keep their view up to date, and write and answer nothing.
+placed once every node's last report was read. Where a cluster has several placers, only the holder of the Lease
+places pods. The others keep their view up to date, and write and answer nothing.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
-from placer.explaining import Explainer, NotExplainedError
+from placer.explaining import Explainer, NotExplainedError, Previewer
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
 from placer.learned_store import LearnedStore
@@ -185,6 +185,7 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
         page=page,
+        previewing=lambda: _previewing(cluster),
     )
     parts = _Parts(
         settings,
@@ -217,6 +218,14 @@ def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[
             raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
         explainers.append(cluster.front_end.explainer)
     return explainers
+
+
+def _previewing(cluster: KubePart | None) -> Previewer | None:
+    if cluster is None:
+        return None
+    if cluster.front_end is None:
+        raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
+    return cluster.front_end.previewing
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
@@ -331,6 +340,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.options import KubeOptions  # noqa: PLC0415
     from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
+    from placer.room_store import room_store  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
     from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
 
@@ -354,7 +364,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     )
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
-    async with connect(kubeconfig) as transport:
+    async with connect(kubeconfig) as transport, room_store(settings.redis_url) as rooms:
         lease = Lease(
             transport,
             namespace,
@@ -365,7 +375,14 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         )
         loaded = parts.intake.ready
         front_end = KubeFrontEnd(
-            transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
+            transport,
+            parts.decider,
+            parts.publisher,
+            loaded,
+            options,
+            lease=lease,
+            leads=cluster.leads,
+            room_memory=rooms,
         )
         front_end.explainer.news_of = parts.limits.of
         front_end.recall = parts.learning.restore

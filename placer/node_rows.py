@@ -65,7 +65,7 @@ class Page:
     """Rows in JSON.
 
     Attributes:
-        rows: in the order of their keys.
+        rows: the rows in the order of their keys.
         more: the key after which the next page begins; empty on the last page.
     """
 

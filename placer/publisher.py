@@ -74,7 +74,7 @@ class _Event:
 
 
 class Publisher:
-    """Publishes placements while `run` does; the other methods may be called before, after and meanwhile."""
+    """Publishes placements while `run` runs; the other methods may be called before, after and meanwhile."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Publisher:
 
 
 def _failure(answer: "asyncio.Future[PubAck] | None", problem: Exception) -> Exception | None:
-    """Why an event has no acknowledgement; None if it has one. An answer that has not come is waited for no more."""
+    """Why an event has no acknowledgement; None if it has one. A pending answer is cancelled."""
     if answer is None or answer.cancel() or answer.cancelled():  # else the client would remember it for ever
         return problem
     error = answer.exception()

@@ -81,7 +81,7 @@ class ContainerDemand:
         return self.memory_bytes is None and self.memory_pct is None and not self.whole
 
     def on(self, usable_bytes: int) -> "ContainerDemand":
-        """The demand on a GPU with so many usable bytes: a percentage in bytes, see `plimsoll.percent`."""
+        """The demand on a GPU with this many usable bytes: a percentage in bytes, see `plimsoll.percent`."""
         if self.memory_pct is None:
             return self
         return replace(self, memory_bytes=bytes_of(self.memory_pct, usable_bytes), memory_pct=None)

@@ -93,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _unwritten(error: OSError) -> int:
-    """Say what cannot be written; a reader that has gone, as after `| head`, is told nothing."""
+    """Report an output that cannot be written. A reader that has gone, as after `| head`, is no error."""
     if error.filename is not None:
         sys.stderr.write(
             f"simulator: {error.filename}: cannot be written ({error.strerror}); name another place\n"

@@ -6,7 +6,7 @@ parent. A fork comes before the context, because CUDA's contexts do not survive 
 end.
 
 After each command it prints a JSON line: process, command, and CLOCK_MONOTONIC in nanoseconds just before the command
-began. Delays that count from that moment are never told too short.
+began. Delays that count from that moment are never measured too short.
 """
 
 import ctypes

@@ -18,10 +18,10 @@ BURST: Final = 32
 """Lines of a sort that are written at once. Programs that start, fail and end in the usual way cause fewer."""
 
 REFILL_S: Final = 10.0
-"""Seconds between two lines after the burst. One sort of line then makes at most some 2 MB a day."""
+"""Seconds between two lines after the burst. Each sort of line then makes at most some 2 MB a day."""
 
 LONGEST_TEXT: Final = 500
-"""Characters of a text in a line. The text may come from a program."""
+"""The most characters of a text in a log line. The text may come from a program."""
 
 _log: Final = structlog.get_logger()
 

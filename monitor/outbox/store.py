@@ -104,7 +104,7 @@ class Store:
         """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
 
         Args:
-            numbers: of the events.
+            numbers: the numbers of the events.
             position: up to here in the stream this node's reports are known; None where that is not so.
 
         Raises:

@@ -197,7 +197,7 @@ class Ledger:
         return self._owners.get(pod)
 
     def expect(self, owner: str, peak_bytes: int | None) -> None:
-        """Expect so much of each best-effort pod of an owner from now on; None: what is assumed of all."""
+        """Expect this much of each best-effort pod of an owner from now on; None: what is assumed of all."""
         before_bytes = self.best_effort_bytes(owner)
         if peak_bytes is None:
             self._learned_bytes.pop(owner, None)

@@ -61,7 +61,7 @@ class Committer:
         preempting: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.
-        forget_waiting: drops a pod that waits no more.
+        forget_waiting: drops a pod that no longer waits.
         on_work: called when the queue may have work.
         places: the writes that may be under way together.
         late_places: the same for claims, and for pods whose claims were bound before.

@@ -89,7 +89,7 @@ class Queue:
         return self._parking.highest
 
     def upcoming(self, most: int) -> list[PodUid]:
-        """Pods that may be tried next, so many at most: of both lanes and of parked kinds. Some may be gone."""
+        """Pods that may be tried next, this many at most: of both lanes and of parked kinds. Some may be gone."""
         members = (self.kinds.best_member(kind) for kind in islice(self.kinds, most // 4))
         parked = [entry.uid for entry in members if entry is not None]
         retries = self._retries.first(most // 4)
@@ -100,7 +100,7 @@ class Queue:
         return self._entries.get(uid)
 
     def first(self, place: Place, most: int) -> list[PodUid]:
-        """So many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
+        """This many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
         return (self._fresh if place is Place.FRESH else self._retries).first(most)
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:

@@ -79,7 +79,7 @@ class Backlog:
 
 @dataclass(slots=True)
 class Refusals:
-    """Explains refusals while `run` does.
+    """Explains refusals while `run` runs.
 
     Attributes:
         waiting: the pods without a node, by uid; the owner changes them.

@@ -87,7 +87,7 @@ class Reviews:
     """See `placer.access.Access`.
 
     Attributes:
-        transport: to the API server.
+        transport: the transport to the API server.
         clock_s: a clock in seconds that never goes back.
     """
 

@@ -71,7 +71,7 @@ class Scopes:
     """The scopes of one leader; it writes them as the notes of its Lease (`plimsoll.kube.lease.Notes`).
 
     Attributes:
-        upcoming: gives so many pods at most that wait for a decision, the next first.
+        upcoming: gives this many pods at most that wait for a decision, the next first.
         hurry: has the Lease renewed at once; returns before that. None: there is no Lease, and no write waits.
         inherited: the scope of the earlier leader, until its late writes can no longer succeed.
     """

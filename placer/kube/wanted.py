@@ -22,7 +22,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
 CHECKS: Final = 128
-"""The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
+"""This many checks of a pod's own requirements take as long as all other work on a node, some 20 µs. The numbers of
 nodes in `placer.kube.choice` are for a pod with fewer checks. For any other pod they are smaller."""
 RULE_CHECKS: Final = 4
 """The time that each rule about other pods takes on one node, in checks."""
@@ -37,7 +37,7 @@ class Wanted:
     """A pod that this scheduler can place, as its decision reads it.
 
     Attributes:
-        pod: as the watch showed it.
+        pod: the pod as the watch showed it.
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node.

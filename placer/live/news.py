@@ -102,7 +102,7 @@ class NewsRoom:
                 await asyncio.sleep(0)  # decisions and watches run between two pieces
 
     def since(self, number: int) -> list[News]:
-        """The events after the one of this number, the oldest first."""
+        """The events after this number, the oldest first."""
         wanted = [(event_id, at, known) for event_id, (at, known) in self._kept.items() if at > number]
         found: list[News] = []
         for event_id, at, known in wanted:

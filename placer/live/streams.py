@@ -26,7 +26,7 @@ from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import ONCE, Status
 
 PACE_S: Final = 0.25
-"""The pause between two looks for changes. People see four changes a second; a burst of events is one message."""
+"""The pause between two checks for changes. People see four changes a second; a burst of events is one message."""
 
 ALIVE_S: Final = 10.0
 """The longest time without a message, so that the page notices a dead connection. It waits three times that."""

@@ -32,7 +32,7 @@ class Template:
     """The form of all reservations of a pool.
 
     Attributes:
-        namespace: of the pods.
+        namespace: the namespace of the pods.
         image, pull_policy: the image of both containers.
         pull_secrets: the names of Secrets.
         runtime_class: the runtime class that brings GPUs into containers; empty: the node's default.

@@ -69,7 +69,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """All that the service is given.
+    """All settings of the service.
 
     Attributes:
         settings: its own settings.

@@ -36,7 +36,8 @@ CONNECT_S: Final = 5.0
 CLOSE_S: Final = 1.0
 BATCH: Final = 100
 IDLE_S: Final = 5.0
-"""Seconds that a request for events waits; after one without an event, the consumer is looked for."""
+"""Seconds that a request for events waits. After a request that got no event, the command checks that its consumer
+still exists."""
 
 WIDE: Final = 120
 """Columns from which on a line has room for a date."""
@@ -46,7 +47,7 @@ UNUSED_S: Final = 60.0
 
 _WHATS: Final = tuple(kind.what for kind in KINDS)
 _ODD_DATA: Final = (AttributeError, KeyError, TypeError, ValueError)
-"""Errors of a look into data that is no event's: anybody who may publish can put anything there."""
+"""Errors while reading data that is not an event's: every publisher can put anything there."""
 _VARIABLE: Final = "--nats-url or PLIMSOLL_NATS_URL"
 
 
@@ -100,7 +101,7 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
 
     Raises:
         NoEventsError: NATS does not answer, or has no stream; while following only at the start.
-        InputError: the URL is none, a file cannot be used, or there is no such type.
+        InputError: the URL is malformed, a file cannot be used, or there is no such type.
     """
     subjects = wanted.subjects()
     client = await connected(url, access, "plimsoll-events", [])
@@ -125,8 +126,8 @@ def line(message: bytes, width: int | None = None) -> str:
     Data that is no event's is named so, and hides no other event.
 
     Args:
-        message: as it was published.
-        width: cut the line to so many columns; below `WIDE`, the time has no date. None cuts nothing.
+        message: the message as it was published.
+        width: cut the line to this many columns; below `WIDE`, the time has no date. None cuts nothing.
     """
     event = decode_event(message)
     what = event.type.removeprefix("dev.plimsoll.").removesuffix(".v1")
@@ -214,7 +215,7 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
 
     Raises:
         NoEventsError: NATS does not answer, or refuses the login.
-        InputError: the URL is none, or a file cannot be used.
+        InputError: the URL is malformed, or a file cannot be used.
     """
 
     async def note(error: Exception) -> None:
@@ -238,7 +239,7 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
                 max_outstanding_pings=LOST_PINGS,
                 **access.options(),
             )
-    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # the latter: it is no NATS
+    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # _ODD_DATA: it is no NATS
         with suppress(nats.errors.Error, OSError, TimeoutError, *_ODD_DATA):
             async with asyncio.timeout(CLOSE_S):
                 await client.close()

@@ -244,7 +244,7 @@ class KubeClient:
     def _failure(self, answer: Answer, what: str) -> ApiError:
         failure = error_from(answer.status, answer.body, what, answer.retry_after)
         if answer.status == UNAUTHORIZED:
-            self.outage.failed("the API server is of no use, retrying", REFUSED_LOGIN, server=self.host)
+            self.outage.failed("the API server refuses this login, retrying", REFUSED_LOGIN, server=self.host)
             failure.is_logged = True
         return failure
 

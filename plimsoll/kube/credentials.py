@@ -78,7 +78,9 @@ class Credentials:
         if now_s >= self._expires_s:
             await self._renewed()
             if self._failure is not None:
-                raise CredentialsError(f"no token for the API server: {self._failure}") from self._failure
+                raise CredentialsError(
+                    f"there is no token for the API server: {self._failure}"
+                ) from self._failure
         return self._header
 
     async def replaced(self, refused: str | None) -> bool:

@@ -26,7 +26,7 @@ PAGE_SIZE: Final = 500
 LONGEST_RETRY_AFTER_S: Final = 120.0
 """The longest pause that a server's `Retry-After` can cause."""
 QUIET_S: Final = 0.2
-"""The time that `catch_up` gives a watch to show how far it is. In a busy cluster the next change shows that."""
+"""The time that `catch_up` gives a watch to report its version. In a busy cluster the next change shows that."""
 
 
 class Watched(Protocol):
@@ -73,7 +73,7 @@ Change = Added[T] | Modified[T] | Deleted[T] | Synced
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How patient a reflector is.
+    """The timeouts and pauses of a reflector.
 
     Attributes:
         watch_s: the server ends a watch after a random time in this range, so that the watches of many clients do
@@ -95,7 +95,7 @@ class Timing:
     live_after_s: float = 1.0
 
     def backoff_s(self, failures: int, chance: float) -> float:
-        """The pause in seconds after so many failures in a row; `chance` is uniform in 0–1."""
+        """The pause in seconds after this many failures in a row; `chance` is uniform in 0–1."""
         if failures == 0:
             return 0.0
         # 2**30 is past any ceiling; an unbounded exponent would overflow the float one day.
@@ -119,7 +119,7 @@ class Reflector(Generic[T]):
     """Watches one collection and emits each change.
 
     Attributes:
-        transport: to the API server.
+        transport: the transport to the API server.
         path: the collection (`/api/v1/pods`).
         kind: the model to decode into.
         emit: called with each change in order, from within `run`; must not block. Its exceptions end `run`.

@@ -24,7 +24,7 @@ LOGIN: Final = (
 """Words by which NATS and Redis refuse a user or password."""
 
 RIGHTS: Final = ("permissions violation", "noperm", "no permissions")
-"""Words by which they refuse what a known user may not do."""
+"""Words by which NATS and Redis refuse an action that a known user may not do."""
 
 LONGEST_TEXT: Final = 300
 """The most characters of a library's own words."""
@@ -34,7 +34,7 @@ def cause_of(error: BaseException, login: str) -> str:
     """The cause and the remedy: `the user or password is refused; mend it in PLIMSOLL_NATS_URL`.
 
     Args:
-        error: as a library raised it; the errors that it came from are looked at too.
+        error: an error that a library raised. The errors behind it are examined too.
         login: the setting that holds address, user and password, for the remedy.
     """
     chain = tuple(_chain(error))

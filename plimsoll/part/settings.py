@@ -91,7 +91,10 @@ def _value(
     text = environment[variable]
     try:
         return msgspec.convert(text, hint, strict=False)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter for bytes that are not UTF-8
+    except (
+        msgspec.ValidationError,
+        UnicodeEncodeError,
+    ) as error:  # UnicodeEncodeError: bytes that are not UTF-8
         remedy = "give such a value"
         if _has_default(field):
             remedy += f", or leave it out ({_default(field)})"
@@ -151,7 +154,7 @@ def shown_url(urls: str) -> str:
 
 
 def shown_path(path: str) -> object:
-    """A path as an error may show it; a secret in its place is hidden, as no secret begins as these do."""
+    """A path as an error may show it; a text that begins unlike a path may be a secret, and is hidden."""
     return path if path.startswith(("/", "./", "../", "~")) else Hidden()
 
 

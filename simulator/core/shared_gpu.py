@@ -85,7 +85,7 @@ class _Tenant:
         queued: the work that is launched.
         began, executed: the beginning and the first slice of the burst under way; inf without one.
         sums: over ended bursts: unfinished, sure, sliced; see `pages.Work`.
-        changes: of its words.
+        changes: the changes of its words.
         ran: the time in which its kernels ran since the warm-up.
     """
 

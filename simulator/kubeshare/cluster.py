@@ -149,7 +149,7 @@ class _Run:
         self._retry(now_s)
 
     def _retry(self, now_s: float) -> None:
-        """Try the jobs that wait, in their order; of equal ones the second is not tried where the first fits not."""
+        """Try the waiting jobs in their order. Where a job does not fit, equal jobs are not tried."""
         hopeless, left = set(), []
         for job in self.waiting:
             kind = (job.request_pct, job.locality)

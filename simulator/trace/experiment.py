@@ -28,7 +28,7 @@ class Summary:
     replays: tuple[Replay, ...]
 
     def unallocated_pct(self, pct: int) -> float:
-        """The mean part of all GPUs without a pod when so many percent were asked for; NaN if none reached that."""
+        """The mean part of all GPUs without a pod when this many percent were asked for; NaN if none reached that."""
         found = self._at(pct)
         return fmean(found) if found else float("nan")
 
@@ -79,7 +79,7 @@ def run(
     Args:
         trace: the nodes and pods.
         policies: their names.
-        seeds: of the draws.
+        seeds: the seeds of the draws.
         arrived: the GPU that all pods ask for, in relation to the cluster's.
         note: is given policy, seed and percentage of arrival, each time that this rises.
         most_moves: see `replay`.

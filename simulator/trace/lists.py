@@ -10,7 +10,7 @@ from typing import Final
 from plimsoll.part.errors import InputError
 
 NODE_LIST: Final = "openb_node_list_gpu_node.csv"
-"""The list of nodes that is looked for beside a list of pods."""
+"""The name of the list of nodes that is expected beside a list of pods."""
 
 MODEL_SEPARATOR: Final = "|"
 MOST_GPUS: Final = 64
@@ -71,7 +71,7 @@ def read_trace(pods: Path, nodes: Path | None = None) -> Trace:
     """Read a list of pods and its nodes, by default those of `NODE_LIST` beside it.
 
     Raises:
-        InputError: a file cannot be read, or a row cannot be.
+        InputError: a file cannot be read, or a row is malformed.
     """
     nodes = nodes or pods.parent / NODE_LIST
     listed = tuple(_node(row, where) for where, row in _rows(nodes))

@@ -99,7 +99,7 @@ async def test_reports_pass_from_monitor_to_placer(
 ) -> None:
     """The monitor's publisher makes the stream, fills it, and finds its last report after a restart.
 
-    The placer reads the reports. Each uses its own password.
+    The placer reads the reports. Each part uses its own password.
     """
     for start, known in (("first", []), ("second", [MOMENT.epoch])):
         async with filled(tmp_path / start, entries(3)) as store:

@@ -110,7 +110,7 @@ async def test_a_server_that_does_not_greet_is_told(
     """The address of Redis in the place of that of NATS: it takes the connection and waits, as we do."""
     monkeypatch.setattr(bus_connection, "SILENT_S", 0.1)
     [silent] = await told_of_nats(f"nats://127.0.0.1:{valkey.port}")
-    assert silent.startswith("there was no answer in time (the server did not greet)")
+    assert silent.startswith("there was no answer in time (the server sent no greeting)")
     gc.collect()  # as below
 
 

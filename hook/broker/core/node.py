@@ -281,7 +281,9 @@ class Node:
         if event.container in self._lives.places(event.process.key):
             return instructions + self._requests.received(event, now_s)
         if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
-            instructions.append(Reply(event.connection, event.datagram.gpu, refusal="it is not who it says"))
+            instructions.append(
+                Reply(event.connection, event.datagram.gpu, refusal="its process is not known")
+            )
         return instructions
 
     def _share_violated(self, event: ShareViolated, now_s: float) -> list[Instruction]:

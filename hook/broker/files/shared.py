@@ -103,7 +103,7 @@ class SharedFiles:
 
         Returns:
             the error of `counts` where its container has filled a file system of its own. The container's next
-            programs find no `counts`, and fail. None if all is laid out.
+            programs find no `counts`, and fail. None if everything is laid out.
 
         Raises:
             OSError: the disk is full or read-only, for example.
@@ -207,7 +207,7 @@ class SharedFiles:
 
 
 def _remove_tree(directory: Path) -> None:
-    """Remove a directory, if it is there. What a volume stands on stays, emptied, and goes with the volume."""
+    """Remove a directory, if it is there. A volume's own directory is emptied, and removed with the volume."""
     try:
         shutil.rmtree(directory)
     except FileNotFoundError:

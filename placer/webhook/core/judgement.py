@@ -67,7 +67,7 @@ class Admitted:
     """A pod that may be stored.
 
     Attributes:
-        pod: as it should be stored; the given object where nothing is to be changed.
+        pod: the pod as it should be stored; the given object where nothing is to be changed.
         remarks: lines for the pod's author.
         is_translated: the pod asked in another scheduler's way.
     """

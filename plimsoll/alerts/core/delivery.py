@@ -28,8 +28,8 @@ class Post:
     """An alert as Alertmanager is to know it.
 
     Attributes:
-        ends: in the future while the alert fires.
-        version: of the alert's state, for `Delivery.taken`.
+        ends: the end of the alert, in the future while it fires.
+        version: the version of the alert's state, for `Delivery.taken`.
     """
 
     alert: Alert

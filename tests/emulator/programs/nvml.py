@@ -58,7 +58,7 @@ def wait(timeout_ms: int) -> list[int]:
 
 
 def listen(count: int, timeout_ms: int) -> None:
-    """Puts the data of so many events into `got`."""
+    """Puts the data of this many events into `got`."""
     got.extend(wait(timeout_ms)[2] for _ in range(count))
 
 

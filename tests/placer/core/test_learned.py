@@ -161,7 +161,7 @@ def test_owners_long_unseen_are_forgotten_before_those_still_seen() -> None:
 
 
 def test_an_owner_without_pods_is_forgotten_in_the_end() -> None:
-    """A sample that was not seen for a month counts no more, here and in the store."""
+    """A sample that is a month old no longer counts, here and in the store."""
     ledger = booked("a")
     learned = Learned(ledger)
     learned.observe(state("n", gpu("g", task("a", "g", 6 * GIB))), NOW_S)

@@ -228,7 +228,7 @@ def test_the_most_free_memory_is_not_that_of_a_gpu_refused_for_its_model() -> No
 
 
 def booked(pod: str, uuid: str, gib: int, node: str = "n") -> Booking:
-    """A pod that is promised so much memory of a GPU."""
+    """A pod that is promised this much memory of a GPU."""
     grant = Grant(ContainerName("main"), GpuUuid(uuid), gib * GIB, 0, 100, whole=False, line_bytes=gib * GIB)
     return Booking(PodUid(pod), NodeName(node), (grant,))
 

@@ -90,7 +90,7 @@ def test_an_event_of_the_placer_itself_is_shown_as_any_other() -> None:
 
 
 def test_damage_changes_nothing() -> None:
-    """Whatever a stranger publishes, the room keeps what it has."""
+    """Whatever a stranger publishes, the news room keeps its events."""
     news = room()
     for message in (b"", b"\xff", b"[" * 5000, b"{}", denied()[:-3], denied().replace(b'"main"', b"{}")):
         news.note(message)

@@ -91,7 +91,7 @@ def labelled(**labels: str) -> PodDemand:
     ],
 )
 def test_no_card_is_taken_in_vain(demands: list[PodDemand], gpus: int) -> None:
-    """So many cards as any packing needs join at once, and no more."""
+    """This many cards as any packing needs join at once, and no more."""
     packing = Packing(24)
     for demand in demands[:-1]:
         packing.add(demand)

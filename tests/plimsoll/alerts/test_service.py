@@ -174,7 +174,7 @@ async def test_an_alertmanager_that_is_away_gets_all_when_it_is_back(
 
 
 async def test_tls_and_a_password(nats: EmbeddedServer, tmp_path: Path) -> None:
-    """A wrong password is told with its remedy, and works once its file is corrected, without a restart."""
+    """A wrong password is logged with its remedy, and works once its file is corrected, without a restart."""
     made = await asyncio.to_thread(authority, tmp_path, "authority")
     certificate, key = await asyncio.to_thread(made.sign, "alertmanager", "alertmanager")
     configuration = tmp_path / "web.yml"

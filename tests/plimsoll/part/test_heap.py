@@ -26,6 +26,6 @@ print((before - resident_kib()) // 1024)
 
 
 def test_freed_memory_goes_back_to_the_kernel() -> None:
-    """Nearly all of 64 MiB that were freed below a block in use are resident no more."""
+    """Nearly all of 64 MiB that were freed below a block in use are no longer resident."""
     found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert int(found.stdout) > 48

@@ -48,7 +48,8 @@ class Account:
         most_spare_ns: the largest spare.
         lag_ns, spare_ns, credit_ns: the three sums; see the module.
         wanted_ns: when the container last wanted the GPU.
-        pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only such wanting shuts gates of others.
+        pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only a container that wants the GPU in this
+        sense may shut the gates of others.
         rate: its due as a part of all charges, 0 to 1; 0 unless it is active.
         is_active: the container wanted the GPU within `WINDOW_NS`.
         rests: no tick changes the account until the container wants the GPU again.

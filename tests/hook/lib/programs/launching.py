@@ -124,7 +124,7 @@ def hold_and_release() -> None:
 
 
 def seconds_in_new_context(ns: int, count: int) -> float:
-    """The time that so many launches take in a context of their own."""
+    """The time that this many launches take in a context of their own."""
     own = make("cuCtxCreate_v2", 0, 0)
     one = load()
     begun = time.monotonic()

@@ -24,10 +24,10 @@ class Toy:
 
     Attributes:
         gpus: the number of GPUs of each node.
-        sizes: of all pods.
+        sizes: the sizes of all pods.
         places: the GPU of each pod that runs.
-        costs: of the pods that may be moved.
-        traffic: of the GPUs that have any.
+        costs: the costs of the pods that may be moved.
+        traffic: the traffic of the GPUs that have any.
     """
 
     gpus: Mapping[str, int]

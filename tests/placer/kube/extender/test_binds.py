@@ -52,7 +52,7 @@ async def until_watched(world: World, pod: Object) -> None:
 async def test_a_bind_writes_node_and_gpu_at_once(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The pod gets its node and its decision in one write, counts in the ledger, and is told to the bus."""
+    """The pod gets its node and its decision in one write, counts in the ledger, and is published on the bus."""
     async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
         await gpu_node(world, "n1", 4, 24)
         pod = await made(world, "p", {MEMORY: "10Gi", SHARE: "30"})

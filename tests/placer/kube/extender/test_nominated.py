@@ -15,7 +15,7 @@ NO_MEMORY = {"n1": Reason.GPU_MEMORY.value}
 
 
 def gib(amount: int, cpu: str = "0") -> dict[str, str]:
-    """Limits of a pod that wants so much GPU memory."""
+    """Limits of a pod that wants this much GPU memory."""
     return {MEMORY: f"{amount}Gi", "cpu": cpu}
 
 

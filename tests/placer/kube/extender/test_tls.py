@@ -138,7 +138,7 @@ async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> No
         follower = asyncio.create_task(files.follow(context, 0.01))
         first = await shown(port)
         await asyncio.to_thread(Path(files.certificate).write_text, "half")
-        await asyncio.sleep(0.1)  # it has looked at the half
+        await asyncio.sleep(0.1)  # it has checked the half-written files
         assert await shown(port) == first
         ours.sign("placer", "placer")
 
