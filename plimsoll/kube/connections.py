@@ -121,8 +121,10 @@ class Connections:
         path, mark, query = target.partition("?")
         lines = [f"{method} {self._prefix}{quote(path, _AS_IT_IS)}{mark}{query} HTTP/1.1"]
         lines += (f"{name}: {value}" for name, value in headers.items())
+        if any("\n" in line or "\r" in line for line in lines):
+            raise OSError("a header has more than one line: is the token whole, and nothing else?")
         lines += (f"Host: {self._authority}", f"Content-Length: {body_bytes}", "", "")
-        return "\r\n".join(lines).encode("latin-1")
+        return "\r\n".join(lines).encode()
 
     def _take_idle(self) -> "_Connection | None":
         oldest_s = asyncio.get_running_loop().time() - KEEP_ALIVE_S

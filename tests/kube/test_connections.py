@@ -178,3 +178,13 @@ async def test_a_request_whose_check_fails_is_not_sent(server: Server) -> None:
     before_sending.set(lambda: None)
     await server.client.post("/things", {"name": "next"})
     assert [body for bodies in server.asked for body in bodies] == [b'{"name":"next"}']
+
+
+async def test_a_token_of_several_lines_is_not_sent(server: Server, tmp_path: Path) -> None:
+    """Such a token would become headers, or a request, of its own."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(kubeconfig.read_text().replace("token: none", r'token: "one\r\nother: x"'))
+    async with connect(kubeconfig) as client:
+        with pytest.raises(TransientError, match="more than one line"):
+            await client.post("/things", {})
+    assert server.asked == []
