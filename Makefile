@@ -63,7 +63,14 @@ test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer
 	@$(PYTHON) -m tests.cluster.build
 	@command -v chromium >/dev/null || tools/debian-packages chromium fonts-dejavu-core || [ -z "$$CI" ]
 	@command -v tmux >/dev/null || tools/debian-packages tmux || [ -z "$$CI" ]
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(if $(PART),tests/$(PART))
+	@[ -d tests/__pycache__ ] || $(MAKE) --no-print-directory collected
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(PART),tests/$(PART))
+
+# In a new clone no file is compiled yet, and each worker would compile all of them at the same time.
+.PHONY: collected
+collected:
+	@$(PYTHON) -m pytest --quiet --collect-only tests/placer >/dev/null & \
+		$(PYTHON) -m pytest --quiet --collect-only tests --ignore tests/placer >/dev/null || true; wait
 
 # Without debugging information, which would name this folder: two folders then make the same bytes.
 .PHONY: wheel
