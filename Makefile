@@ -126,16 +126,18 @@ chaos: native ## two placers and all servers under random faults for ten minutes
 gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
-# Folders of C in which no files may depend on each other in a circle.
+# Folders of C, and Python packages, in which no files may depend on each other in a circle.
 WITHOUT_CIRCLES := hook/lib emulator
+PACKAGES := plimsoll monitor placer solo hook simulator
 
 .PHONY: check
-check: native ## format, lint, types, import contracts, circles among C files, spelling
+check: native ## format, lint, types, import contracts, circles among files, spelling
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports --no-cache
 	@$(PYTHON) -m tools.circles $(WITHOUT_CIRCLES)
+	@$(PYTHON) -m tools.imports $(PACKAGES)
 	@.venv/bin/codespell
 	@git ls-files '*.c' '*.h' | xargs --no-run-if-empty .venv/bin/clang-format --dry-run --Werror
 
