@@ -33,11 +33,11 @@ from plimsoll.subjects import RESIZE, STREAM, node_token, state_subject
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in
+from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import A as A_GPU
 from tests.plimsoll.alerts.facts import B as B_GPU
 from tests.plimsoll.alerts.facts import Facts, ill
 from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
-from tests.servers.authority import authority
 from tests.servers.stores import ignore
 from tests.servers.waiting import TIMEOUT_S, until, until_true
 

@@ -240,7 +240,7 @@ async def test_an_address_that_cannot_work_is_refused_at_once(
     ("damaged", "said"),
     [
         ({"server": 5}, r"is damaged at clusters\[0\]\.cluster\.server: Expected `str`, got `int`; mend"),
-        ({"server": None}, r"is damaged at clusters\[0\]\.cluster\.server: Expected `str`, got `null`; mend"),
+        ({"server": None}, r"Expected key server in .*; mend it: `kubectl"),
         (
             {"context": {"cluster": "c"}},
             r"at contexts\[0\]\.context: .* missing required field `user`; mend that",

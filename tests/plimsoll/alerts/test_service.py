@@ -21,9 +21,9 @@ from plimsoll.alerts.settings import load
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.web import serving_tcp
+from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import GIB, A, B, Facts, ill, task
 from tests.servers.alertmanager import alertmanager, alerts, until_firing
-from tests.servers.authority import authority
 from tests.servers.stores import ignore
 from tests.servers.waiting import TIMEOUT_S, until, until_true
 
