@@ -28,6 +28,7 @@ class StuckError(Exception):
 
 class _Meta(msgspec.Struct):
     name: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the API's name
 
 
 class _Spec(msgspec.Struct):
@@ -53,18 +54,21 @@ class Binds:
         bound_s: the time at which each pod had a node, in the order of binding.
         node: the node of each bound pod.
         on_first: called at the first bind.
+        version: of the last change that the watch showed.
     """
 
     seen_s: dict[str, float] = field(default_factory=dict)
     bound_s: dict[str, float] = field(default_factory=dict)
     node: dict[str, str] = field(default_factory=dict)
     on_first: Callable[[], None] = lambda: None
+    version: str = ""
 
     def take(self, line: bytes, now_s: float) -> None:
         """Take one line of the watch."""
         event = _EVENTS.decode(line)
         if event.type not in ("ADDED", "MODIFIED"):
             return
+        self.version = event.object.metadata.resourceVersion
         name, node = event.object.metadata.name, event.object.spec.nodeName
         self.seen_s.setdefault(name, now_s)
         if node and name not in self.bound_s:
@@ -108,19 +112,31 @@ async def _until(number: Callable[[], int], count: int, what: str, patience_s: f
 @contextlib.asynccontextmanager
 async def watching(ground: Ground, namespace: str) -> AsyncIterator[Binds]:
     """Watch a namespace's pods until the context ends, from the pods that exist on."""
-    binds = Binds()
-    async with session(ground.plane) as http:
-        path = f"/api/v1/namespaces/{namespace}/pods?watch=1"
-        async with http.get(path, timeout=aiohttp.ClientTimeout(total=None)) as answer:
-            answer.raise_for_status()
-            task = asyncio.create_task(_follow(answer.content, binds), name=f"watch {namespace}")
-            try:
-                yield binds
-            finally:
-                assert not task.done(), "the watch ended by itself"
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+    binds, path = Binds(), f"/api/v1/namespaces/{namespace}/pods?watch=1"
+    async with session(ground.plane) as http, _opened(http, path) as answer:
+        task = asyncio.create_task(_watch(http, path, answer, binds), name=f"watch {namespace}")
+        try:
+            yield binds
+        finally:
+            assert not task.done(), "the watch ended by itself"
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@contextlib.asynccontextmanager
+async def _opened(http: aiohttp.ClientSession, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async with http.get(path, timeout=aiohttp.ClientTimeout(total=None)) as answer:
+        answer.raise_for_status()
+        yield answer
+
+
+async def _watch(http: aiohttp.ClientSession, path: str, first: aiohttp.ClientResponse, binds: Binds) -> None:
+    """Follow a watch, and the next ones: the API server ends that of a client which was slow for a moment."""
+    await _follow(first.content, binds)
+    while True:
+        async with _opened(http, f"{path}&resourceVersion={binds.version}") as answer:
+            await _follow(answer.content, binds)
 
 
 async def _follow(content: aiohttp.StreamReader, binds: Binds) -> None:
