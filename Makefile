@@ -53,8 +53,8 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
-# Most of the tests' time is waiting for processes, leases and clocks: five workers keep two cores busy.
-WORKERS ?= 5
+# Most of the tests' time is waiting for processes, leases and clocks: six workers keep two cores busy.
+WORKERS ?= 6
 
 # The live page is tried in Debian's Chromium, and `plimsoll top` in tmux. On a machine that has none and cannot install
 # it, these tests are skipped, but never in CI.
