@@ -92,7 +92,8 @@ sbom: native ## the bill of materials (CycloneDX) of this machine's files, in bu
 	@$(PYTHON) -m tools.sbom build >build/sbom/plimsoll.cdx.json
 	@echo "plimsoll: written: build/sbom/plimsoll.cdx.json"
 
-# uv asks osv.dev, which has the advisories of PyPI's packages too. All groups: what builds and tests counts as well.
+# uv asks osv.dev, which has the advisories of PyPI's packages too. All groups of dependencies, because tools that
+# build and test count as well.
 .PHONY: audit
 audit: .venv/.synced ## the locked packages against known advisories; needs the internet
 	@$(UV) audit --frozen --preview-features audit
@@ -152,7 +153,7 @@ bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
 	@$(PYTHON) -m bench.kang
 
 .PHONY: bench-kang-card
-bench-kang-card: native ## Kang et al., Table I: 23, 24 and 25 tasks on one card; a minute
+bench-kang-card: native ## Kang et al., Table I: 23, 24 and 25 tasks on one card, without Plimsoll and under it; under 5 minutes
 	@$(PYTHON) -m bench.kang_card
 
 .PHONY: bench-events

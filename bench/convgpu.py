@@ -60,7 +60,7 @@ EMULATED_SEED: Final = 0
 SURE: Final = ("fifo", "best-fit")
 """The policies under which ConVGPU's own rule lets every draw end."""
 LOTS: Final = 40
-"""The number of forecasts for `random`, as the broker draws its own lots."""
+"""The number of forecasts for `random`, whose draws the broker makes by itself."""
 CHARTS: Final = Path(__file__).resolve().parent.parent / "build" / "bench"
 TABLE_WIDTH: Final = 120
 
@@ -151,7 +151,8 @@ async def emulated(console: Console) -> Json:
 def compare(measured: Replay, forecasts: Sequence[Replay]) -> Json:
     """Compare measurement and forecast, in seconds; or list the `refused` containers if there are any.
 
-    `starts_apart_s` is the largest difference of any container's start; None where the forecast is one of many lots.
+    `starts_apart_s` is the largest difference of any container's start; None where the forecast is a mean of random
+    draws.
     """
     if measured.refused:
         return {"refused": list(measured.refused)}

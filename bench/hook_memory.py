@@ -214,7 +214,7 @@ async def start_once(here: Place, node: Node | GpuNode, *, is_hooked: bool) -> f
 
 
 async def starts(here: Place, live: int, count: int) -> Compared:
-    """Starts beside so many live hooked processes, alternately native and hooked."""
+    """Starts beside this many live hooked processes, alternately native and hooked."""
     node = here.node(f"starts-{live}")
     holders = []
     for _ in range(live):

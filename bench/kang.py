@@ -41,7 +41,7 @@ from plimsoll.placer_api.http import PodRow
 SLOTS: Final = 30
 RUN_S: Final = 2.0
 SETTLED_RUNS: Final = 3
-"""Each resident task completes so many runs before the new pods come."""
+"""Each resident task completes this many runs before the new pods come."""
 WATCH_S: Final = 16.0
 """Failures are counted during eight runs afterwards."""
 LOOK_S: Final = 0.1

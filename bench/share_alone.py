@@ -20,7 +20,7 @@ TURN_S: Final = 0.06
 TURNS: Final = 60
 LONG_TURNS: Final = 4
 LONG_KERNELS: Final = 5
-"""A turn of long kernels lasts as long as so many of them."""
+"""A turn of long kernels lasts as long as this many of them."""
 LAUNCH_MS: Final = 8
 LAUNCH_TURNS: Final = 150
 PAIRS_OF_PROCESSES: Final = 10

@@ -23,7 +23,7 @@ LATER: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Coupled:
-    """One program on so many GPUs.
+    """One program on this many GPUs.
 
     Attributes:
         is_quick: whether it is a case of the quick run.

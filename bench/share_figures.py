@@ -100,7 +100,7 @@ def arrival_s(track: Track, begin_ns: int, end_ns: int, least_pct: float) -> flo
 
 
 def percentile(values: Sequence[float], pct: float) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """The percentile: the smallest value that this percentage of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * pct / 100))]
 

@@ -43,7 +43,7 @@ CARD_MIB: Final = 65536
 CARD: Final = "card"
 """The emulated node of tenants with the library, and of their broker."""
 CARDS: Final = 2
-"""The GPUs of an emulated node. Most tenants use the first alone."""
+"""The GPUs of an emulated node. Most tenants use only the first GPU."""
 NATIVE: Final = "native"
 """The emulated node of tenants without the library, if they run beside others with it."""
 
@@ -267,7 +267,8 @@ QUANTUM_SETTINGS: Final = (
     ("share_quantum_ms",),
     ("share_quota_ms", "share_quota_least_ms", "share_quota_most_ms"),
 )
-"""The names of the quantum, and of the quota of a broker that shares by turns and adapts it between two bounds."""
+"""The settings of the quantum and, for a broker that shares by turns, of the two bounds between which it adapts its
+quota."""
 
 
 def settings_of(quantum_ms: int | None) -> Mapping[str, str]:

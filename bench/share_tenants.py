@@ -12,7 +12,7 @@ from bench.share_figures import Track
 PATIENCE_S: Final = 60.0
 LINE_MIB: Final = 512
 GRAPHS: Final = ((100_000, 50), (1_000_000, 10), (1_000_000_000, 2))
-"""For kernels up to so many nanoseconds: the number of kernels in a graph."""
+"""For kernels up to this many nanoseconds: the number of kernels in a graph."""
 
 
 Json = dict[str, Any]

@@ -84,7 +84,7 @@ def _there() -> tuple[Panel, ...]:
         ),
         Panel(
             "What holds lines",
-            "Does the driver hold lines of memory too, or the library alone? One count for each GPU.",
+            "Are lines of memory held by the driver too, or by the library alone? One count for each GPU.",
             Kind.STAT,
             (
                 Query(
@@ -186,7 +186,7 @@ def _tasks() -> tuple[Panel, ...]:
     return (
         Panel(
             "Tasks by state",
-            "Are processes still loading? `started` hold no data yet, `loading` grow, `loaded` stand still.",
+            "Are processes still loading? `started`: no data yet; `loading`: memory grows; `loaded`: it is steady.",
             Kind.STACKED,
             (Query(f"sum by (phase) (max by (gpu, phase) (plimsoll_gpu_tasks{GPU}))", "{{phase}}"),),
         ),

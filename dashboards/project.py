@@ -37,7 +37,7 @@ def dashboard() -> Dashboard:
     )
     add(made, "Are the parts there", *_parts())
     add(made, "Is the placer quick", *_quick())
-    add(made, "Does it know the truth", *_truth())
+    add(made, "Is the placer up to date", *_truth())
     add(made, "Webhook, extender and pool", *_others())
     add(made, "Alerts by events", *_alerts())
     add(made, "What it costs", *_costs())
@@ -170,13 +170,13 @@ def _truth() -> tuple[Panel, ...]:
         ),
         Panel(
             "Workloads that are known",
-            "Of how many workloads does the placer know what their best-effort pods need?",
+            "For how many workloads has the placer learned what their best-effort pods need?",
             Kind.LINES,
             (Query("max(plimsoll_placer_learned_owners)", "workloads"),),
         ),
         Panel(
             "Late reports by node",
-            "Do two monitors report as one node? A line that keeps above 0 says so.",
+            "Do two monitors report as one node? They do where a line stays above 0.",
             Kind.LINES,
             (
                 Query(f"sum by (node) (increase(plimsoll_placer_late_reports_total{RATE})) > 0", "{{node}}"),
@@ -188,7 +188,7 @@ def _truth() -> tuple[Panel, ...]:
         ),
         Panel(
             "Drift",
-            "Does the ledger differ from the API server? Other than 0 is a bug.",
+            "Does the ledger differ from the API server? A value other than 0 is a bug.",
             Kind.LINES,
             (
                 Query("max(plimsoll_placer_drift_bytes)", "bytes"),

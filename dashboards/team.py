@@ -37,7 +37,7 @@ def _accounts() -> tuple[Panel, ...]:
     return (
         Panel(
             "GPU-hours",
-            "Who takes how much? Promised hours are what others cannot be promised; used ones are work. 30 "
+            "Who takes how much? Promised hours cannot be promised to others; used hours are work. 30 "
             "% of a GPU for ten hours are three GPU-hours. Whole numbers need a shown time of some minutes.",
             Kind.TABLE,
             (

@@ -73,7 +73,7 @@ class Measurer:
 
         Args:
             root: the broker's root directory.
-            away_s: the broker counts as away once it has taken no measurement for so long.
+            away_s: the broker counts as away once it has taken no measurement for this long.
             presence: called after each attempt, with whether the broker is there.
         """
         self._client = BrokerClient(root, timeout_s=away_s)
@@ -90,7 +90,7 @@ class Measurer:
         """Send this measurement next.
 
         Args:
-            gpus: as NVML showed them; those that cannot be read are left out.
+            gpus: the GPUs as NVML showed them; those that cannot be read are left out.
             began_ns: CLOCK_MONOTONIC just before NVML was read.
         """
         self._newest = msgspec.structs.replace(measurement(gpus, began_ns), unhealthy=self._unhealthy)
@@ -124,7 +124,7 @@ def measurement(gpus: Iterable[Gpu], began_ns: int) -> Measured:
     A task without memory was announced and is not listed by NVML yet, so it is left out.
 
     Args:
-        gpus: as NVML showed them.
+        gpus: the GPUs as NVML showed them.
         began_ns: CLOCK_MONOTONIC just before NVML was read.
     """
     gpus = tuple(gpus)

@@ -1,8 +1,9 @@
 """Other monitors under this node's name: their epochs in the stream, and their reports while this one runs.
 
 Readers take the reports of the greatest epoch. So a monitor begins after every epoch in the stream, whoever published
-it. While it runs it does not outbid another monitor, because the other would do the same without end. It names the
-other instead: which of two machines has the right name, only people know.
+it. While both run it does not outbid another monitor, because the other would do the same without end. It names the
+other instead: which of two machines has the right name, only people know. Once the other one is silent for three
+heartbeats, it has ended, and this one begins after its epoch.
 
 What always holds: the server never sends a monitor its own reports (`no_echo`), so listening costs nothing while
 there is no other monitor.
@@ -39,6 +40,10 @@ FOREIGN_EVERY_S: Final = 600.0
 They also name it once its epoch passes ours, because from then on readers drop this monitor's reports.
 """
 
+ENDED_HEARTBEATS: Final = 3
+"""Another monitor that is silent for this many of our heartbeats has ended; readers call nodes silent by this
+rule."""
+
 _GET: Final = f"$JS.API.DIRECT.GET.{STREAM}"
 _NO_RESPONDERS: Final = "503"
 
@@ -50,6 +55,7 @@ class _Gpu(msgspec.Struct, frozen=True):
 class _State(msgspec.Struct, frozen=True):
     epoch: int
     gpus: tuple[_Gpu, ...] = ()
+    omitted: bool = False
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -78,10 +84,12 @@ class ForeignNaming:
     """Decides when another monitor is named in the log and by an event."""
 
     def __init__(self, node: NodeName) -> None:
-        """Have named none yet, on the monitor's node."""
+        """Begin on the monitor's node, without any named monitor."""
         self._node = node
         self._named_s = -math.inf
         self._was_greater = False  # the epoch of the other monitor, when it was named
+        self._last_s = -math.inf  # when the other one last reported
+        self._epoch = 0  # its greatest
 
     def event(
         self, report: ForeignReport, epoch: int, gpus: tuple[GpuUuid, ...], now_s: float
@@ -94,6 +102,7 @@ class ForeignNaming:
             gpus: ours.
             now_s: the time.
         """
+        self._last_s, self._epoch = now_s, max(self._epoch, report.epoch)
         is_greater = report.epoch > epoch
         if now_s - self._named_s < FOREIGN_EVERY_S and is_greater <= self._was_greater:
             return None
@@ -105,8 +114,19 @@ class ForeignNaming:
             gpus=gpus,
             foreign_epoch=report.epoch,
             foreign_gpus=report.gpus,
-            reason=f"two monitors report as this node; readers drop {effect}; stop one, or name its node rightly",
+            reason=f"two monitors report as this node; readers drop {effect}; stop one, or correct its node's name",
         )
+
+    def outlived(self, epoch: int, now_s: float, heartbeat_s: float) -> int | None:
+        """The other monitor's epoch, where readers drop our reports for it and it has ended; else None.
+
+        Args:
+            epoch: ours.
+            now_s: the time.
+            heartbeat_s: ours.
+        """
+        has_ended = now_s - self._last_s > ENDED_HEARTBEATS * heartbeat_s
+        return self._epoch if has_ended and self._epoch > epoch else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +145,7 @@ class Position:
 
 
 def read_foreign(body: bytes) -> ForeignReport | None:
-    """The epoch and GPUs of a report; None for anything else, also for a damaged message.
+    """The epoch and GPUs of a report with a state; None for anything else, also for a damaged message.
 
     An epoch that readers refuse (see `largest_epoch`) counts as the greatest one that they took before now. So our
     next epoch passes every epoch that a reader may know, and is not refused itself.
@@ -135,7 +155,7 @@ def read_foreign(body: bytes) -> ForeignReport | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     state = report.data.state
-    if state is None:
+    if state is None or state.omitted:  # a report with this epoch's state stands before it
         return None
     digits = (report.sequence or "").partition(".")[0]
     # The greatest number of a report has 16 digits; any more only make an epoch that is refused in any case.

@@ -19,7 +19,7 @@ class Glances:
     Args:
         sampler: reads the driver.
         every_s: seconds between two glances.
-        tolerance_bytes: a change of memory up to this is none.
+        tolerance_bytes: a smaller or equal change of memory counts as none.
         changed: called after a glance that found a change.
     """
 

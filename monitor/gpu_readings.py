@@ -10,14 +10,14 @@ from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import GpuReading, HealthReading, XidSeen
 
 UTILISATION_S: Final = 5.0
-"""Seconds between two readings of the GPUs' utilisation. The driver keeps the samples of more than that."""
+"""Seconds between two readings of the GPUs' utilisation. The driver keeps samples for longer than that."""
 
 
 class GpuReadings:
     """The last answers of the driver.
 
     Attributes:
-        gpus: as last read; empty while no driver answers.
+        gpus: the GPUs as last read; empty while no driver answers.
         is_away: the last reading found no driver.
         meters: the idle time of each GPU.
         memory_meters: the time in which the memory of each GPU is neither read nor written.

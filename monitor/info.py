@@ -13,7 +13,8 @@ from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.nvml.readings import GpuReading
 
 EVERY_S: Final = 3600.0
-"""Heartbeats fill a stream of 1 GiB in some six hours at 1000 nodes. One message in 60 of theirs costs little."""
+"""Heartbeats fill a stream of 1 GiB in some six hours at 1000 nodes. This is one message beside 60 of theirs, and
+costs little."""
 
 LABELS: Final = "nvidia.com/"
 """The prefix of the labels that GPU feature discovery sets on a node."""

@@ -1,4 +1,4 @@
-"""The parts of the monitor that follow what the observer does."""
+"""The parts of the monitor that the observer calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

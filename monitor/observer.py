@@ -52,9 +52,10 @@ from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
-from plimsoll.events import Gpu, Phase
+from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
+from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 
 XIDS_MAX: Final = 1024  # XID errors that wait for a round
@@ -85,6 +86,8 @@ class Observer:
         self._listeners = listeners
         self._intake = Intake()
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
+        self._has_changes = False  # counts changed since the last sample began
+        self._gathering = Gathering()
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
         self._xids: list[XidSeen] = []  # not stored yet
@@ -150,11 +153,11 @@ class Observer:
         self._wakened.set()
 
     def _note_change(self, change: MemoryChange) -> None:
-        """Keep the counted peak, and sample a task that is at rest. A task that loads is sampled anyhow."""
+        """Keep the counted peak, and sample the task, if it is known by now."""
         key = TaskKey(change.process, change.gpu)
         self._peaks[key] = max(change.peak_bytes, self._peaks.get(key, 0))
-        life = self._tasks.lives.get(key)
-        if life is not None and life.phase is Phase.LOADED:
+        self._has_changes = True
+        if key in self._tasks.lives:
             self._wakened.set()
 
     async def pass_epoch(self, known: int) -> None:
@@ -167,7 +170,7 @@ class Observer:
             return
         directory = Path(self._settings.state_dir)
         epoch = await asyncio.to_thread(raise_epoch, directory, known + 1)
-        log.warning("the epoch was lost, and begins after the stream's greatest", known=known, epoch=epoch)
+        log.warning("the epoch begins after the stream's greatest", known=known, epoch=epoch)
         self._reports.begin_epoch(epoch)
         self._wakened.set()
 
@@ -199,14 +202,13 @@ class Observer:
         """
         try:
             await self._restore()
-            gathering = Gathering()
             while True:
                 self._has_events = False
-                pause_s = await self._round()
+                next_s = await self._round()
                 ended_s = time.monotonic()
-                least_s = gathering.pause_s(ended_s, has_events=self._has_events)
+                least_s = self._gathering.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
+                    async with asyncio.timeout(next_s - ended_s):
                         await self._wakened.wait()
                 await asyncio.sleep(max(0.0, ended_s + least_s - time.monotonic()))
         finally:
@@ -226,8 +228,9 @@ class Observer:
         self._watch_deaths()
 
     async def _round(self) -> float:
-        """Observe once, store the events, and return the pause until the next round in seconds."""
+        """Observe once, store the events, and return when the next round is due."""
         self._wakened.clear()
+        await self._outlive()
         if await self._is_full():
             return self._troubled("the outbox is full: observing pauses until NATS takes events")
         xids = tuple(self._xids)
@@ -255,7 +258,6 @@ class Observer:
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
-            self._intake.refused()
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
         self._advance_conditions(found, changes, look)
@@ -264,7 +266,16 @@ class Observer:
             self._listeners.gpus_measured(gpus, sample.began_ns)
         self._watch_deaths()
         self._recovered(sample)
-        return self._pause_s(now_s, sample)
+        return self._next_s(now_s, sample)
+
+    async def _outlive(self) -> None:
+        """Begin a new epoch where another monitor of this name had a greater one, and has ended."""
+        known = self._foreign.outlived(self.epoch, time.monotonic(), self._settings.heartbeat_s)
+        if known is not None:
+            try:
+                await self.pass_epoch(known)
+            except InputError as error:  # the next round tries again
+                self._troubled(str(error))
 
     async def _is_full(self) -> bool:
         most = self._settings.outbox_bytes
@@ -274,11 +285,13 @@ class Observer:
         return self._store.waiting_bytes >= most
 
     async def _observe(self) -> tuple[Observation, Sample | None]:
-        announcements, deaths, peaks = self._intake.next(), tuple(self._dead), dict(self._peaks)
-        # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
-        is_due = self._sampler.has_begun or self._pace.wait_s(time.monotonic()) <= 0
+        # The sample comes after the announcements, so that NVML lists the announced processes; and before the deaths,
+        # so that no process is taken for another one that died meanwhile and had its pid.
+        announcements, peaks = self._intake.next(), dict(self._peaks)
+        is_due = self._sampler.has_begun or self._wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
-        return Observation(announcements, sample.listing if sample else None, deaths, peaks), sample
+        listing = sample.listing if sample else None
+        return Observation(announcements, listing, tuple(self._dead), peaks), sample
 
     async def _sample(self) -> Sample | None:
         """Sample the GPUs; None if no driver answers, or not yet."""
@@ -287,6 +300,7 @@ class Observer:
             since_us, watched = self._readings.meters.last_us if is_due else None, self._deaths.watched
             if not self._sampler.has_begun:
                 self._pace.begins(time.monotonic())
+                self._has_changes = False
             sample = await self._sampler.sample(since_us, watched, reads_health=is_due or bool(self._xids))
             if sample is not None:
                 info = await self._informer.due(sample.readings, time.monotonic())
@@ -343,7 +357,7 @@ class Observer:
             self._informer.stored(batch.info, batch.now_s)
         self._tasks, self._position = findings.tasks, findings.position
         self._gpus = batch.gpus
-        self._dead.difference_update(observation.deaths)
+        self._dead.difference_update(findings.ended)
         # A change may come before the announcement of its task.
         self._peaks = {
             key: peak
@@ -351,11 +365,11 @@ class Observer:
             if peak != observation.peaks.get(key)
             or (key not in self._tasks.lives and key.process not in self._tasks.dead)
         }
-        largest_bytes = max((len(entry.body) for entry in batch.entries), default=None)
-        if self._intake.stored(len(observation.announcements), largest_bytes):
+        self._intake.stored(findings.taken)
+        if batch.has_more:
             self._wakened.set()
-        if observation.announcements:
-            self._listeners.announcements_stored(observation.announcements[-1].seq)
+        if findings.taken:
+            self._listeners.announcements_stored(observation.announcements[findings.taken - 1].seq)
 
     def _watch_deaths(self) -> None:
         self._deaths.watch({key.process for key in (*self._tasks.lives, *self._tasks.left)})
@@ -369,26 +383,27 @@ class Observer:
         """The slow pace. The idle average is read at least once a period, which the demo and tests make short."""
         return min(self._settings.reconcile_s, self._settings.idle_period_s)
 
-    def _pause_s(self, now_s: float, sample: Sample | None) -> float:
+    def _next_s(self, now_s: float, sample: Sample | None) -> float:
         heartbeat_s = max(
-            self._reports.last_s + self._settings.heartbeat_s - now_s, self._settings.sample_ms / 1000
+            self._reports.last_s + self._settings.heartbeat_s, now_s + self._settings.sample_ms / 1000
         )
         if sample is not None:
             self._pace.sampled(self._tasks, now_s)
-        elif self._sampler.is_busy:
+            return min(self._pace.next_s(self._tasks, now_s), heartbeat_s)
+        if self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
-        else:
-            return (
-                self._settings.nvml_retry_s if self._readings.is_away else max(0.0, self._pace.wait_s(now_s))
-            )
-        return min(self._pace.pause_s(self._tasks, now_s), heartbeat_s)
+        return now_s + (self._settings.nvml_retry_s if self._readings.is_away else self._wait_s(now_s))
+
+    def _wait_s(self, now_s: float) -> float:
+        """How long the next sample must wait, in seconds."""
+        return self._pace.wait_s(now_s, at_once=self._has_changes and self._gathering.is_calm(now_s))
 
     def _troubled(self, what: str) -> float:
-        """Log a trouble once, also beside another; returns the pause until the next attempt, in seconds."""
+        """Log a trouble once, also beside another; returns when the next attempt is due."""
         if what not in self._troubles:
             self._troubles.add(what)
             log.error(what)
-        return STORE_RETRY_S
+        return time.monotonic() + STORE_RETRY_S
 
     def _recovered(self, sample: Sample | None) -> None:
         """Note that a round was stored; without a sample, the trouble of the driver goes on."""

@@ -10,8 +10,8 @@ How that holds:
   one connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a
   later one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
 * The client library buffers nothing while disconnected: the outbox alone decides what is sent.
-* An event under a former name of this node, which NATS does not take from this monitor, is dropped: it would hold up
-  all events behind it.
+* NATS refuses events under a former name of this node. The monitor drops such an event, because it would hold up all
+  events behind it. It also drops an event that is larger than NATS takes.
 * Before the first event of a run is sent, the epoch passes every epoch of this node in the stream. A start reads only
   the messages that no earlier run has seen.
 """
@@ -58,6 +58,9 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 """Bounds of the pauses between attempts, in seconds; they double, with jitter, so that a cluster's monitors do not
 all return at once."""
+
+HEADER_BYTES: Final = 256
+"""Bytes that a message has besides its event: the stream's name and the id, in headers."""
 
 MARGIN_S: Final = 60.0
 """The duplicate window counts as shorter by this, because server and node read different clocks."""
@@ -178,7 +181,7 @@ class Publisher:
         report = read_foreign(message.data)
         if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
             return
-        if report.epoch == self._hearers.own_epoch():  # ours, from the connection before
+        if report.epoch == self._hearers.own_epoch():  # our own message, from the earlier connection
             return
         if self._position is not None:
             # An acknowledgement may have overtaken this report. So the next start reads from where this one began.
@@ -213,19 +216,29 @@ class Publisher:
             return
         self._unreachable(error)
 
-    async def _drop_refused(self, batch: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
-        """Drop the events that NATS takes under no circumstances; returns the others."""
-        dropped = [entry for entry in batch if entry.subject.lower() in self._refused]
-        if not dropped:
-            return batch
-        await self._store.remove(entry.number for entry in dropped)
-        log.error(
-            "events under a former name of this node were dropped: NATS takes no such event from this user",
-            dropped=len(dropped),
-            subjects=sorted({entry.subject for entry in dropped}),
-            remedy="none is needed",
-        )
-        return tuple(entry for entry in batch if entry.subject.lower() not in self._refused)
+    async def _drop_refused(self, batch: tuple[Waiting, ...], most_bytes: int) -> tuple[Waiting, ...]:
+        """Drop the events that NATS takes under no circumstances; returns the others.
+
+        Args:
+            batch: the events.
+            most_bytes: the server's limit of a message.
+        """
+        former = [entry for entry in batch if entry.subject.lower() in self._refused]
+        rest = [entry for entry in batch if entry not in former]
+        large = [entry for entry in rest if len(entry.body) + HEADER_BYTES > most_bytes]
+        if former:
+            problem = "events under a former name of this node were dropped: NATS takes no such event from this user"
+            await self._drop(former, problem, remedy="none is needed")
+        if large:
+            problem = "events were dropped: NATS takes no message so large"
+            remedy = f"give NATS's max_payload, now {most_bytes} bytes, its default of 1 MB or more"
+            await self._drop(large, problem, remedy=remedy)
+        return tuple(entry for entry in rest if entry not in large)
+
+    async def _drop(self, entries: list[Waiting], problem: str, remedy: str) -> None:
+        await self._store.remove(entry.number for entry in entries)
+        subjects = sorted({entry.subject for entry in entries})
+        log.error(problem, dropped=len(entries), subjects=subjects, remedy=remedy)
 
     async def _pause(self, seconds: float) -> None:
         """Wait; a reconnection ends the pause early."""
@@ -249,7 +262,7 @@ class Publisher:
             self._wakened.clear()
             batch = await self._store.oldest(BATCH)
             if batch:
-                await self._send(jetstream, await self._drop_refused(batch))
+                await self._send(jetstream, await self._drop_refused(batch, client.max_payload))
                 self._disk.ended()
             else:
                 await self._wakened.wait()
@@ -277,7 +290,7 @@ class Publisher:
 
         Args:
             client: connected.
-            jetstream: over this client.
+            jetstream: the JetStream context of this client.
             stream: when the stream was made; a position in another one means nothing.
         """
         known = await self._store.position()

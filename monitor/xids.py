@@ -17,7 +17,8 @@ from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.nvml.xids import GpuLostError, XidSession
 
 WAIT_MS: Final = 500
-"""The longest wait in the driver: the thread looks for the part's end so often, which costs 0.01 % of a core."""
+"""The longest wait in the driver. Between two waits the thread checks whether the part ends, which costs 0.01 % of a
+core."""
 
 RETRY_S: Final = 2.0
 """Seconds between attempts to reach a driver, or to register GPUs that could not be registered."""

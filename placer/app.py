@@ -1,8 +1,8 @@
 """Wires the placer's parts and owns their lifecycles: when one part ends, all end.
 
 HTTP is served from the first moment, so that people can read the state while NATS or Redis is still away. Pods are
-placed once every node's last report was read. Of several placers of one cluster, the one that holds the Lease places;
-the others keep their view up to date, and write and answer nothing.
+placed once every node's last report was read. Where a cluster has several placers, only the holder of the Lease
+places pods. The others keep their view up to date, and write and answer nothing.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
-from placer.explaining import Explainer, NotExplainedError
+from placer.explaining import Explainer, NotExplainedError, Previewer
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
 from placer.learned_store import LearnedStore
@@ -56,7 +56,7 @@ from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
-from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.ending import heed_cancellation, noticed, tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
 
@@ -145,7 +145,13 @@ async def _assemble(
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     metrics.nats_up.set_function(lambda: client.is_connected)
     metrics.redis_up.set_function(lambda: not list_writer.is_away)
-    publisher = Publisher(jetstream, metrics, stream=stream)
+    # The page exists later.
+    publisher = Publisher(
+        jetstream,
+        metrics,
+        stream=stream,
+        on_event=lambda *one: page.news.note_own(*one),  # noqa: PLW0108
+    )
     local = await _local(settings, environment, decider, publisher)
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
     if local is not None:
@@ -179,6 +185,7 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
         page=page,
+        previewing=lambda: _previewing(cluster),
     )
     parts = _Parts(
         settings,
@@ -211,6 +218,14 @@ def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[
             raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
         explainers.append(cluster.front_end.explainer)
     return explainers
+
+
+def _previewing(cluster: KubePart | None) -> Previewer | None:
+    if cluster is None:
+        return None
+    if cluster.front_end is None:
+        raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
+    return cluster.front_end.previewing
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
@@ -252,7 +267,9 @@ async def _serve(parts: _Parts, api: Api) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
-        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}", options)
+        name = f"plimsoll-placer-{settings.instance}"
+        # The live page learns of this placer's own events directly, so the server need not send them back.
+        await connect(parts.client, settings.nats_url, name, {**options, "no_echo": True})
         heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
             _start(tasks, "intake", parts.intake.run())
@@ -277,7 +294,7 @@ def _start(tasks: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None])
 
 
 async def _endless(name: str, work: Coroutine[Any, Any, None]) -> None:
-    await work
+    await noticed(name, lambda: work)
     raise CannotGoOnError(f"the {name} ended by itself")
 
 
@@ -323,6 +340,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.options import KubeOptions  # noqa: PLC0415
     from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
+    from placer.room_store import room_store  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
     from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
 
@@ -346,7 +364,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     )
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
-    async with connect(kubeconfig) as transport:
+    async with connect(kubeconfig) as transport, room_store(settings.redis_url) as rooms:
         lease = Lease(
             transport,
             namespace,
@@ -357,7 +375,14 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         )
         loaded = parts.intake.ready
         front_end = KubeFrontEnd(
-            transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
+            transport,
+            parts.decider,
+            parts.publisher,
+            loaded,
+            options,
+            lease=lease,
+            leads=cluster.leads,
+            room_memory=rooms,
         )
         front_end.explainer.news_of = parts.limits.of
         front_end.recall = parts.learning.restore

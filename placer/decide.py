@@ -1,8 +1,8 @@
 """The decision on a pod: candidates from memory, the best first, until no later candidate can be better.
 
 What always holds: a decision awaits nothing, and its plan is booked when it returns, so no two decisions get the same
-room. A decision reads a bounded number of nodes, however many there are. Nodes without a report, and nodes that have
-been silent for too long, are no candidates.
+room. A decision reads a bounded number of nodes, whatever the size of the cluster. Nodes without a report, and nodes
+that have been silent for too long, are no candidates.
 """
 
 import time
@@ -79,7 +79,7 @@ class NodeSide:
 
     Attributes:
         fit: the front end's own filter.
-        weight: a node takes so many times as long as for a small pod, so fewer nodes are read.
+        weight: a node takes this many times as long as for a small pod, so fewer nodes are read.
         wishes: the pod's wishes.
         held: see `Held`.
     """

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from placer.core.explain.scan import PageAsked
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.explain import Explained
+from plimsoll.placer_api.relocation import RelocationPreview
 
 SLICE: Final = 32
 """The nodes that an explanation judges in one piece: 1 to 2 ms for a small pod."""
@@ -38,6 +39,24 @@ class Explainer(Protocol):
 
         Raises:
             NotExplainedError: pods and nodes are still being read, or too many explanations wait.
+        """
+
+
+class Previewer(Protocol):
+    """A front end that answers which pods would move."""
+
+    async def for_pod(self, namespace: str, name: str) -> RelocationPreview | None:
+        """The plan for a waiting pod; None for a pod that is not known here.
+
+        Raises:
+            NotExplainedError: pods, nodes or budgets are still being read, or too many ask.
+        """
+
+    async def for_gpu(self) -> RelocationPreview:
+        """The plan that frees a whole GPU.
+
+        Raises:
+            NotExplainedError: likewise.
         """
 
 

@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 
 from placer.access import Access, guard
 from placer.core.explain.scan import PageAsked
-from placer.explaining import Explainer, NotExplainedError
+from placer.explaining import Explainer, NotExplainedError, Previewer
 from placer.live import site
 from placer.live.streams import STUCK_S
 from placer.live.wiring import LivePage
@@ -57,6 +57,7 @@ class Api:
         registry: the metrics at `/metrics`.
         local: the front end that takes pods from the UNIX socket, or None.
         page: the live page on the TCP port, or None.
+        previewing: gives the front end that answers which pods would move; None where no pods can.
     """
 
     rows: NodeRows
@@ -66,6 +67,7 @@ class Api:
     registry: CollectorRegistry
     local: LocalFrontEnd | None = None
     page: LivePage | None = None
+    previewing: Callable[[], Previewer | None] = lambda: None
 
 
 @contextlib.asynccontextmanager
@@ -195,6 +197,7 @@ class _Reads:
             "nodes": self.nodes,
             "gpus": self.gpus,
             "explain": self.explain,
+            "relocation": self.relocation,
             "openapi": self.openapi,
         }
 
@@ -245,7 +248,22 @@ class _Reads:
                     return _json(explained)
         except NotExplainedError as error:
             return _json(Problem(message=str(error)), status=503)
-        return _json(Problem(message=f"pod: {f'{namespace}/{name}'!r} does not exist"), status=404)
+        return _no_pod(namespace, name)
+
+    async def relocation(self, _: web.Request, asked: Asked) -> web.Response:
+        namespace, name = asked.text("namespace"), asked.text("pod")
+        if namespace is not None and name is None:
+            raise InputError("pod", None, "is missing beside namespace", "name the pod, or leave both out")
+        try:
+            previewer = self.api.previewing()
+            if previewer is None:
+                return _json(Problem(message="this placer has no cluster, so it moves no pods"), status=404)
+            if name is None:
+                return _json(await previewer.for_gpu())
+            preview = await previewer.for_pod(namespace or "default", name)
+        except NotExplainedError as error:
+            return _json(Problem(message=str(error)), status=503)
+        return _json(preview) if preview is not None else _no_pod(namespace or "default", name)
 
     async def openapi(self, _: web.Request, __: Asked) -> web.Response:
         return web.Response(body=self.document, content_type=JSON)
@@ -275,7 +293,7 @@ def _filter(asked: Asked) -> Filter:
 
 
 def _page(request: web.Request, page: Page) -> web.Response:
-    """A page, or 304 where the reader has it."""
+    """A page, or 304 where the reader has it already."""
     body = b'{"items":[' + b",".join(page.rows) + b'],"continue":' + msgspec.json.encode(page.more) + b"}"
     etag = hashlib.blake2b(body, digest_size=16).hexdigest()
     if any(known.value in {etag, "*"} for known in request.if_none_match or ()):
@@ -284,6 +302,10 @@ def _page(request: web.Request, page: Page) -> web.Response:
         answer = web.Response(body=body, content_type=JSON)
     answer.etag = etag
     return answer
+
+
+def _no_pod(namespace: str, name: str) -> web.Response:
+    return _json(Problem(message=f"pod: {f'{namespace}/{name}'!r} does not exist"), status=404)
 
 
 def _json(body: object, status: int = 200) -> web.Response:

@@ -68,7 +68,7 @@ class IntakeOptions:
 
     Attributes:
         durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
-        check_s: the interval at which silent nodes are looked for, in seconds.
+        check_s: the interval between two searches for silent nodes, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
     """
@@ -80,7 +80,7 @@ class IntakeOptions:
 
 
 class Intake:
-    """Takes reports in while `run` does.
+    """Takes reports in while `run` runs.
 
     Attributes:
         on_event: called with each report that can be read, also with one that is late or came before. It must not
@@ -247,7 +247,8 @@ class Intake:
             return
         state = self._read(message)
         is_newer = self._keep(state, age_s(message, now) if now else 0.0)
-        self._metrics.reports.labels("applied" if is_newer else "stale").inc()
+        outcome = "applied" if is_newer else "stateless" if state.is_omitted else "stale"
+        self._metrics.reports.labels(outcome).inc()
         if not is_newer and message.metadata.sequence.stream > self._loaded_seq:
             self._note_late(state)
 
@@ -277,7 +278,8 @@ class Intake:
     def _note_late(self, state: NodeState) -> None:
         """Count a report that is older than the newest one, and name its node once that has gone on for long."""
         newest = self._reports.get(state.node)
-        if newest is None or newest.order == state.order:  # the server delivered the newest report again
+        # The server delivered the newest report again, or an event without a state.
+        if newest is None or newest.order == state.order or state.is_omitted:
             return
         self._metrics.late_reports.labels(state.node).inc()
         if self._lateness.was_late(state.node, asyncio.get_running_loop().time(), state.heartbeat_s):

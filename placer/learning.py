@@ -22,14 +22,14 @@ RESTORE_S: Final = 2.0
 """The most seconds that the first decision waits for Redis. Reading ten thousand owners takes some tenths of one."""
 
 WRITE_S: Final = 5.0
-"""Seconds between two writes: a burst of tasks of one owner causes one. A placer that dies loses so much at most, and
-what still runs is reported again."""
+"""Seconds between two writes: a burst of tasks of one owner causes one. A placer that dies loses what it learned in
+this time at most. Pods that still run are reported again."""
 
 log = structlog.get_logger(__name__)
 
 
 class Learning:
-    """Stores what was learned while `run` does.
+    """Stores what was learned while `run` runs.
 
     Attributes:
         restored: set once all that was stored has been read.
@@ -61,7 +61,7 @@ class Learning:
         self.restored = asyncio.Event()
 
     async def restore(self) -> None:
-        """Read what was stored, for `RESTORE_S` at most; what cannot be read now is read while `run` does."""
+        """Read what was stored, for `RESTORE_S` at most; what cannot be read now is read while `run` runs."""
         try:
             async with asyncio.timeout(RESTORE_S):
                 await self._restore()

@@ -23,7 +23,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.subjects import LIMITS
 
 KINDS: Final = ("denied", "paused", "resumed", "unmet")
-"""The events that say whether a container is held up. After `resumed`, the last `paused` counts no more."""
+"""The events that say whether a container is held up. A `resumed` cancels the last `paused`."""
 
 RECENT_S: Final = 600.0
 """Seconds for which an event says something about now."""

@@ -27,7 +27,7 @@ RESCORE_S: Final = 1.0
 
 COMPARED: Final = 200
 """The most nodes whose whole entries one check compares, if none is known to differ: some 10 ms in small slices. The
-next check goes on behind them."""
+next check continues after these nodes."""
 
 SLICE: Final = 50
 """Nodes that are compared before other tasks run: some 2 ms."""
@@ -42,7 +42,7 @@ def _led() -> asyncio.Event:
 
 
 class ListWriter:
-    """Writes the list while `run` does.
+    """Writes the list while `run` runs.
 
     Attributes:
         complete: set once the list holds every node's last report for the first time, and no other node.
@@ -178,7 +178,8 @@ class ListWriter:
                 self._outage.failed("the list cannot be checked, retrying", str(error))
 
     async def _check(self, most: int) -> None:
-        """Make the list what a rebuild gives. Of entries that no count and no order shows to differ, compare so many.
+        """Make the list what a rebuild gives. At most this many entries are compared one by one, where counts and
+        order agree.
 
         Raises:
             ScoresLostError: the list was lost.
@@ -247,6 +248,7 @@ class ListWriter:
                 for state in states:
                     if self._reports.get(state.node) is state:  # else a newer report has arrived
                         self._unwritten.pop(state.node, None)
+                        self._gone.discard(state.node)  # it came back before the list was filled
                 self._outage.ended()
                 self._metrics.refills.inc()
                 return

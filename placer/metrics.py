@@ -46,7 +46,8 @@ class Metrics:
         )
         self.reports = Counter(
             "plimsoll_placer_reports",
-            "Reports taken in, by outcome: `applied`, `stale` (not newer than the last one) or `damaged`.",
+            "Reports taken in, by outcome: `applied`, `stale` (not newer than the last one), `stateless` (one of "
+            "many events at once) or `damaged`.",
             ["outcome"],
             registry=self.registry,
         )
@@ -61,7 +62,7 @@ class Metrics:
         )
         self.learned_owners = Gauge(
             "plimsoll_placer_learned_owners",
-            "Workloads of which is known what their pods need.",
+            "Workloads whose pods' needs the placer has learned.",
             registry=self.registry,
         )
         self.violations = Gauge(
@@ -188,7 +189,7 @@ class Metrics:
         self.nominations = Counter(
             "plimsoll_placer_nominations",
             "Nominations of this placer's own pods that ended, by outcome: `placed` (on the nominated node), "
-            "`elsewhere`, `given_up` (the room cannot be had any more) or `gone` (the pod).",
+            "`elsewhere`, `given_up` (the room is no longer available) or `gone` (the pod).",
             ["outcome"],
             registry=self.registry,
         )
@@ -232,7 +233,7 @@ class Metrics:
         )
         self.drift_pods = Gauge(
             "plimsoll_placer_drift_pods",
-            "Pods that the ledger counted otherwise than the API server, when they were last compared.",
+            "Pods that the ledger and the API server counted differently, when they were last compared.",
             registry=self.registry,
         )
 

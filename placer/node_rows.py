@@ -37,7 +37,7 @@ class _Row:
     """A node's row.
 
     Attributes:
-        score: by which the node is ranked.
+        score: the score that ranks the node.
         models: the models of its GPUs.
         node: the `NodeRow` in JSON.
     """
@@ -65,7 +65,7 @@ class Page:
     """Rows in JSON.
 
     Attributes:
-        rows: in the order of their keys.
+        rows: the rows in the order of their keys.
         more: the key after which the next page begins; empty on the last page.
     """
 

@@ -25,7 +25,7 @@ class Asked:
         for query in route.query:
             given = request.query.getall(query.name, [])
             if len(given) > 1:
-                raise InputError(query.name, given, "stands more than once", "give it once")
+                raise InputError(query.name, given, "is given more than once", "give it once")
             text = given[0] if given else None
             if query.default is None:
                 self._texts[query.name] = text

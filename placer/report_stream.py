@@ -58,7 +58,7 @@ async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
 async def consumer_of(
     jetstream: JetStreamContext, durable: str
 ) -> AsyncIterator[JetStreamContext.PullSubscription]:
-    """The placer's durable consumer, made if it is missing. One of an earlier version gets the subjects of today."""
+    """The placer's durable consumer, made if it is missing. An earlier version's gets today's subjects."""
     config = ConsumerConfig(
         durable_name=durable,
         filter_subjects=[*REPORTS, INFOS],

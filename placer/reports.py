@@ -33,8 +33,10 @@ class ReportView(Mapping[NodeName, NodeState]):
         self._change_listeners: list[ChangeListener] = []
 
     def apply(self, state: NodeState) -> bool:
-        """Keep a report and call the listeners, unless one as new is there. Returns whether the report was kept."""
+        """Keep a report and call the listeners, unless the last is as new. Returns whether the report was kept."""
         known = self._states.get(state.node)
+        if state.is_omitted:
+            return False
         if known is not None and known.order >= state.order:
             return False
         self._replaced = self.view(state.node)
@@ -46,7 +48,7 @@ class ReportView(Mapping[NodeName, NodeState]):
         return True
 
     def apply_hardware(self, node: NodeName, time: datetime, hardware: Hardware) -> bool:
-        """Keep a node's hardware, unless a later one is there. Returns whether it was kept.
+        """Keep a node's hardware, unless the kept one is later. Returns whether it was kept.
 
         Args:
             node: a node with or without a report.

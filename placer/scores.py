@@ -78,7 +78,7 @@ class ReportResult(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many entries the list has.
+    """The number of entries in the list.
 
     Attributes:
         nodes, gpus, reports, order: the entries of each key, see `plimsoll.placer_api.redis_keys`.
@@ -198,7 +198,7 @@ class ScoreList:
         return bool(wrong)
 
     async def sizes(self) -> Sizes:
-        """How many entries the list has.
+        """The number of entries in the list.
 
         Raises:
             ScoresAwayError: no answer.

@@ -17,7 +17,7 @@ from placer.node_rows import NodeRows
 from plimsoll.placer_api.http import DoubtRow, PodRow
 
 PODS_TOGETHER: Final = 512
-"""Rows of pods that are encoded, or bookings that are looked through, in one piece: less than a millisecond."""
+"""The rows of pods that are encoded, or bookings that are searched, in one piece: less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)

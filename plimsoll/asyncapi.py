@@ -46,8 +46,8 @@ _LIMIT_SUMMARIES: Final = {
     "unenforced": "A process of a declared container runs without its hook or without the broker.",
     "denied": "An allocation past the container's line was refused.",
     "paused": "An allocation waits for memory that other containers hold; again as a reminder.",
-    "resumed": "An allocation waits no more.",
-    "resized": "A container's new line and share hold.",
+    "resumed": "An allocation has stopped waiting.",
+    "resized": "A container's new line and share are in force.",
     "unmet": "A container wanted its requested compute time and got less.",
 }
 
@@ -61,7 +61,7 @@ KINDS: Final = (
     EventKind("node.foreign", Foreign, "Another monitor reports under this node's name."),
     EventKind("node.info", NodeInfo, "The node's hardware: at the start, after a change, and every hour."),
     EventKind("gpu.health", HealthChange, "A GPU's health changed: a condition came or went."),
-    EventKind("gpu.pressure", Pressure, "A GPU's free memory became short, or is short no more."),
+    EventKind("gpu.pressure", Pressure, "A GPU's free memory became short, or is no longer short."),
     *(EventKind(f"limit.{what}", Limit, _LIMIT_SUMMARIES[what]) for what in sorted(LIMIT_EVENTS)),
     EventKind("pod.placed", Placement, "A pod was placed.", of_node=False),
     EventKind("pod.unplaceable", Placement, "A pod fits no node now; the reason says why.", of_node=False),
@@ -133,7 +133,7 @@ def files() -> dict[str, bytes]:
 
 
 def _components(kind: EventKind, reference: str) -> tuple[Object, Object, Object]:
-    """The schema of the envelope, that of the data, and the definitions that the latter refers to."""
+    """The schema of the envelope, the schema of the data, and the definitions to which the data refers."""
     (data,), definitions = msgspec.json.schema_components([kind.data], ref_template=reference)
     for each in definitions.values():
         each["description"] = inspect.cleandoc(each["description"])

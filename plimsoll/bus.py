@@ -1,7 +1,7 @@
 """The JetStream stream that every client of the bus uses.
 
-The first client makes the stream, alike whichever it is. `plimsoll.subjects` has the names, `plimsoll.events` the
-messages. What always holds: a stream that exists is used as it is.
+The first client makes the stream; every client would make the same one. `plimsoll.subjects` has the names,
+`plimsoll.events` the messages. What always holds: a stream that exists is used as it is.
 
 On a cluster of NATS servers, the stream has as many replicas as the first client's setting says. The placer's durable
 consumer has the replicas of the stream. A replicated stream loses no acknowledged event when a server dies, and
@@ -25,6 +25,9 @@ MAX_BYTES: Final = GIB
 MAX_AGE_S: Final = 7 * 24 * 3600.0
 """Far longer than any monitor's heartbeat, so that each node's last report is always in the stream."""
 
+LONGEST_AGE_S: Final = 9e9
+"""NATS counts the age in nanoseconds, in 63 bits."""
+
 DUPLICATE_WINDOW_S: Final = 3600.0
 """How long the server remembers a `Nats-Msg-Id`, to drop a second copy.
 
@@ -39,7 +42,7 @@ Replicas = Literal[1, 3, 5]
 
 PING_S: Final = 10
 LOST_PINGS: Final = 2
-"""A client pings its server at this interval in seconds, and leaves a server that owes more than so many answers.
+"""A client pings its server at this interval in seconds, and leaves a server that owes more than this many answers.
 
 So a client leaves a server that hangs, or whose machine has vanished, within half a minute. nats-py's own
 defaults take six minutes.
@@ -58,7 +61,7 @@ class Stream:
     Attributes:
         max_bytes: the stream's size.
         max_age_s: age of its oldest event.
-        replicas: servers that keep it; more than 1 needs a cluster of at least so many servers.
+        replicas: servers that keep it; more than 1 needs a cluster of at least this many servers.
     """
 
     max_bytes: int = MAX_BYTES

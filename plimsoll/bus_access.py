@@ -102,7 +102,7 @@ def _text(name: str, path: str) -> str:
     except (
         OSError,
         ValueError,
-    ) as error:  # the latter for bytes that are no text, and for a path that is none
+    ) as error:  # ValueError: bytes that are no text, or a path that is impossible
         problem, remedy = f"cannot be read ({_reason(error)})", "name a readable file that holds the secret"
         raise InputError(PREFIX + name, shown_path(path), problem, remedy) from error
 

@@ -23,7 +23,7 @@ log = structlog.get_logger("plimsoll.bus_client")
 
 
 class BusClient(Client):
-    """See the module. It is used as nats-py's own client is."""
+    """See the module. It has the interface of nats-py's own client."""
 
     async def _connect_to_server(self, s: Srv) -> None:
         """End all that works for the connection before, and connect."""

@@ -58,7 +58,7 @@ async def connect(
         # The client says nothing of a server that takes the connection and never speaks.
         await asyncio.sleep(SILENT_S)  # a server under load may take as long
         if not outage.is_on:
-            await on_error(TimeoutError("the server did not greet"))
+            await on_error(TimeoutError("the server sent no greeting"))
 
     silence = asyncio.create_task(tell_silence(), name="nats: tell silence")
     try:

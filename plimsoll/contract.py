@@ -38,8 +38,8 @@ CPU_AFFINITY: Final = "plimsoll.dev/cpu-affinity"
 """`"true"`: bind each container to the CPUs near its GPUs (Gaia, §III.A)."""
 POLICY: Final = "plimsoll.dev/policy"
 RELOCATION_COST: Final = "plimsoll.dev/relocation-cost"
-"""The pod may be moved: evicted where its replacement has a place elsewhere. Of pods that would do, those of the
-least cost are moved. A pod without it is never moved."""
+"""The pod may be moved: evicted where its replacement has a place elsewhere. Where several pods would do, those
+of the least cost are moved. A pod without it is never moved."""
 DECISION: Final = "plimsoll.dev/decision"
 """All that a booking needs, as JSON; written by the placer alone. See `plimsoll.decision`."""
 LINES: Final = "plimsoll.dev/lines"

@@ -55,15 +55,16 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         containers: the grants of each container that asked for a GPU, one for each of its GPUs; init containers
             among them.
-        time: of the decision, RFC 3339 in UTC.
+        time: the time of the decision, RFC 3339 in UTC.
         parts: sub-scores by `<container>/<gpu>` and name.
         resized: the containers whose grants a resize has changed.
-        expected: what containers that declare no memory were expected to need, and whence that is known, for people.
+        expected: what containers that declare no memory were expected to need, and the source of that figure, for
+        people.
         start: the order in which the init containers among `containers` begin. A reader that does not know this field
             counts all grants as if all containers ran at once, which is never too little.
         cpus: of a pod that wants it (`plimsoll.dev/cpu-affinity`), the CPUs near each container's GPUs, as Linux
             lists them. A container that is missing is not bound.
-        note: more about the place, for people, such as what was not known of the node; empty for nothing.
+        note: a remark about the place for people, such as facts that were not known of the node; or empty.
         labels: the pod's locality labels, without its namespace.
     """
 

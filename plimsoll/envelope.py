@@ -46,7 +46,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         subject: the GPU of an event about a task or a GPU, by UUID.
-        sequence: of an event that carries a node's state, see `sequence`.
+        sequence: the sequence of an event that carries a node's state, see `sequence`.
     """
 
     specversion: str
@@ -139,7 +139,7 @@ def decode_report(message: bytes, now_s: float | None = None) -> Report:
     """The report in a task or state event.
 
     Args:
-        message: as it came from the bus.
+        message: the message as it came from the bus.
         now_s: the time in seconds since 1970, see `largest_epoch`; None: now.
 
     Raises:
@@ -191,6 +191,7 @@ def _check_report(report: Report, now_s: float) -> None:
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
             _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
+            _check_range(f"{name}.tasks[{task.pid}].processes", task.count, 1, LARGEST)
     for place, one in enumerate(state.health):
         _check_uuid(f"state.health[{place}].gpu", one.gpu)
 

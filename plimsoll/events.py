@@ -1,14 +1,14 @@
 """The data of the events on the bus, each complete enough to act on alone; `plimsoll.envelope` has what is around it.
 
 A task or state event carries the node's whole state at that moment. So a reader can rescore the node by one event,
-and can drop a late one. Order within a node is the pair (`epoch`, `seq`). docs/events.md says what subscribers may
-rely on, and docs/events/ has the schemas.
+and can drop a late one. Where very many tasks start or end at once, their last event alone carries it. Order within a
+node is the pair (`epoch`, `seq`). docs/events.md says what subscribers may rely on, and docs/events/ has the schemas.
 """
 
 import enum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import (
@@ -44,15 +44,21 @@ class Phase(enum.Enum):
     EXITED = "exited"
 
 
+TASKS_AT_MOST: Final = 1024
+"""The most tasks of a state, some 300 KiB. NATS takes no message above 1 MiB by default."""
+
+
 class Task(Struct, frozen=True, kw_only=True):
-    """A process on one GPU.
+    """A process on one GPU; on a node with more than 1024 of them, all processes of a container on one GPU.
 
     Attributes:
-        pid: as the host sees it.
+        pid: the pid as the host sees it.
         start_ticks: the process's start time in clock ticks since boot; with `pid`, unique on a machine.
         used_bytes: GPU memory held now, by NVML.
         peak_bytes: the largest `used_bytes` so far.
         pod, container: the process's owner; None for a process that belongs to no known pod.
+        processes: absent for one process. Otherwise their number: bytes are sums, `phase` is the phase of
+            the process that has come least far, and `pid` and `start_ticks` are those of one of them.
     """
 
     pid: int
@@ -63,6 +69,12 @@ class Task(Struct, frozen=True, kw_only=True):
     peak_bytes: int
     pod: PodUid | None = None
     container: ContainerName | None = None
+    processes: int | UnsetType = UNSET
+
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return 1 if self.processes is UNSET else self.processes
 
     @property
     def process(self) -> ProcessKey:
@@ -80,7 +92,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
         idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle). The driver measures no
             utilisation in MIG mode, so a MIG instance has 100.
         overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
-        tasks: every process on the GPU that has not exited.
+        tasks: every process on the GPU that has not exited. Of more than 1024 entries of a node, those with
+            the least memory are left out; `used_bytes` has it.
         mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU.
         memory_busy_pct: the part of the time in which its memory was read or written, 0 to 100, averaged as
             `idle_pct` is; None where the driver does not measure it, and from monitors of earlier versions.
@@ -108,9 +121,11 @@ class NodeState(Struct, frozen=True, kw_only=True):
         time: when the GPUs were sampled, RFC 3339 in UTC.
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
             `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
-        health: the GPUs that are not healthy. One that NVML cannot read is here, and not in `gpus`.
+        health: the GPUs that are not healthy. A GPU that NVML cannot read is here, and not in `gpus`.
         short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
         broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.
+        omitted: this is no state: it was left out of one of many events that came at once, the last of which carries
+            it. `epoch` and `seq` are those of the state before; there are no GPUs.
     """
 
     node: NodeName
@@ -122,6 +137,12 @@ class NodeState(Struct, frozen=True, kw_only=True):
     health: tuple[GpuHealth, ...] = ()
     short: dict[GpuUuid, str] = {}
     broker_away_since: str | None = None
+    omitted: bool | UnsetType = UNSET
+
+    @property
+    def is_omitted(self) -> bool:
+        """Whether there is no state here, see `omitted`."""
+        return self.omitted is True
 
     @property
     def order(self) -> tuple[int, int]:
@@ -140,7 +161,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     """Data of every `limit.<what>` event.
 
     Attributes:
-        pid: as the host sees it; 0 where the event is about the container as a whole.
+        pid: the pid as the host sees it; 0 where the event is about the container as a whole.
         requested_bytes: size of the allocation that was refused or waits; 0 where there is none.
         used_bytes: memory that the container holds on the GPU; by NVML for `violated` and `unenforced`, else by its
             counts.
@@ -178,9 +199,9 @@ class Foreign(Struct, frozen=True, kw_only=True):
     Readers take the reports of the greater epoch, and drop the others as late.
 
     Attributes:
-        epoch: of the monitor that publishes this event.
+        epoch: the epoch of the monitor that publishes this event.
         gpus: the GPUs of that monitor's node, by UUID.
-        foreign_epoch: of the other monitor's reports.
+        foreign_epoch: the epoch of the other monitor's reports.
         foreign_gpus: the GPUs in them, by UUID: the machine on which the other monitor runs has these.
         reason: a text for people.
     """

@@ -25,7 +25,7 @@ class HealthClass(enum.Enum):
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a GPU.
+    """A defect or a restriction of a GPU.
 
     Attributes:
         what: `xid`, `lost` (NVML cannot read the GPU, or does not list it any more), `gone` (the machine was started
@@ -80,7 +80,7 @@ class HealthChange(GpuHealth, frozen=True, kw_only=True):
 
 
 class Pressure(Struct, frozen=True, kw_only=True):
-    """Data of `gpu.pressure`: the free memory of a GPU has become short, or is short no more.
+    """Data of `gpu.pressure`: the free memory of a GPU has become short, or is no longer short.
 
     Attributes:
         short: whether it is short now.

@@ -28,7 +28,7 @@ class ProcessKey(Struct, frozen=True, order=True, cache_hash=True):
     A `Struct`, because its hash and comparisons are C: tables by process are built anew many times a second.
 
     Attributes:
-        pid: as the host's PID namespace numbers processes.
+        pid: the pid as the host's PID namespace numbers processes.
         start_ticks: start time in clock ticks since boot (`/proc/<pid>/stat`, field 22).
     """
 

@@ -122,7 +122,7 @@ def beside(lifespan: Lifespan, amounts: Iterable[tuple[Lifespan, int]]) -> int:
 
 
 def longer(one: Lifespan, other: Lifespan) -> Lifespan:
-    """A lifespan under which a container counts at least as much as under either, whatever else the pod has."""
+    """A lifespan under which a container counts at least as much as under both, in any pod."""
     if one.sidecar or other.sidecar:
         return Lifespan(min(known.first for known in (one, other) if known.sidecar), sidecar=True)
     if one.init is None or other.init is None:

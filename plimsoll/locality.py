@@ -34,7 +34,7 @@ class Locality:
     Attributes:
         affinity: all pods with this label have their GPU in common; None for a pod without one, as below.
         anti_affinity: no two pods with this label have a GPU in common.
-        exclusion: the pod's GPUs have no pods with another exclusion label, and none without one.
+        exclusion: all pods on the pod's GPUs have this exclusion label.
     """
 
     affinity: str | None = None

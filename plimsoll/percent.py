@@ -8,7 +8,7 @@ from plimsoll.quantity import MIB
 
 
 def bytes_of(memory_pct: int, usable_bytes: int) -> int:
-    """The bytes that a percentage, 1 to 100, stands for on a GPU with so many usable bytes."""
+    """The bytes that a percentage, 1 to 100, stands for on a GPU with this many usable bytes."""
     return max(usable_bytes * memory_pct // 100 // MIB, 1) * MIB
 
 

@@ -220,7 +220,7 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
 class _MasterPool(SentinelConnectionPool, redis.BlockingConnectionPool):
     """Connections to the master. Callers wait for a free one, and the sentinels' connections close with it.
 
-    One connection asks the sentinels at a time. redis-py moves a sentinel that answers to the head of its list, by
+    Connections ask the sentinels one at a time. redis-py moves a sentinel that answers to the head of its list, by
     the sentinel's place before the answer. Two at once would put one sentinel in the place of another, which is then
     lost: never asked again, and never closed.
     """

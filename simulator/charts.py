@@ -1,4 +1,4 @@
-"""Line charts as SVG text, without a plotting library: the simulator draws only two pictures."""
+"""Line charts as SVG text, without a plotting library: a chart needs only lines, marks and two axes."""
 
 import math
 from collections.abc import Sequence
@@ -23,6 +23,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """Crosses in a chart, with a name in the legend."""
+
+    name: str
+    colour: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Scale:
     x_min: float
     x_max: float
@@ -37,11 +46,17 @@ class _Scale:
 
 
 def line_chart(
-    title: str, x_label: str, y_label: str, lines: Sequence[Line], x_ticks: Sequence[float] = ()
+    title: str,
+    x_label: str,
+    y_label: str,
+    lines: Sequence[Line],
+    x_ticks: Sequence[float] = (),
+    marks: Sequence[Marks] = (),
 ) -> str:
     """An SVG document. The y axis begins at 0, the x axis at the leftmost point or tick.
 
-    At least one line must have a point. Without `x_ticks`, the x axis marks every point.
+    At least one line must have a point, and no mark may lie above or beside all lines. Without `x_ticks`, the x axis
+    marks every point.
     """
     xs = sorted(x_ticks) or sorted({x for line in lines for x, _ in line.points})
     highest = max(y for line in lines for _, y in line.points)
@@ -57,6 +72,8 @@ def line_chart(
     ]
     for index, line in enumerate(lines):
         parts += _line(scale, line, index)
+    for index, crosses in enumerate(marks, len(lines)):
+        parts += _marks(scale, crosses, index)
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -87,6 +104,16 @@ def _line(scale: _Scale, line: Line, index: int) -> list[str]:
         f'<polyline points="{places}" {style}/>',
         f'<path d="M{x} {y}h26" {style}/>',
         _text(x + 32, y + 4, line.name, "start"),
+    ]
+
+
+def _marks(scale: _Scale, marks: Marks, index: int) -> list[str]:
+    x, y = WIDTH - RIGHT + 14, TOP + 20 * index
+    places = [(x + 13.0, float(y)), *(scale.at(*point) for point in marks.points)]
+    crosses = "".join(f"M{x - 4:g} {y - 4:g}l8 8m0 -8l-8 8" for x, y in places)
+    return [
+        f'<path d="{crosses}" fill="none" stroke="{marks.colour}" stroke-width="1.5"/>',
+        _text(x + 32, y + 4, marks.name, "start"),
     ]
 
 

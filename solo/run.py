@@ -79,7 +79,7 @@ async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
             await broker.unregister(pod)
     except (TimeoutError, BrokerAwayError, RefusedError):
         effect = "the next command that is run there removes the registration"
-        sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
+        sys.stderr.write(f"plimsoll run: no broker at {root} answered at the command's end; {effect}\n")
 
 
 async def _placed_and_started(

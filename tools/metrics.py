@@ -48,7 +48,7 @@ class Described:
     """A metric as Prometheus shows it.
 
     Attributes:
-        name: with the ending of a counter; histograms have their `_bucket`, `_sum` and `_count` beside.
+        name: the name with the ending of a counter; histograms have their `_bucket`, `_sum` and `_count` beside.
         kind: counter, gauge, histogram or info.
         labels: their names, in order.
         text: the help text.
@@ -81,7 +81,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample
     node.register(of_node)
     broker = CollectorRegistry()
-    # Without a container, the collector reads these two of its engine.
+    # Without a container, the collector reads only these two attributes of its engine.
     engine = SimpleNamespace(node=SimpleNamespace(journal_length=0, measuring=None, memory_requests=None))
     engine.driver_lines = None
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it

@@ -53,7 +53,7 @@ class Bench:
 
     Attributes:
         node: the node.
-        namespace: of the pods.
+        namespace: the namespace of the pods.
         timeline: watches that namespace.
         native: the kind beside which ours stands.
         settled: returns once the node is as it was before a round.
@@ -66,9 +66,9 @@ class Bench:
     settled: Callable[[], Awaitable[None]] = settle
 
     async def compare(self, count: int, rounds: int) -> Json:
-        """Start `count` pods at once of one kind and then of the other, in so many rounds; returns the figures.
+        """Start `count` pods at once of one kind and then of the other, in this many rounds; returns the figures.
 
-        The kind that begins changes with each round, so that a drift of the machine meets both.
+        The kinds take turns in going first, so that a drift of the machine affects both alike.
         """
         sides = (self.native, PLIMSOLL)
         times = {side.name: Times() for side in sides}

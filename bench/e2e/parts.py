@@ -18,8 +18,8 @@ class Selection:
     """The measurements of one run.
 
     Attributes:
-        parts: of `PARTS`.
-        counts: of `COUNTS`, for the part `creation`.
+        parts: some of `PARTS`.
+        counts: some of `COUNTS`, for the part `creation`.
         is_quick: fewer rounds.
     """
 
@@ -38,7 +38,7 @@ def selection(arguments: Sequence[str], description: str | None = None) -> Selec
         action="append",
         type=int,
         choices=COUNTS,
-        help="only so many pods at once; may be repeated",
+        help="only this number of pods at once; may be repeated",
     )
     chosen = parser.parse_args(arguments)
     return Selection(

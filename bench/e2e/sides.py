@@ -28,7 +28,7 @@ class Side:
     """One kind of pods.
 
     Attributes:
-        name: in keys and progress: `plimsoll` or `native`.
+        name: the name in keys and progress: `plimsoll` or `native`.
         pod: makes a pod of this kind from its name and its command.
     """
 

@@ -26,7 +26,7 @@ BUSY: Final = ("--memory", "1Gi", "--kernel-ms", "20", "--gap-ms", "180", "--sec
 
 
 async def measure(here: Place, seconds: float) -> Json:
-    """Measure all three scenes, each for so many seconds."""
+    """Measure all three scenes, each for this many seconds."""
     found: Json = {}
     for name, options in (("idle", IDLE), ("busy", BUSY)):
         async with residents(here, options):

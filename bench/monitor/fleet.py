@@ -146,7 +146,7 @@ class _Fleet:
         return lags_ms
 
     async def burst(self, count: int) -> float:
-        """Publish so many events as fast as possible; returns events per second until the last is in the list."""
+        """Publish this many events as fast as possible; returns events per second until the last is in the list."""
         began_s = time.monotonic()
         for number in range(count):
             await self._publish(number % len(self._seqs))

@@ -1,11 +1,11 @@
 """How soon a fact is an event: from the program's call into the driver to a subscriber's message.
 
 Programs start, load, load again, and are killed, some at once, on a node with settled tasks. A delay counts from just
-before the call that puts the fact into the emulator's book, so it is never told too short:
+before the call that puts the fact into the emulator's book, so the measured delay is never too short:
 
 * start: the call that makes the context;
 * loaded and reload: the allocation after which memory stands still, so the settle time of the monitor is part of it;
-* exit: the kill.
+* exit: the kill signal.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Delays:
 
 
 async def measure(here: Place, hooked: int, unhooked: int, *, at_once: int) -> Json:
-    """Measure so many programs with the hook, then so many without.
+    """Measure this many programs with the hook, then this many without.
 
     Args:
         here: the node.

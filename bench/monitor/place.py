@@ -63,7 +63,7 @@ class Program:
         self.child.stdin.close()
 
     async def reported(self, what: str, count: int = 1) -> Json:
-        """Wait until the program itself has reported a command so many times; returns that report.
+        """Wait until the program itself has reported a command this many times; returns that report.
 
         Raises:
             TimeoutError: it did not in time.
@@ -75,7 +75,7 @@ class Program:
         return found[count - 1]
 
     async def contexts(self, count: int) -> set[int]:
-        """Wait until so many processes of the program have made a context; returns their pids.
+        """Wait until this many processes of the program have made a context; returns their pids.
 
         Raises:
             TimeoutError: they did not in time.

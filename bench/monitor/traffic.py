@@ -26,12 +26,12 @@ WINDOW_S: Final = 600.0
 
 DAY_S: Final = 86_400.0
 FLEET: Final = 1000
-"""Nodes of the cluster whose stream's growth is told, if each sends as much as this one."""
+"""The nodes of the cluster for which the stream's growth is computed, if each sends as much as this one."""
 
 SERVICES: Final = 16
 TRAINING_EVERY_S: Final = 15.0
 SHORT_EVERY_S: Final = 10.0
-"""Means of the pauses between two arrivals, which are exponential. Some eight trainings live at once."""
+"""Means of the pauses between two arrivals, which are exponential. Some eight trainings live at a time."""
 
 WORK_EVERY_S: Final = 10.0
 """A service works for half a second in this time."""
@@ -77,7 +77,7 @@ async def measure(here: Place, seconds: float) -> tuple[Json, str]:
 
 
 Life = Callable[[int, float], Coroutine[None, None, None]]
-"""A task's life on a GPU, in at most so many seconds."""
+"""A task's life on a GPU, in at most this many seconds."""
 
 
 class _Scene:
@@ -93,7 +93,7 @@ class _Scene:
         return sum(what == "loaded" for _, what in self._here.subscriber.moments) >= SERVICES
 
     def begin(self, seconds: float) -> None:
-        """Begin to measure; the services end after so many seconds."""
+        """Begin to measure; the services end after this many seconds."""
         self.began_ns = time.monotonic_ns()
         asyncio.get_running_loop().call_later(seconds, self._is_over.set)
 
@@ -188,7 +188,7 @@ def _sent(arrivals: Sequence[Arrival], began_ns: int) -> list[Sent]:
 
 
 def _polls(sent: Sequence[Sent], seconds: float, every_s: float) -> list[Sent]:
-    """Polls with the size of the newest event; before the first event, with that of the first."""
+    """A poll has the size of the newest event so far, and of the first event before that."""
     polls, size_bytes, later = [], sent[0].size_bytes if sent else 0, list(sent)
     for number in range(1, math.floor(seconds / every_s) + 1):
         while later and later[0].at_s <= number * every_s:

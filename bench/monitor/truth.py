@@ -1,8 +1,8 @@
 """The truth run: random tasks while every part is killed and started again, judged by the emulator's own book.
 
 Tasks grow, shrink, load again, fork, crash, end, and are killed, with the hook and without. Meanwhile monitor,
-broker, NATS and placer are killed by SIGKILL, twice each. A task without the hook lives for some looks at least: a
-shorter one can hide.
+broker, NATS and placer are killed by SIGKILL, twice each. A task without the hook lives for several samples at
+least, because samples can miss a shorter task.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ AFTER_NS: Final = 2_000_000_000
 """A broker that has just started looks for the processes that began while none was there."""
 
 SHOWN: Final = 20
-"""So many findings are shown in words; the rest are counted."""
+"""This many findings are shown in words; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class Plan:
     """A truth run.
 
     Attributes:
-        seconds: how long tasks begin.
+        seconds: the time in which tasks are started.
         kills: how often each part is killed.
         workers: tasks at a time.
         unhooked_s: the least life of a task without the hook; None lets every task live until the stream has its
             start, so that nothing depends on how long a busy machine takes.
-        plateau_s: memory that stood still for so long must have had a `loaded`; None demands none. It covers a look,
-            the settle time, and a restart of the monitor.
+        plateau_s: memory that stood still for this long must have had a `loaded`; None demands none. It covers the
+            time between two samples, the settle time, and a restart of the monitor.
         holds_s: how long memory stands still, one of these.
         seed: the same tasks and kills, as far as the machine allows.
     """
@@ -177,7 +177,7 @@ class _Scene:
                 self.failed += program.child.returncode == FAILED
 
     async def kill(self, parts: tuple[EmbeddedServer, ...]) -> None:
-        """Kill each part so many times, spread over the run, in random order; each starts again after a while."""
+        """Kill each part this many times, spread over the run, in random order; each starts again after a while."""
         turns = self._chance.sample(parts * self._plan.kills, len(parts) * self._plan.kills)
         pause_s = self._plan.seconds / (len(turns) + 1)
         for part in turns:
@@ -252,7 +252,7 @@ class _Scene:
         await program.ended()
 
     def _is_hidden(self, program: Program) -> bool:
-        """Whether a hooked program lived while the broker was away, and no longer: nobody hears its announcement."""
+        """Whether a hooked program lived only while the broker was away, so that its announcement is lost."""
         if not program.is_hooked or not program.reports:
             return False
         began_ns = min(one["at_ns"] for one in program.reports)
@@ -274,7 +274,8 @@ def _pids(program: Program) -> set[int]:
 
 
 def _judged(truth: Truth, events: list[Arrival], arrivals: list[Arrival]) -> Verdict:
-    orders = [report.state.order for each in events if (report := each.report) is not None]
+    reports = [report for each in events if (report := each.report) is not None]
+    orders = [report.state.order for report in reports if not report.state.is_omitted]
     verdict = judge(truth, _told(events), orders, WINDOW_NS)
     verdict.two_contents += two_contents((each.id, each.body) for each in (*events, *arrivals))
     return verdict

@@ -14,7 +14,7 @@ from typing import Final
 from plimsoll.ids import ProcessKey
 
 TOLERANCE_BYTES: Final = 8 << 20
-"""Memory that changes by less stands still for the monitor: a `loaded` may be off by so much."""
+"""Memory that changes by less stands still for the monitor: a `loaded` may be off by this much."""
 
 SLACK_NS: Final = 1_000_000_000
 """An event has the time at which its round ended, a little after its measurement."""
@@ -67,7 +67,7 @@ class Truth:
         tasks: the processes that were tasks for certain.
         spawned: the pids of all processes that the run started; one that died early may have been a task or not.
         readings: by pid, in order.
-        plateaus: by pid, where memory rose and then certainly stood still for long enough to be told.
+        plateaus: by pid, where memory rose and then certainly stood still for long enough to be reported.
         reload_bytes: a rise by less than this, or than a tenth of the peak, after a `loaded` calls for no other one.
     """
 
@@ -80,11 +80,11 @@ class Truth:
 
 @dataclass(slots=True)
 class Verdict:
-    """Everything that must not be, in words.
+    """All violations, in words.
 
     Attributes:
         lost: facts without an event.
-        phantom: events without a fact, or told twice.
+        phantom: events without a fact, or repeated events.
         inaccurate: `loaded` events whose bytes the book did not show then.
         two_contents: ids that were published with different contents.
         disorder: reports out of order, gaps in their numbers, or a task's events in the wrong order.
@@ -118,7 +118,7 @@ def judge(truth: Truth, told: Sequence[Told], orders: Sequence[tuple[int, int]],
     for process in sorted(truth.tasks):
         _judge_task(process, by_process.get(process, []), verdict)
     for process in sorted(by_process.keys() - truth.tasks):
-        if process.pid in truth.spawned:  # it died so early that nobody else saw it; whole lives are right
+        if process.pid in truth.spawned:  # it died too early for any other reader; whole lives are right
             _judge_task(process, by_process[process], verdict)
         else:
             verdict.phantom.append(f"{process}: no such process ran: {_kinds(by_process[process])}")
@@ -216,7 +216,7 @@ def _judge_plateaus(process: ProcessKey, events: Sequence[Told], truth: Truth, v
 def _is_answered(one: Plateau, load: tuple[int, int], readings: Sequence[Reading], reload_bytes: int) -> bool:
     """Whether a `loaded` is that of a plateau, or of a shorter rest before it.
 
-    A peak between the two that was over before anybody looked is no reload.
+    A peak between the two that ended before any sample is no reload.
     """
     at_ns, used_bytes = load
     if one.begin_ns <= at_ns:

@@ -18,7 +18,8 @@ from bench.placer.ground import Ground, session
 PATIENCE_S: Final = 300.0
 """The longest time without any progress before a round counts as failed."""
 LOOK_S: Final = 0.02
-"""The pause between two looks at the counts. All times are those of the watch, so no figure depends on the pause."""
+"""The pause between two readings of the counts. All times are those of the watch, so no figure depends on the
+pause."""
 
 
 class StuckError(Exception):
@@ -82,11 +83,11 @@ class Binds:
         return [(self.bound_s[name] - self.seen_s[name]) * 1000 for name in names]
 
     async def until_seen(self, count: int) -> None:
-        """Wait until so many pods appeared; raises `StuckError` when no more come."""
+        """Wait until this many pods appeared; raises `StuckError` when no more come."""
         await _until(lambda: len(self.seen_s), count, "seen")
 
     async def until_bound(self, count: int, patience_s: float = PATIENCE_S) -> None:
-        """Wait until so many pods have a node; raises `StuckError` when no more come for `patience_s`."""
+        """Wait until this many pods have a node; raises `StuckError` when no more come for `patience_s`."""
         await _until(lambda: len(self.bound_s), count, "bound", patience_s)
 
 

@@ -33,7 +33,7 @@ class Before:
         events_ratio: events ÷ pods at the end; below 1, the scheduler dropped events.
         cpu_ms_per_pod: CPU time of the scheduler's process from the first bind to the settled end.
         bound_cpu_ms_per_pod: CPU time of scheduler, kube-apiserver and etcd together, from first bind to last.
-        all_cpu_ms_per_pod: the same to the settled end.
+        all_cpu_ms_per_pod: the CPU time per pod until the settled end.
         nodes_used: nodes that got a pod.
         rss_mib: resident memory of the process at the end.
     """

@@ -91,7 +91,7 @@ static void launch_many(uint64_t count) {
     done.kernels += count;
 }
 
-/* Runs with so many steps queued. */
+/* Runs with this many steps queued. */
 static void take_streams(unsigned deepest) {
     CUstream waiting = stream_new();
     CUfunction busy = device_kernel("busy");

@@ -13,7 +13,7 @@
 #define RING 4
 #define QUEUE_NS (200 * MS) /* work queued ahead, or MOST_QUEUED launches */
 #define DEEP_QUEUE_NS (2000 * MS)
-#define LEAST_QUEUED 4    /* long kernels queue at least so many */
+#define LEAST_QUEUED 4    /* long kernels queue at least this many */
 #define DUTY_NS (10 * MS) /* work between two sleeps, unless a kernel is longer */
 #define JITTER_NS (20 * MS)
 #define JITTER_QUEUE_NS (40 * MS)
@@ -37,7 +37,7 @@ static void queue_group(uint64_t turn, void (*once)(void), uint64_t group) {
     MUST(cuEventRecord(ring[turn % RING], stream));
 }
 
-/* Runs `once` back to back; each has so many kernels. */
+/* Runs `once` back to back; each has this many kernels. */
 static void keep_queued(void (*once)(void), uint64_t kernels_each, uint64_t queue_ns) {
     uint64_t each_ns = order.kernel_ns * kernels_each;
     uint64_t group = between(queue_ns / each_ns, LEAST_QUEUED, MOST_QUEUED) / RING;

@@ -58,7 +58,7 @@ void add_latency(uint64_t due_ns);
 
 void device_prepare(bool is_gpu);
 CUfunction device_kernel(const char *name);
-/* A kernel of so many nanoseconds on the first GPU's stream. */
+/* A kernel of this many nanoseconds on the first GPU's stream. */
 void launch(uint64_t length_ns);
 void launch_on(CUfunction function, CUstream on, uint64_t length_ns);
 
@@ -76,7 +76,7 @@ void launch_spin(CUfunction function, CUstream on, struct spin spin);
 
 #define MOST_AHEAD 8
 
-/* So many steps of a stream, counted from 1, may be queued. */
+/* This many steps of a stream, counted from 1, may be queued. */
 struct queue {
     CUstream stream;
     CUevent ends[MOST_AHEAD];

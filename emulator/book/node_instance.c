@@ -8,7 +8,7 @@
 #include "book/node_value.h"
 
 enum {
-    CARD_SLICES = 7, /* a card has so many slices of processors, whatever its model */
+    CARD_SLICES = 7, /* a card has this many slices of processors, whatever its model */
 };
 
 static bool refuse(struct node_fault *fault, const char *field, const char *value, const char *remedy) {

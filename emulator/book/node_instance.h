@@ -10,7 +10,7 @@ struct node_instances {
     struct node_gpu rows[NODE_MAX_GPUS][NODE_MAX_INSTANCES];
 };
 
-/* A value that cannot be, with the remedy. */
+/* An impossible value, with the remedy. */
 struct node_fault {
     const char *field, *value, *remedy;
 };

@@ -6,11 +6,11 @@
  *   book fault GPU NAME VALUE  a fault of the hardware, for example `book fault 0 ecc 1`
  *   book reset GPU             the GPU is reset: its faults end, and it is back on the bus
  *   book fail GPU CALL ERROR   NVML functions whose names begin with CALL return this nvmlReturn_t
- *   book slow GPU CALL MS      the same functions take so many milliseconds more
+ *   book slow GPU CALL MS      the same functions take MS milliseconds more
  *   book heal GPU              the GPU's fault ends
- *   book watch GPU MS          one GPU, a line every so many milliseconds, until its reader closes the pipe
- * MIG instances are numbered behind the cards. What befalls an instance's hardware
- * befalls its card: `lose`, `find`, `fault` and `reset` name the card. An XID may be one instance's.
+ *   book watch GPU MS          one GPU, a line every MS milliseconds, until its reader closes the pipe
+ * MIG instances are numbered behind the cards. A fault of an instance's hardware is a fault of its card:
+ * `lose`, `find`, `fault` and `reset` name the card. An XID may be one instance's.
  * The node file is named by PLIMSOLL_EMULATOR. Exit code 2 on bad input. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -51,7 +51,8 @@ GROUP_WAIT_S: Final = 2.0
 """The longest wait for a pod's control group, which is there within milliseconds, or never."""
 
 LOOK_AGAIN_S: Final = 0.05
-"""Seconds between two looks for a pod's control group, which the kubelet makes at about the time of its request."""
+"""Seconds between two searches for a pod's control group, which the kubelet makes at about the time of its
+request."""
 
 _log: Final = structlog.get_logger()
 
@@ -121,7 +122,7 @@ class DriverLines:
         self._report()
         while True:
             await self.settle_all()
-            await asyncio.sleep(again_s)  # no event tells of a group that came late, or of a use that fell
+            await asyncio.sleep(again_s)  # no event reports a group that came late, or a use that fell
             if self._problem:
                 before = self._problem
                 await self._ask_what_it_can()

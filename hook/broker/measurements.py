@@ -100,7 +100,7 @@ class Measurements:
         """Log a problem, unless it is the same as the last one."""
         if trouble != self._trouble:
             self._trouble = trouble
-            effect = "memory that no call counts (contexts, modules) does not count against the lines"
+            effect = "memory that no call requests (contexts, modules) does not count against the lines"
             _log.warning("not_measured", problem=trouble, effect=effect, remedy=REMEDY)
 
 

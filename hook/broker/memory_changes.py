@@ -38,7 +38,7 @@ class _Container:
     Attributes:
         changes: see `WorkPages`.
         data: its slots, if each of them belonged to an announced process; else empty.
-        slots: of each process.
+        slots: the slots of each process.
         sent: the memory that the subscriber knows, by process and GPU.
     """
 

@@ -53,7 +53,9 @@ class _Uses(Collector):
             "plimsoll_hook_denied", "Allocations refused at the line.", labels=CONTAINER
         )
         excess = GaugeMetricFamily(
-            "plimsoll_hook_excess_bytes", "What NVML shows past what processes count.", labels=_GPU
+            "plimsoll_hook_excess_bytes",
+            "GPU memory that NVML shows past what the processes count.",
+            labels=_GPU,
         )
         measured = GaugeMetricFamily(
             "plimsoll_hook_measured_bytes",
@@ -105,7 +107,7 @@ class _Uses(Collector):
         """The limits of whole pods in the driver."""
         limit = GaugeMetricFamily(
             "plimsoll_hook_driver_limit_bytes",
-            "What the driver lets a whole pod hold; absent where it does not limit the pod.",
+            "GPU memory that the driver lets a whole pod hold; absent where the driver does not limit the pod.",
             labels=("namespace", "pod", "uid", "gpu"),
         )
         lines = self._engine.driver_lines
@@ -130,13 +132,17 @@ class _Uses(Collector):
     def _waits(self) -> tuple[Metric, ...]:
         """The granted bytes, the waiting allocations, and the finished waits."""
         granted = GaugeMetricFamily(
-            "plimsoll_hook_granted_bytes", "What may be held without asking the broker.", labels=_GPU
+            "plimsoll_hook_granted_bytes",
+            "GPU memory that the container may hold without asking the broker.",
+            labels=_GPU,
         )
         waiting = GaugeMetricFamily(
             "plimsoll_hook_waiting", "Allocations that wait for memory that others hold.", labels=_GPU
         )
         waited = HistogramMetricFamily(
-            "plimsoll_hook_wait_seconds", "How long allocations waited that wait no more.", labels=CONTAINER
+            "plimsoll_hook_wait_seconds",
+            "Time that allocations waited, for waits that have ended.",
+            labels=CONTAINER,
         )
         waits = self._engine.node.memory_requests
         for container in self.description.containers:

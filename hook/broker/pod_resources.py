@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# gRPC writes its own lines to standard error unless it is told not to, before its first import.
+# gRPC writes its own lines to standard error unless this variable is set before its first import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc

@@ -42,7 +42,7 @@ class Pool:
     """The pool whose reservations on this node get the names of their GPUs.
 
     Attributes:
-        namespace: of reservations.
+        namespace: the namespace of reservations.
         pod_resources: the kubelet's socket.
     """
 

@@ -32,8 +32,8 @@ FIRST_PAUSE_S: Final = 0.02
 questions a second at most."""
 LONGEST_PAUSE_S: Final = 1.0
 GPU_PREFIX: Final = "GPU-"
-"""The device plugin may be set to name devices by numbers, and those of a shared GPU have a suffix. A number is no
-UUID, and the container says which GPU it is."""
+"""The device plugin may be set to name devices by numbers, and those of a shared GPU have a suffix. A number is
+not a UUID, so the container itself reports which GPU it has."""
 SUFFIX: Final = "::"
 
 _log: Final = structlog.get_logger()
@@ -41,11 +41,11 @@ _log: Final = structlog.get_logger()
 
 @dataclass(slots=True)
 class Reservations:
-    """Names GPUs while `run` does.
+    """Writes the names of GPUs on reservations while `run` runs.
 
     Attributes:
-        transport: to the API server.
-        namespace: of reservations.
+        transport: the transport to the API server.
+        namespace: the namespace of reservations.
         ask: asks the kubelet for the devices of all containers.
     """
 

@@ -49,8 +49,8 @@ class Settings:
             a newcomer.
         share_slice_ms: the GPU's time slice, as set by `nvidia-smi compute-policy --set-timeslice`.
         share_relax_s: a container without a limit is not metered once it was the only one that wanted its GPUs for
-            so many seconds.
-        share_unmet_s: a container that wanted its GPUs for so many seconds, and got less than its request, is
+            this many seconds.
+        share_unmet_s: a container that wanted its GPUs for this many seconds, and got less than its request, is
             announced.
         metrics_port: port of `/metrics` for Prometheus; None for none, 0 for any free port (logged).
         metrics_address: the address of the metrics' socket.
@@ -74,8 +74,8 @@ class Settings:
     """
 
     enforcement: EnforcementName = "both"
-    cgroup_root: str = "/sys/fs/cgroup"
-    root: str = SYSTEM_ROOT
+    cgroup_root: Annotated[str, Meta(min_length=1)] = "/sys/fs/cgroup"
+    root: Annotated[str, Meta(min_length=1)] = SYSTEM_ROOT
     audit_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     journal_max: Annotated[int, Meta(ge=16, le=10_000_000)] = 100_000
     connections_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
@@ -124,7 +124,7 @@ class Settings:
         if ahead_ms > self.share_alone_ms:
             remedy = f"give at most {self.share_alone_ms:g}, or raise {PREFIX}SHARE_ALONE_MS"
             raise InputError(
-                field, ahead_ms, f"is above the {self.share_alone_ms:g} of one who is alone", remedy
+                field, ahead_ms, f"is above the {self.share_alone_ms:g} of a container that is alone", remedy
             )
         return ShareSettings(
             tick_ms=self.share_tick_ms,

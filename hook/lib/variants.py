@@ -24,7 +24,7 @@ _NEWEST: Final = re.compile(r"#define CUDA_VERSION (\d+)")
 
 
 class Variant(NamedTuple):
-    """One function behind a name.
+    """A function that a name may mean.
 
     Attributes:
         version: the CUDA version from which the name means it.

@@ -48,8 +48,8 @@ class ConditionChanges:
     """The changes of a round, to be published.
 
     Attributes:
-        health: of GPUs whose conditions changed.
-        pressure: of GPUs whose free memory became short, or is short no more.
+        health: the health of GPUs whose conditions changed.
+        pressure: events of GPUs whose free memory became short, or is no longer short.
         unhealthy: the GPUs with conditions after the round.
         short: the GPUs whose free memory is short after the round, and since when.
     """

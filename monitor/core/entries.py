@@ -1,11 +1,11 @@
 """Facts as events for the outbox: subject, id and body of each.
 
-What always holds: a fact has the same id, whenever and by whichever run of the monitor it is published. Each report
+What always holds: a fact has the same id, whenever and by whichever run of the monitor it is published. Each state
 that is sent has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the
-round's end.
+round's end; where there are many, only the last report carries it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,15 @@ from monitor.core.lifecycle import Fact, Life
 from monitor.core.pressure import PressureChange
 from plimsoll import envelope
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
-from plimsoll.events import SLOWEST_HEARTBEAT_S, Foreign, Gpu, Limit, NodeState, Report
+from plimsoll.events import (
+    SLOWEST_HEARTBEAT_S,
+    TASKS_AT_MOST,
+    Foreign,
+    Gpu,
+    Limit,
+    NodeState,
+    Report,
+)
 from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.subjects import (
@@ -98,10 +106,37 @@ class Moment:
             broker_away_since=self.broker_away_since,
         )
 
+    def no_state(self, seq: int) -> NodeState:
+        """In the place of a state that is left out, after the state numbered `seq`."""
+        return NodeState(
+            node=self.node,
+            epoch=self.epoch,
+            seq=seq,
+            time=self.time,
+            gpus=(),
+            heartbeat_s=self.heartbeat_s,
+            omitted=True,
+        )
 
-def task_entries(moment: Moment, facts: Iterable[Fact], first_seq: int) -> tuple[Entry, ...]:
-    """An event per fact, numbered from `first_seq`."""
-    return tuple(_task_entry(moment, fact, first_seq + index) for index, fact in enumerate(facts))
+
+def task_entries(facts: Sequence[tuple[Moment, Fact]], seq: int) -> tuple[Entry, ...]:
+    """An event per fact.
+
+    Where the states would have too many rows together, the last event alone carries one. The others repeat the number
+    of the state before, so that readers which take newer states alone keep what they have. At the start of an epoch
+    there is none before; then the first event carries one too.
+
+    Args:
+        facts: in order, each with the moment of its boot.
+        seq: the number of the last state before; 0 before any of this epoch.
+    """
+    rows = sum(1 + len(gpu.tasks) for moment, _ in facts[:1] for gpu in moment.gpus)
+    entries: list[Entry] = []
+    for index, (moment, fact) in enumerate(facts):
+        is_left_out = len(facts) * rows > TASKS_AT_MOST and seq and index < len(facts) - 1
+        seq += 0 if is_left_out else 1
+        entries.append(_task_entry(moment, fact, moment.no_state(seq) if is_left_out else moment.state(seq)))
+    return tuple(entries)
 
 
 def state_entry(moment: Moment, seq: int) -> Entry:
@@ -138,7 +173,7 @@ def info_entry(moment: Moment, info: NodeInfo) -> Entry:
 
 
 def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
-    """A `gpu.pressure` event: a GPU's free memory became short, or is short no more."""
+    """A `gpu.pressure` event: a GPU's free memory became short, or is no longer short."""
     gpu = change.gpu
     data = Pressure(
         node=moment.node,
@@ -174,7 +209,7 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
     The task's last line holds, and nothing compares its memory with NVML.
 
     Args:
-        moment: of the round.
+        moment: the moment of the round.
         life: the task.
         away_since: when this run of the monitor lost the broker; distinguishes this outage from another.
     """
@@ -201,9 +236,9 @@ def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: Itera
     return Entry(event_id, limit_subject(what, moment.node), body, limit=what)
 
 
-def _task_entry(moment: Moment, fact: Fact, seq: int) -> Entry:
+def _task_entry(moment: Moment, fact: Fact, state: NodeState) -> Entry:
     task, what = fact.life.task, fact.phase.value
     event_id = envelope.fact_id(moment.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
-    report = Report(state=moment.state(seq), task=task)
+    report = Report(state=state, task=task)
     body = envelope.encode(f"task.{what}", event_id, moment.source, moment.time, report)
-    return Entry(event_id, task_subject(what, moment.node), body, carries_state=True)
+    return Entry(event_id, task_subject(what, moment.node), body, carries_state=not state.is_omitted)

@@ -24,7 +24,7 @@ class Gathering:
     """The pauses between rounds. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._paid_s = -math.inf  # rounds up to then are paid for by the time that went by
+        self._paid_s = -math.inf  # the time since then pays for the next rounds
 
     def pause_s(self, now_s: float, *, has_events: bool) -> float:
         """Charge a round that has just ended; returns how long the next one must wait, in seconds, or 0.
@@ -35,3 +35,7 @@ class Gathering:
         """
         self._paid_s = max(self._paid_s, now_s - AT_ONCE_S) + (WRITING_S if has_events else LOOKING_S)
         return max(0.0, self._paid_s - now_s)
+
+    def is_calm(self, now_s: float) -> bool:
+        """Whether half of what may be charged in advance is left: events do not come without end."""
+        return self._paid_s <= now_s - AT_ONCE_S / 2

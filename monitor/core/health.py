@@ -84,7 +84,7 @@ class Look:
         time: the same moment, RFC 3339 in UTC.
         present: the GPUs that answered; None where the driver is away, so that nothing is known of any.
         failing: the GPUs that did not answer.
-        figures: by GPU; empty in a round that read none.
+        figures: the figures by GPU; empty in a round that read none.
         xids: errors since the last round.
         session: the number of the session with the driver.
         divided: the cards in MIG mode, which are no GPUs.

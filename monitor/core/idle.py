@@ -25,7 +25,7 @@ from typing import Final
 from plimsoll.ids import GpuUuid
 
 PERIODS_OF_MEMORY: Final = 64
-"""After so many equal periods the older average weighs 3⁻⁶⁴: more of them change no digit."""
+"""After this many equal periods the older average weighs 3⁻⁶⁴: more of them change no digit."""
 
 
 class IdleMeter:

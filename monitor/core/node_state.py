@@ -1,7 +1,7 @@
 """The node's state as an event carries it, and when a change of that state is worth an event of its own.
 
 What always holds: a state lists every readable GPU, in the order of their indices, with every task on it that
-has not exited; used bytes never pass usable bytes.
+has not exited; used bytes never pass usable bytes. `bounded` gives the same with a bounded number of entries.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
 from monitor.core.lifecycle import Life
-from plimsoll.events import Gpu, Task
-from plimsoll.ids import GpuUuid
+from plimsoll.events import TASKS_AT_MOST, Gpu, Phase, Task
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.nvml.readings import GpuReading
 
 _IDLE_DIGITS: Final = 3
@@ -69,6 +71,45 @@ def gpus(
         )
         for reading in sorted(readings, key=lambda reading: reading.index)
         if reading.usable_bytes > 0
+    )
+
+
+def bounded(gpus: tuple[Gpu, ...], most: int = TASKS_AT_MOST) -> tuple[Gpu, ...]:
+    """The GPUs with at most this many entries of tasks, so that their state fits into a message.
+
+    A node with more tasks has one entry for each container on a GPU, which keeps the sums of each pod. Of still more
+    entries, those with the least memory are left out: it counts as that of processes of unknown pods.
+    """
+    if sum(len(gpu.tasks) for gpu in gpus) <= most:
+        return gpus
+    together = [(gpu, _together(gpu.tasks)) for gpu in gpus]
+    largest = sorted((task for _, tasks in together for task in tasks), key=_by_size)[:most]
+    kept = {(task.gpu, task.process) for task in largest}
+    return tuple(
+        replace(gpu, tasks=tuple(task for task in tasks if (task.gpu, task.process) in kept))
+        for gpu, tasks in together
+    )
+
+
+def _by_size(task: Task) -> tuple[int, GpuUuid, int]:
+    return (-task.used_bytes, task.gpu, task.pid)
+
+
+def _together(tasks: Iterable[Task]) -> list[Task]:
+    """One entry for each container; processes of no known container are one too."""
+    of: dict[tuple[PodUid | None, ContainerName | None], list[Task]] = {}
+    for task in tasks:
+        of.setdefault((task.pod, task.container), []).append(task)
+    return [_sum(each) if len(each) > 1 else each[0] for each in of.values()]
+
+
+def _sum(tasks: list[Task]) -> Task:
+    return replace(
+        tasks[0],
+        phase=min((task.phase for task in tasks), key=list(Phase).index),
+        used_bytes=sum(task.used_bytes for task in tasks),
+        peak_bytes=sum(task.peak_bytes for task in tasks),
+        processes=len(tasks),
     )
 
 

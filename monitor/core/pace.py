@@ -1,17 +1,19 @@
 """When the GPUs are sampled next.
 
 Announcements, changes of counts and deaths cause samples of their own. Timed samples find what no event reports: when
-a task's memory stands still, and everything about processes without the hook. What changes is sampled often, and what
-is quiet is sampled rarely:
+a task's memory stands still, and everything about processes without the hook. GPUs that change are sampled often, and
+quiet ones rarely:
 
 * While a task loads, at the fast pace, or after a hundredth of the time for which the youngest such task has been
-  loading. A task whose memory never rests does not cost ten samples a second for ever. One more sample comes at the
-  moment from which its memory, if it has stood still, has settled.
+  loading. A task whose memory never rests does not cost ten samples a second for ever. Another sample comes at the
+  moment when its memory, if unchanged until then, counts as settled.
 * After an unhooked task came, left or changed its memory, after a tenth of the time since. A node where such tasks
   come every second is sampled ten times a second.
 * Otherwise at the slow pace.
 
-A sample that an event causes is at most one fast pause late: many events in a row share one.
+A sample that an event causes is at most one fast pause late: many events in a row share one. While the node is calm,
+a sample that a change of counts causes comes at once: the broker sees memory move before the next timed sample
+would.
 """
 
 import math
@@ -25,7 +27,7 @@ _UNSETTLED: Final = (Phase.STARTED, Phase.LOADING)
 
 LEAST_S: Final = 0.02
 """Seconds between two samples, at least, where the second one finds that memory has settled. A sample of eight GPUs
-takes some milliseconds, and tasks that settle within so little time share one."""
+takes some milliseconds, and tasks that settle within so short a time share a sample."""
 
 
 class Pace:
@@ -51,9 +53,16 @@ class Pace:
         """A sample begins."""
         self._began_s = now_s
 
-    def wait_s(self, now_s: float) -> float:
-        """How long a sample that an event causes must wait, in seconds; at most 0 for one that may begin now."""
-        return min(self._began_s + self._fast_s, max(self._settling_s, self._began_s + LEAST_S)) - now_s
+    def wait_s(self, now_s: float, *, at_once: bool = False) -> float:
+        """How long a sample that an event causes must wait, in seconds; at most 0 for one that may begin now.
+
+        Args:
+            now_s: the time.
+            at_once: for `LEAST_S` at most.
+        """
+        least_s = self._began_s + LEAST_S
+        due_s = least_s if at_once else min(self._began_s + self._fast_s, max(self._settling_s, least_s))
+        return due_s - now_s
 
     def sampled(self, tasks: Tasks, now_s: float) -> None:
         """Take in the table after a sample.
@@ -81,11 +90,15 @@ class Pace:
         # A slow drift adds up to a change.
         self._rested = {key: rested[key] if key in moved else self._rested[key] for key in rested}
 
-    def pause_s(self, tasks: Tasks, now_s: float) -> float:
-        """The pause until the next sample, in seconds."""
+    def next_s(self, tasks: Tasks, now_s: float) -> float:
+        """When the next sample is due, at least `LEAST_S` from now.
+
+        Pauses are from begin to begin: so fast samples see a rise within a fast pause, however long a sample and the
+        storing of its events take.
+        """
         unsettled_s = [now_s - life.since_s for life in tasks.lives.values() if life.phase in _UNSETTLED]
         pauses_s = [min(unsettled_s) / 100] if unsettled_s else []
         pauses_s += [] if self._changed_s is None else [(now_s - self._changed_s) / 10]
         pause_s = max(self._fast_s, min(pauses_s)) if pauses_s else self._slow_s
-        settles_s = max(LEAST_S, self._settling_s - now_s) if self._settling_s > now_s else math.inf
-        return min(pause_s, self._slow_s, settles_s)
+        due_s = min(self._began_s + min(pause_s, self._slow_s), self._settling_s)
+        return max(due_s, now_s + LEAST_S)

@@ -1,4 +1,4 @@
-"""Pressure: the free memory of a GPU is short, or short no more.
+"""Pressure: the free memory of a GPU is short, or no longer short.
 
     free < begin % of usable    → short       (event)
     free ≥ end % of usable      → not short   (event)

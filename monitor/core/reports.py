@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from monitor.core import node_state
 from monitor.core.conditions import ConditionChanges
 from monitor.core.entries import (
     Entry,
@@ -28,6 +29,7 @@ from monitor.core.lifecycle import Fact, Life, TaskKey
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
 from monitor.core.pressure import Short
+from monitor.core.tasks import ROUND_EVENTS
 from plimsoll.events import Foreign, Gpu
 from plimsoll.gpu_events import GpuHealth, NodeInfo
 from plimsoll.ids import NodeName
@@ -66,9 +68,9 @@ class Batch:
     """The events of one round, to be stored together.
 
     Attributes:
-        entries: in the order in which they are published.
-        epoch: of its reports.
-        seq: the number of the last report, this batch's included.
+        entries: the entries in the order in which they are published.
+        epoch: the epoch of its reports.
+        seq: the number of the last state, this batch's included.
         gpus: the state that this batch's reports carry.
         now_s: when it was built, in seconds of the monotonic clock.
         unwatched: the tasks that this batch names as running without a broker.
@@ -76,6 +78,7 @@ class Batch:
         foreign: another monitor that this batch names.
         conditions: what this batch's reports carry besides the GPUs.
         info: the node's hardware, where this batch publishes it.
+        has_more: the round left something over, and the next one may begin now.
     """
 
     entries: tuple[Entry, ...]
@@ -88,6 +91,7 @@ class Batch:
     foreign: Foreign | None = None
     conditions: _Conditions = _NO_CONDITIONS
     info: NodeInfo | None = None
+    has_more: bool = False
 
     @property
     def limit_events(self) -> tuple[str, ...]:
@@ -168,7 +172,7 @@ class Reports:
             now_s: monotonic clock.
             time: the same moment, RFC 3339 in UTC.
             state_waits: the last stored report is a state event that waits, and that nobody has begun to send.
-            changes: of the GPUs' conditions.
+            changes: the changes of the GPUs' conditions.
         """
         identity = self._identity
         heartbeat_s = self._thresholds.heartbeat_s
@@ -179,27 +183,30 @@ class Reports:
             identity.epoch,
             self._seq,
             time,
-            gpus,
+            node_state.bounded(gpus),
             heartbeat_s,
             health=conditions.health,
             short=conditions.short,
             broker_away_since=conditions.away_since,
         )
         boot_id, exits = self._former
-        first_seq = max(self._seq, 1) if state_waits else self._seq + 1
-        entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)
-        entries += task_entries(moment, findings.facts, first_seq + len(exits))
+        seq = max(self._seq - 1, 0) if state_waits else self._seq
+        former = replace(moment, boot_id=boot_id)
+        facts = [(former, fact) for fact in exits] + [(moment, fact) for fact in findings.facts]
+        entries = task_entries(facts, seq)
         is_due = is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds)
         if not entries and (is_due or conditions != self._last_conditions):
-            entries = (state_entry(moment, first_seq),)
-        seq = first_seq + len(entries) - 1 if entries else self._seq
+            entries = (state_entry(moment, seq + 1),)
+        seq = seq + sum(entry.carries_state for entry in entries) if entries else self._seq
         replaces_state = state_waits and bool(entries)
         entries += tuple(limit_entry(moment, announcement) for announcement in findings.limits)
         if self._foreign is not None:
             entries += (foreign_entry(moment, self._foreign),)
         unwatched: tuple[TaskKey, ...] = ()
+        has_more = findings.has_more
         if self._away_since is not None:
-            unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
+            unnamed, rest = findings.tasks.hooked - self._named_unwatched, max(0, ROUND_EVENTS - len(entries))
+            unwatched, has_more = tuple(sorted(unnamed)[:rest]), has_more or len(unnamed) > rest
             lives = (findings.tasks.lives[key] for key in unwatched)
             entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
         infos = () if self._info is None else (info_entry(moment, self._info),)
@@ -215,10 +222,11 @@ class Reports:
             self._foreign,
             conditions,
             self._info,
+            has_more,
         )
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
-        """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
+        """Advance the numbers: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
         if self._foreign is batch.foreign:
             self._foreign = None

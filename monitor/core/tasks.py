@@ -27,6 +27,10 @@ An announcement may come after the death that it precedes: the kernel reports a 
 may be busy, or away until its next start. 2048 deaths are 40 s at 50 a second.
 """
 
+ROUND_EVENTS: Final = 256
+"""A round takes nothing more in after this many events. Together with the states that they carry (see
+`monitor.core.reports`) they have less than 1 MiB, which the outbox writes also on a disk with no other room."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -88,11 +92,23 @@ class Tasks:
 Step = tuple[Tasks, tuple[Fact, ...]]
 
 
-def take_listing(tasks: Tasks, listing: Listing, now_s: float, rules: Rules) -> Step:
-    """Apply NVML's process lists."""
-    tasks, ended = _leave(tasks, listing, now_s)
+def take_listing(
+    tasks: Tasks, listing: Listing, now_s: float, rules: Rules, most: int = ROUND_EVENTS
+) -> Step:
+    """Apply NVML's process lists.
+
+    Args:
+        tasks: the table.
+        listing: the lists.
+        now_s: the current time.
+        rules: when memory counts as moving.
+        most: the most facts; what is left over is a fact of a later list, as the next one shows it again.
+    """
+    tasks, ended = _leave(tasks, listing, now_s, most)
     lives, left, facts = dict(tasks.lives), dict(tasks.left), list(ended)
     for each in sorted(listing.processes, key=lambda each: each.key):
+        if len(facts) >= most:
+            break
         if each.key.process in tasks.dead:
             continue
         owner = tasks.owners.get(each.key.process, NOBODY).filled_from(each.owner)
@@ -201,14 +217,14 @@ def _with_death(
     return others
 
 
-def _leave(tasks: Tasks, listing: Listing, now_s: float) -> Step:
+def _leave(tasks: Tasks, listing: Listing, now_s: float, most: int) -> Step:
     """End the tasks that a readable GPU no longer lists."""
     present = {each.key for each in listing.processes}
     gone = sorted(
         key
         for key, life in tasks.lives.items()
         if life.listed and key.gpu in listing.gpus and key not in present
-    )
+    )[:most]
     facts = tuple(finish(tasks.lives[key], now_s) for key in gone)
     lives = {key: life for key, life in tasks.lives.items() if key not in set(gone)}
     left = {**tasks.left, **{fact.life.key: fact.life for fact in facts}}

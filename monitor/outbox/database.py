@@ -85,7 +85,7 @@ class Kept:
     """The state of the last `keep`.
 
     Attributes:
-        boot_id: of the machine's boot then; empty on the first start.
+        boot_id: the boot id of the machine's boot then; empty on the first start.
         position: the last announcement taken in.
         lives: tasks that had not exited.
         left: last lives of processes that had left a GPU but still ran.
@@ -107,9 +107,9 @@ class Rest:
     """The knowledge that a restart needs besides events and tasks.
 
     Attributes:
-        boot_id: of the machine's boot.
+        boot_id: the boot id of the machine's boot.
         position: the last announcement taken in.
-        conditions: of the GPUs; None keeps those that are on disk.
+        conditions: the conditions of the GPUs; None keeps those that are on disk.
     """
 
     boot_id: str
@@ -126,7 +126,7 @@ class Book:
     """The open file and its contents in memory. The store's thread alone writes; the loop reads the counts.
 
     Attributes:
-        directory: of the file.
+        directory: the directory of the file.
         age_s: an event that has waited longer is dropped.
         waiting_count, waiting_bytes: how many events wait, and the sum of their bodies.
         dropped_count: how many were dropped since the file was opened.
@@ -218,7 +218,7 @@ def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
 
 def _dead(database: sqlite3.Connection) -> dict[ProcessKey, frozenset[GpuUuid]]:
     rows = database.execute("SELECT pid, start_ticks, gpus FROM dead ORDER BY number").fetchall()
-    # No UUID has a comma. Of a process that stands twice, the later line counts.
+    # No UUID has a comma. Where two lines name the same process, the later line counts.
     return {
         ProcessKey(pid, start_ticks): frozenset(map(GpuUuid, gpus.split(",") if gpus else ()))
         for pid, start_ticks, gpus in rows
@@ -278,7 +278,7 @@ def _drop_old(book: Book, booted_s: float) -> int:
     database, moved_s = book.database, booted_s - book.booted_s
     if abs(moved_s) > CLOCK_SET_S:
         database.execute("UPDATE entries SET stored_s = stored_s + ?", (moved_s,))
-    # Numbers grow with time, so the first young event ends the look: nothing is read while nothing is old.
+    # Numbers grow with time, so the search ends at the first young event, and reads nothing while no event is old.
     before_s, last = time.time() - book.age_s, 0
     for number, stored_s in database.execute("SELECT number, stored_s FROM entries ORDER BY number"):
         if stored_s >= before_s:

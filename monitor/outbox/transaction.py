@@ -19,8 +19,8 @@ ROOM_RATIO: Final = 3
 """Room that a large transaction takes for each byte of its events: log, file, and what is left of the last pages."""
 
 REUSED_BYTES: Final = 2 * MIB
-"""The most bytes of free pages in the file that count as room: those that a round uses in place of new ones. The log
-needs room on the disk all the same."""
+"""The most bytes of free pages in the file that count as room, because a round fills these before the file grows. The
+log needs room on the disk all the same."""
 
 
 def check_room(database: sqlite3.Connection, directory: Path, event_bytes: int) -> None:
@@ -30,7 +30,7 @@ def check_room(database: sqlite3.Connection, directory: Path, event_bytes: int) 
 
     Args:
         database: the open file.
-        directory: of the file.
+        directory: the directory of the file.
         event_bytes: the sum of the events' bodies.
 
     Raises:

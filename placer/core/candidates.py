@@ -1,7 +1,7 @@
 """The candidates of decisions: all GPUs of all reported nodes, in memory, in the order of each policy's own index.
 
 What always holds: the room of a GPU is computed once and kept until a booking or a report changes it, and the indexes
-hear of each change before the next search.
+take in each change before the next search.
 """
 
 from collections import defaultdict
@@ -85,7 +85,7 @@ class Candidates:
         self._index_of(policy)
 
     def rank(self, policy: Policy, most: int) -> bool:
-        """Rank so many more nodes by a policy that is used from now on; returns whether all are ranked."""
+        """Rank this many more nodes by a policy that is used from now on; returns whether all are ranked."""
         index = self._indexes.get(policy.name)
         if index is None:
             index = self._indexes[policy.name] = policy.index(

@@ -109,7 +109,7 @@ class Offer:
     """A node as pods are checked against it.
 
     Attributes:
-        node: as the watch showed it.
+        node: the node as the watch showed it.
         allocatable: `amounts_of` its allocatable.
         traits: its labels and its name.
         has_opted_out: its label says that it takes no pods. The pods that it has count as before.
@@ -229,8 +229,8 @@ def offer_of(node: Node, opt_out_label: str = OPT_OUT_LABEL) -> Offer:
 def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
     """The reasons why a node is unfit for a pod, in kube-scheduler's texts; empty for a fit node.
 
-    As in kube-scheduler, only the first kind of reason that applies is given. Of resources, every one that is short
-    is given, up to `MOST_SHORTAGES`.
+    As in kube-scheduler, only the first kind of reason that applies is given. Every resource that is short gets a
+    reason, up to `MOST_SHORTAGES`.
 
     Args:
         rules: `rules_of` the pod.

@@ -88,7 +88,7 @@ class GpuIndex:
             container: the demand on each GPU.
             need: the bytes that the container is expected to need on each GPU, or the percentage that it declares.
             request: its pod. Only GPUs of its models are given, on nodes with its CPU, and only those that have its
-                exclusion label, or may get it. A pod without such a label gets none that has one.
+                exclusion label, or may get it. A pod without such a label gets no GPU that has one.
         """
         kinds: tuple[str, ...] = (_PERCENT,)
         if container.memory_pct is None:
@@ -113,7 +113,7 @@ class GpuIndex:
         return ((rank, node) for rank, node, _ in found)
 
     def _empty_on(self, gpus: int, request: Request) -> Iterator[_NodeRank]:
-        """The nodes with so many empty GPUs and the pod's CPU, best first, each with the rank of its best one."""
+        """The nodes with this many empty GPUs and the pod's CPU, best first, each with the rank of its best one."""
         models = request.demand.gpu_models
         cpu = self._around.ledger.spare_cpu.suffices_for(request.cpu_milli)
         return self._empty.descending(

@@ -57,7 +57,7 @@ class EitherIndex:
     """Two orders of all nodes, for two sorts of pods: an `Index`.
 
     Attributes:
-        is_first: whether a pod is looked for a place in the first order.
+        is_first: whether this is a search in the first order.
     """
 
     is_first: Callable[[Request], bool]

@@ -40,8 +40,8 @@ BEGUN_AT_MOST: Final = 10_000
 """Tasks that are remembered while they load, some 3 MiB; the one that began first is dropped first."""
 
 SEEN_AT_MOST: Final = 50_000
-"""Pods on GPUs whose last sample is remembered, some 10 MiB. One that is dropped is observed again, which changes
-nothing but its age."""
+"""Pods on GPUs whose last sample is remembered, some 10 MiB. A dropped observation is made again, with the same
+content and a new age."""
 
 _TaskKey = tuple[NodeName, ProcessKey, GpuUuid]
 _PodKey = tuple[PodUid, GpuUuid]

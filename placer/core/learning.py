@@ -7,8 +7,8 @@ for each pod and GPU: the peak, its time, and the time that the input took to lo
 The expectation is a percentile of the peaks, each weighted by 2^(-age ÷ half-life), as Kubernetes' Vertical Pod
 Autoscaler (VPA) estimates memory: by decaying histograms of peaks with a half-life of 24 h
 (`recommender/model/aggregations_config.go`). Two things differ. A record has few samples and keeps them as they are,
-so no bucket rounds them. And the percentile is higher than VPA's 90th: a GPU has no swap, so memory that lacks ends a
-program, while memory too much only delays another pod.
+so no bucket rounds them. And the percentile is higher than VPA's 90th: a GPU has no swap, so too little memory ends a
+program, while too much only delays another pod.
 
 What always holds: all weights of a record sink alike, so an expectation changes by a new sample and by forgetting
 alone, never by time. The same sample a second time changes nothing. A record has at most `SAMPLES` samples.
@@ -26,7 +26,8 @@ from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.part.errors import InputError
 
 SAMPLES: Final = 16
-"""The most samples of a record, less than 1 KiB in JSON. With so many of one age, the percentile is their largest."""
+"""The most samples of a record, less than 1 KiB in JSON. Of this many samples of one age, the percentile is the
+largest."""
 
 HALF_LIFE_S: Final = 24 * 3600.0
 """The age in seconds at which a sample counts half, as in VPA. A daily job forgets an outlier within six days."""
@@ -48,7 +49,7 @@ class Sample(Struct, frozen=True, array_like=True):
     """A pod on one GPU.
 
     Attributes:
-        key: of pod and GPU, see `sample_key`.
+        key: the key of pod and GPU, see `sample_key`.
         peak_bytes: the most that its tasks held together; above 0.
         at_s: when it was last seen with that peak, in seconds since 1970.
         load_s: how long its first load took, in seconds, until the memory stood still; None if that was not seen.
@@ -118,7 +119,7 @@ def expectation(record: Record, now_s: float) -> Expectation | None:
     """The expected need of the owner's next task; None if nothing that still counts was seen.
 
     Args:
-        record: of the owner.
+        record: the record of the owner.
         now_s: the time in seconds since 1970.
     """
     samples = _living(record.samples, now_s)
@@ -137,7 +138,7 @@ def checked(record: Record, now_s: float) -> Record:
     """The record as somebody else may have written it, without what is too old.
 
     Raises:
-        InputError: a value cannot be; the error names it.
+        InputError: a value is impossible; the error names it.
     """
     if len(record.samples) > SAMPLES:
         raise InputError("samples", len(record.samples), "are too many", f"keep at most {SAMPLES}")
@@ -159,7 +160,7 @@ LONGEST_KEY: Final = 64
 
 
 def _percentile(weights: Iterable[tuple[int, float]], wanted: float) -> int:
-    """The least value at or below which so much weight lies; the values come in order."""
+    """The least value at or below which this much weight lies; the values come in order."""
     below, found = 0.0, 0
     for value, weight in weights:
         below, found = below + weight, value

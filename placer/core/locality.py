@@ -23,8 +23,8 @@ class GpuLabels:
     Attributes:
         affinity: the affinity labels.
         anti_affinity: the anti-affinity labels.
-        exclusions: the exclusion labels of the pods, with None for pods without one; empty on an idle GPU. One at
-            most, unless somebody else bound pods.
+        exclusions: the exclusion labels of the pods, with None for pods without one; empty on an idle GPU. At
+            most one GPU, unless another program bound pods.
     """
 
     affinity: frozenset[str]

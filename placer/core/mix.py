@@ -16,7 +16,8 @@ COVERAGE: Final = 0.95
 """The part of all pods whose kinds are typical."""
 
 LEARNED_AGAIN: Final = 1.25
-"""The mix is drawn up again when so many times as many pods were seen, since each time all scores change."""
+"""The mix is drawn up again once the number of pods that were seen has grown by this factor. Each time all scores
+change."""
 
 REMEMBERED_PODS: Final = 20_000
 """The pods whose kinds count, the last seen. A pod that is decided on again counts once."""
@@ -42,7 +43,7 @@ class Kind(NamedTuple):
     models: tuple[str, ...] = ()
 
     def need_milli(self, usable_bytes: int) -> int:
-        """The part of a GPU with so many usable bytes that it takes, in thousandths, 1 to 1000; 0 without GPU.
+        """The part of a GPU with this many usable bytes that it takes, in thousandths, 1 to 1000; 0 without GPU.
 
         A GPU has one measure here: the larger part of share and memory.
         """
@@ -68,7 +69,7 @@ def kind_of(demand: PodDemand, cpu_milli: int) -> Kind:
 
 
 class Card(NamedTuple):
-    """A sort of GPUs, which offer the same when idle."""
+    """A sort of GPUs: all of the sort offer the same when idle."""
 
     model: str
     usable_bytes: int

@@ -35,7 +35,7 @@ def plan(
 
     Args:
         request: the pod.
-        nodes: in order of preference.
+        nodes: the nodes in order of preference.
         ledger: the bookings of all pods; not changed.
         policy: the order among GPUs that fit.
         fit: the front end's own filter (CPU, taints, …); its reasons join the refusal.

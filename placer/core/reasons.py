@@ -51,7 +51,7 @@ def unhealthy(conditions: Collection[str]) -> str:
 def without_unhealthy(reasons: Collection[str]) -> tuple[str, ...]:
     """The reasons that the end of pods might lift; all of them where there is only the one of unhealthy GPUs.
 
-    A node with unhealthy GPUs and healthy ones has the reasons of the latter too.
+    A node with both unhealthy and healthy GPUs has the reasons of the healthy ones too.
     """
     return tuple(one for one in reasons if not one.startswith(UNHEALTHY)) or tuple(reasons)
 

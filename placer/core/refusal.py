@@ -11,7 +11,7 @@ class Refusal:
     """The reasons why no node will do.
 
     Attributes:
-        reasons: by node.
+        reasons: the reasons by node.
         best_free_bytes: the most memory that was free on one GPU of these nodes that lacks memory and is refused for
             nothing else; None without such a GPU.
         is_final: no other node has a place either. False: the decision left out nodes that may have one.

@@ -3,7 +3,7 @@
     headroom = usable − Σ over booked pods of max(expected, measured) − unattributed
 
 `expected` is the declaration or, for best-effort pods, the peak learned from their owner's earlier tasks. It counts
-from placement on. Of containers that never run at the same time, the larger counts (`plimsoll.lifespan`).
+from placement on. If containers never run at the same time, only the largest counts (`plimsoll.lifespan`).
 `unattributed` is measured memory that belongs to no booked pod: memory of unmanaged processes, and of pods that ended
 but whose processes still hold it.
 

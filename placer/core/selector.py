@@ -90,7 +90,7 @@ def check_of(requirement: NodeSelectorRequirement, prefix: str = "", *, unknown:
     """A requirement as a function.
 
     Args:
-        requirement: as the API has it.
+        requirement: the requirement in the API's form.
         prefix: stands before its key among the traits.
         unknown: the result for an operator that is not known here.
     """

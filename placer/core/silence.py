@@ -11,7 +11,7 @@ from typing import Final
 from plimsoll.ids import NodeName
 
 HEARTBEATS: Final = 3
-"""A node is silent after so many of its own heartbeats without a report: one may be late, and one may be lost."""
+"""A node is silent after this many of its own heartbeats without a report: one may be late, and one may be lost."""
 
 
 class Silence:

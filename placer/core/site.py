@@ -24,7 +24,7 @@ class Request:
     Attributes:
         pod: its uid.
         demand: the demand of its containers.
-        owner: as in `placer.core.booking.Booking`.
+        owner: the owner as in `placer.core.booking.Booking`.
         cpu_milli: the CPU that it requests of its node, in thousandths. Policies read it; whether the node has it is
             the front end's check.
     """

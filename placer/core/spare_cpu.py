@@ -32,6 +32,6 @@ class SpareCpu:
         return self._milli.get(node)
 
     def suffices_for(self, milli: int) -> Callable[[NodeName], bool]:
-        """Says of a node whether it has so much CPU to spare; nodes of which that is not known have."""
+        """Says whether a node has this much CPU to spare. A node whose CPU is not known counts as having it."""
         spare = self._milli
         return lambda node: spare.get(node, milli) >= milli

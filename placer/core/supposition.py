@@ -20,7 +20,7 @@ from plimsoll.ids import GpuUuid, PodUid
 
 
 class Supposition:
-    """One node's GPUs, of which pods are taken and to which they are put back."""
+    """The GPUs of a node. Pods are taken off these GPUs and put back."""
 
     def __init__(
         self, node: NodeView, ledger: Ledger, more: Collection[Booking] = (), only: GpuUuid | None = None
@@ -28,7 +28,7 @@ class Supposition:
         """Suppose nothing yet but further bookings.
 
         Args:
-            node: as last reported.
+            node: the node as last reported.
             ledger: the bookings of all pods; not changed.
             more: bookings on this node that count too.
             only: the only GPU to consider; None: all.

@@ -123,7 +123,7 @@ class Verdicts:
         return [*self.fitting, *self.unseen]
 
     def some_open_nodes(self, most: int) -> list[NodeName]:
-        """Nodes that may have a place, at most so many, those that had one first."""
+        """Nodes that may have a place, at most this many, those that had one first."""
         found: list[NodeName] = []
         for nodes in (self.fitting, self.unseen):
             for node in nodes:

@@ -5,8 +5,8 @@ An event alone ends no pod: it makes a pod on a GPU a suspect, and the node's fu
 than the line, all of them, for a grace time.
 
 What always holds: a report at or below the line ends a run of measurements, so does a pod that is no longer booked.
-Only containers with declared memory have a line here: a best-effort pod's sinks as promises grow, and a whole GPU has
-none. The pod's containers count together.
+Only containers with declared memory have a line here: the line of a best-effort pod sinks as promises grow, and a
+whole GPU has none. The pod's containers count together.
 """
 
 from collections import OrderedDict
@@ -73,7 +73,7 @@ class Violations:
         """Take in a report.
 
         Args:
-            state: of one node.
+            state: the state of one node.
             now_s: when it arrived, on a clock that never goes back.
         """
         if not self._suspects:

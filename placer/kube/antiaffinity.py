@@ -83,7 +83,7 @@ class _Domains:
 
     Attributes:
         pods: the number of pods by domain.
-        serial: of the last domain that opened or closed.
+        serial: the serial of the last domain that opened or closed.
         counted: the serial of the last pod that came or went.
     """
 

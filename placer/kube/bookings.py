@@ -86,7 +86,7 @@ class Bookings:
         """Count a pod that is bound.
 
         Args:
-            pod: as the watch shows it.
+            pod: the pod as the watch shows it.
             assumed: the pod was placed here and was not shown bound before.
         """
         uid, node = PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName or "")

@@ -1,11 +1,13 @@
 """Pod disruption budgets: which of some pods cannot be disrupted without a violation.
 
-Rules and order are those of kube-scheduler 1.36 (`plugins/defaultpreemption`, `filterPodsWithPDBViolation`). A budget
-is no obstacle to preemption, as there: victims that violate none are preferred. Pure.
+Preemption and eviction read budgets differently. For preemption, rules and order are those of kube-scheduler 1.36
+(`plugins/defaultpreemption`, `filterPodsWithPDBViolation`): a budget is no obstacle, and victims that violate none
+are preferred. For eviction, the rules are those of the API server 1.36 (`registry/core/pod/storage/eviction.go`): a
+budget with an empty selector selects all pods of its namespace, and a pod of several budgets is never evicted. Pure.
 """
 
-from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +16,7 @@ from msgspec import UNSET
 
 from placer.kube.domains.selectors import LabelRule, LabelSelector, label_rule
 from placer.kube.occupants import Occupant
-from plimsoll.kube.models import DisruptionBudget
+from plimsoll.kube.models import DisruptionBudget, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 
 
@@ -62,13 +64,38 @@ class Budgets:
             yield
         return violating, others
 
+    def forbid(self, pods: Sequence[Occupant]) -> bool:
+        """Whether the eviction API would refuse one of these pods if all of them were evicted.
+
+        A pod that is not ready counts like any other, although the API evicts some of those in spite of a budget.
+        """
+        taken = Counter[tuple[str, str]]()
+        for one in pods:
+            budgets = tuple(self._of(one.pod))
+            if len(budgets) > 1:
+                return True
+            for name, budget in budgets:
+                key = (one.pod.metadata.namespace, name)
+                taken[key] += 1
+                if taken[key] > budget.allowed:
+                    return True
+        return False
+
+    def _of(self, pod: Pod) -> Iterator[tuple[str, _Budget]]:
+        """The budgets that select a pod."""
+        labels = pod.metadata.labels or {}
+        for name, budget in self._budgets.get(pod.metadata.namespace, {}).items():
+            if budget.selector.selects(labels):
+                yield name, budget
+
     def _violates(self, one: Occupant, left: dict[tuple[str, str], int]) -> bool:
         """Count one more disruption in `left`, by budget; whether a budget does not allow it."""
         meta, violated = one.pod.metadata, False
         if not meta.labels:
             return False
-        for name, budget in self._budgets.get(meta.namespace, {}).items():
-            if meta.name in budget.disrupted or not budget.selector.selects(meta.labels):
+        for name, budget in self._of(one.pod):
+            # As in kube-scheduler, an empty selector selects nothing here.
+            if meta.name in budget.disrupted or not budget.selector.requirements:
                 continue
             key = (meta.namespace, name)
             left[key] = left.get(key, budget.allowed) - 1
@@ -85,8 +112,8 @@ class Budgets:
             structlog.get_logger().error(
                 "disruption budget cannot be read", namespace=meta.namespace, name=meta.name, error=str(error)
             )
-        if selector is None or not (selector.matchLabels or selector.matchExpressions):
-            self._drop(budget)  # as in kube-scheduler, an empty selector selects nothing
+        if selector is None:
+            self._drop(budget)
             return
         disrupted = frozenset(status.disruptedPods or ())
         self._budgets[meta.namespace][meta.name] = _Budget(

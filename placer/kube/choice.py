@@ -30,7 +30,7 @@ KINDS: Final = 32
 """The kinds of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
 
 FEW_NODES: Final = 128
-"""A decision that has only so many nodes to choose from reads them all, in some 3 ms."""
+"""A decision that has only this many nodes to choose from reads them all, in some 3 ms."""
 
 MOST_VALUES: Final = 1024
 """A selector with more values is not looked up in the index of labels: that takes milliseconds, and so long a list
@@ -47,7 +47,7 @@ RANKED_AT_ONCE: Final = 64
 """The nodes whose GPUs a decision, or a slice of `explain`, ranks by a policy that is new: some 4 ms."""
 
 RESTARTS: Final = 8
-"""The times that `explain` begins anew because rules about pods changed meanwhile. Then the pod backs off."""
+"""The times that `explain` begins anew because rules about pods changed meanwhile. After that the pod backs off."""
 
 
 _OUR_SUMS: Final = frozenset(f"Insufficient {name}" for name in RESOURCES)
@@ -203,7 +203,7 @@ class NodeChoice:
         decided = self._decide_among(wanted, key, None if _wants_gpu(wanted) else self.cluster.by_pods())
         if isinstance(decided, Plan) or decided.is_final:
             return decided
-        # The best nodes may be many that this pod does not fit on, and hide those that it does.
+        # Many of the best nodes may not fit this pod, and hide those that do.
         known = self._find(key)
         nodes = wanted.found or (known.some_open_nodes(few) if known is not None else [])
         other = self._decide_among(wanted, key, nodes)
@@ -328,7 +328,7 @@ _Key = tuple[Hashable, Hashable]
 
 
 def _most(nodes: int, wanted: Wanted) -> int:
-    """So many nodes of a small pod take as long as the result for this pod."""
+    """This many nodes of a small pod take as long as the result for this pod."""
     return max(1, nodes // wanted.weight)
 
 

@@ -129,7 +129,7 @@ class Cluster:
         return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
     def promising(self, gauge: Gauge, most: int) -> list[NodeName]:
-        """Some nodes that may meet wishes about other pods well, at most so many, by their number of pods."""
+        """Some nodes that may meet wishes about other pods well, at most this many, by their number of pods."""
         return sorted(gauge.promising(self._labels.having, most), key=self._pods_on)
 
     def put_node(self, node: Node) -> None:
@@ -245,7 +245,7 @@ class Cluster:
     def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The ports and resources that a node lacks for a pod, beside the room that is held for others.
 
-        The kubelet would fail the pod for each of them that other pods have.
+        The kubelet would fail the pod for each port that other pods have.
         """
         offer = self._offers.get(name)
         if offer is None:

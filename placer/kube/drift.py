@@ -49,7 +49,7 @@ class Drift:
 
 @dataclass(slots=True)
 class DriftCheck:
-    """Compares while `run` does.
+    """Compares the ledger with the API server while `run` runs.
 
     Attributes:
         every_s: the pause between two comparisons, in seconds.

@@ -63,7 +63,7 @@ class EvictionRules:
 
 @dataclass(slots=True)
 class Evictions:
-    """Reports and evicts while `run` does; events and nodes' reports may come before.
+    """Reports and evicts while `run` runs; events and nodes' reports may come before.
 
     Attributes:
         rules: see `EvictionRules`.

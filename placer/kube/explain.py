@@ -1,7 +1,7 @@
 """Explains the pods of a cluster to people, from what the watches and the reports showed last.
 
 What always holds: an explanation books, writes and decides nothing. It reads what decisions read, so its reasons are
-theirs. The nodes are judged in slices, and change meanwhile: each node's verdict is of its own moment.
+theirs. The nodes are judged in slices, and change meanwhile: each node's verdict holds for its own moment.
 """
 
 import asyncio

@@ -57,8 +57,8 @@ async def fence(transport: Transport, pods: Iterable[str], until_s: float) -> in
     Args:
         transport: the connection to the API server.
         pods: `<namespace>/<name>` of each; a pod that is gone is no error.
-        until_s: the time on the loop's clock from which on no earlier write can arrive anyway. What has not been
-            changed by then is left as it is.
+        until_s: the time on the loop's clock from which on no earlier write can arrive anyway. Objects that have
+            not been changed by then are left as they are.
     """
     places, value = asyncio.Semaphore(AT_ONCE), secrets.token_hex(8)
     changes: list[asyncio.Task[int]] = []

@@ -7,11 +7,11 @@ leader wrote is known.
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from placer.core.booking import Booking
 from placer.core.resize.change import NotNowError
@@ -22,7 +22,7 @@ from placer.kube.binding import Binder
 from placer.kube.budgets import Budgets
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
-from placer.kube.committer import Committer
+from placer.kube.committer import SLOW_S, Committer
 from placer.kube.drift import DriftCheck
 from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
@@ -42,12 +42,15 @@ from placer.kube.queue import Queue
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import Recorder
 from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
+from placer.kube.relocation.memory import NoMemory, RoomMemory
+from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
+from placer.kube.stuck import StuckPods
 from placer.kube.telling import PlacementEvents, Telling
 from placer.kube.victim_search import VictimSearch
 from placer.kube.volumes.binder import VolumeBinder
@@ -63,12 +66,12 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Transport
-from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.ending import heed_cancellation, noticed
 from plimsoll.placer_api.rpc import Resize, Resizing
 
 
 async def _recall_nothing() -> None:
-    """Nothing was learned before."""
+    """No placer has learned anything before."""
 
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
@@ -77,7 +80,7 @@ class BusEvents(PlacementEvents, PoolEvents, Protocol):
 
 @dataclass(slots=True)
 class KubeFrontEnd:
-    """Places the pods of one cluster while `run` does.
+    """Places the pods of one cluster while `run` runs.
 
     Attributes:
         transport: the connection to the API server.
@@ -91,12 +94,14 @@ class KubeFrontEnd:
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         extender: answers kube-scheduler, if somebody serves it.
         explainer: explains pods to people.
+        previewing: tells people which pods would move.
         live_pods: names of pods, and those that wait, for the live page.
         tickets: carries out resizes.
         evictions: reports pods that pass their lines, and evicts them.
         recall: awaited before the first decision: reads what earlier placers learned. It must neither raise nor take
             long.
         clock: the wall clock in UTC.
+        room_memory: keeps the rooms of moved pods for the next leader.
     """
 
     transport: Transport
@@ -109,6 +114,7 @@ class KubeFrontEnd:
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     recall: Callable[[], Awaitable[None]] = _recall_nothing
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    room_memory: RoomMemory = field(default_factory=NoMemory)
     extender: Extender = field(init=False)
     _outside: OutsidePods = field(default_factory=OutsidePods)
     _queue: Queue = field(default_factory=Queue)
@@ -125,8 +131,10 @@ class KubeFrontEnd:
     _retelling: Retelling = field(init=False)
     _budgets: Budgets = field(default_factory=Budgets)
     _preempting: Preempting = field(init=False)
+    _stuck: StuckPods = field(init=False)
     _relocating: Relocating = field(init=False)
     explainer: KubeExplainer = field(init=False)
+    previewing: Previewing = field(init=False)
     live_pods: KubePods = field(init=False)
     tickets: Tickets = field(init=False)
     evictions: Evictions = field(init=False)
@@ -181,14 +189,19 @@ class KubeFrontEnd:
             self._waiting,
             self._queue,
             self._choice,
-            VictimSearch(self._choice, self._budgets, lambda: orders.spared),
+            VictimSearch(self._choice, self._budgets, lambda: orders.spared | self._preempting.stuck),
             orders,
             self.leads,
             lambda pod: understood(pod, self.options.policy),
             self._metrics.nominations,
             self._work.set,
         )
-        self._relocating = Relocating(self.options.relocation, self._preempting, self._telling, self.clock)
+        self._stuck = StuckPods(
+            self._preempting, self.options.relocation.keep_s, self.clock, self._telling.nomination_given_up
+        )
+        self._relocating = Relocating(
+            self.options.relocation, self._preempting, self._telling, self.clock, self.room_memory
+        )
         self.tickets = Tickets(self._placing, self.resize, self.leads)
         self._pod_changes = PodChanges(
             self._pods,
@@ -264,6 +277,7 @@ class KubeFrontEnd:
             self.leads,
             relocation_of=self._relocating.plan_for,
         )
+        self.previewing = Previewing(self._relocating, self._pods, self.synced, self.leads)
         self.live_pods = KubePods(self._pods, self._waiting)
         self._metrics.registry.register(WaitingPods(self._queue))
         self.evictions = Evictions(
@@ -304,17 +318,18 @@ class KubeFrontEnd:
         try:
             async with asyncio.TaskGroup() as group:
                 self._watches.start(group)
-                group.create_task(self._recorder.run(), name="kube: record")
-                group.create_task(self._schedule(group), name="kube: schedule")
-                group.create_task(self._refusals.run(), name="kube: explain refusals")
-                group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
-                group.create_task(self._preempting.run(), name="kube: preempt")
-                group.create_task(self.evictions.run(), name="kube: evict")
+                _start(group, "record", self._recorder.run)
+                _start(group, "schedule", partial(self._schedule, group))
+                _start(group, "explain refusals", self._refusals.run)
+                _start(group, "tell parked pods anew", self._retelling.run)
+                _start(group, "preempt", self._preempting.run)
+                _start(group, "find stuck pods", self._stuck.run)
+                _start(group, "evict", self.evictions.run)
                 if self.options.relocation.mode is not Mode.OFF:
-                    group.create_task(self._relocating.run(), name="kube: relocate")
-                group.create_task(self._pool.run(), name="kube: release GPUs of the pool")
-                group.create_task(self.tickets.run(), name="kube: carry out resizes")
-                group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
+                    _start(group, "relocate", self._relocating.run)
+                _start(group, "release GPUs of the pool", self._pool.run)
+                _start(group, "carry out resizes", self.tickets.run)
+                _start(group, "bind for kube-scheduler", self.extender.binds.run)
         finally:
             unsubscribe()
 
@@ -323,7 +338,7 @@ class KubeFrontEnd:
         return self._watches.broken_s()
 
     async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
-        """Change a running container's line or shares, see `KubeResizer.resize`. One call at a time.
+        """Change a running container's line or shares, see `KubeResizer.resize`. Calls must not overlap.
 
         Raises:
             InputError: the pod cannot have the change; nothing was changed.
@@ -359,18 +374,29 @@ class KubeFrontEnd:
             await self.lease.held.wait()
             await take_over(self._placing, self._scopes, self._watches.pods.catch_up, self._without_node)
         await self.recall()
+        if self.options.relocation.mode is not Mode.OFF:
+            await self._relocating.kept.restore()
         self._cluster.bookings.decides = True
         self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
         while True:
             uid = await self._attempts.next()
-            placed = self._attempts.attempt(uid)
+            namespace = self._waiting[uid].pod.metadata.namespace
+            placed = None
+            if self._committer.is_held_up(namespace):
+                self._queue.put_off(uid, asyncio.get_running_loop().time() + SLOW_S)
+            else:
+                placed = self._attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                taken = await self._committer.take()
+                taken = await self._committer.take(namespace)
                 group.create_task(self._committer.commit(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     def _without_node(self) -> tuple[Pod, ...]:
         return (*(one.pod for one in self._waiting.values()), *self._outside)
+
+
+def _start(group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    group.create_task(noticed(f"kube front end's task `{name}`", work), name=f"kube: {name}")

@@ -13,7 +13,7 @@ LONGEST_BACKOFF_S: Final = 10.0
 
 
 class Place(enum.Enum):
-    """Where a pod is."""
+    """The place of a pod in the queue."""
 
     FRESH = "fresh"
     RETRY = "retry"
@@ -78,7 +78,7 @@ class Lane:
         return None
 
     def first(self, most: int) -> list[PodUid]:
-        """So many pods at most, by rank. Outdated items count too."""
+        """The first `most` pods by rank. Outdated items count too."""
         found: list[PodUid] = []
         edge = [(self._heap[0], 0)] if self._heap else []
         while edge and len(found) < most:
@@ -121,6 +121,6 @@ def _is_due(thing: Entry | Kind, due_s: float) -> bool:
 
 
 def backoff_s(attempts: int) -> float:
-    """The pause after so many attempts, or refusals of a kind: 1 s, doubled with each, up to 10 s."""
+    """The pause after this many attempts, or refusals of a kind: 1 s, doubled with each, up to 10 s."""
     exponent = min(max(attempts - 1, 0), 10)  # far past the ceiling already
     return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**exponent)

@@ -1,4 +1,4 @@
-"""Which reasons against a node the end of some of its pods can lift.
+"""The reasons against a node that the end of some of its pods can lift.
 
 kube-scheduler has the same split, by plugin: `Unschedulable` and `UnschedulableAndUnresolvable`. What always holds: a
 reason that is not listed here cannot be lifted, so no pod is deleted because of it. Pure.

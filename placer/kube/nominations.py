@@ -23,7 +23,7 @@ class Nomination:
     """A pod without a node, for which a node's room is held.
 
     Attributes:
-        pod: as it was when it was nominated.
+        pod: the pod as it was when it was nominated.
         node: its nominated node.
         needs: the resources of the node that are held.
         booking: the GPUs that are held; None for a pod that wants none, and while they are not known.
@@ -147,7 +147,7 @@ class Nominations:
         ]
 
     def against_others(self, priority: int, node: NodeName) -> list[Nomination]:
-        """The nominations whose room a pod of this priority cannot have, if it is none of the nominated ones."""
+        """The nominations whose room is held against a pod of this priority that is not nominated itself."""
         return [one for one in self.on(node) if one.priority >= priority]
 
 

@@ -8,6 +8,7 @@ import bisect
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from placer.core.fit import Needs
@@ -30,7 +31,7 @@ class Occupant:
     """A pod that has a node.
 
     Attributes:
-        pod: as the watch showed it last.
+        pod: the pod as the watch showed it last.
         node: its node.
         needs: the resources of the node that it takes.
         keepouts: its anti-affinity rules.
@@ -67,6 +68,11 @@ class Occupant:
     def is_being_evicted(self) -> bool:
         """Whether the pod was evicted, and is ending now."""
         return self._ends_by(EVICTED)
+
+    def should_have_ended(self, time_s: float) -> bool:
+        """Whether the pod was deleted, and its grace period was over by this time, in seconds since 1970."""
+        deleted = self.pod.metadata.deletionTimestamp  # the API server adds the grace period
+        return deleted is not None and datetime.fromisoformat(deleted).timestamp() <= time_s
 
     def _ends_by(self, reason: str) -> bool:
         target = next(

@@ -139,7 +139,8 @@ class Parking:
 
         Returns:
             The kinds to be woken: those that have too many probes, and those that ask for more than new GPUs have and
-            whose refusal does not say so yet. The second need no probe, and are not woken again by the next new GPU.
+            whose refusal does not say so yet. Pods of the second sort need no probe, and the next new GPU does not
+            wake them.
         """
         woken = self._outdated(gain)
         for kind in tuple(self._concerned(gain)):

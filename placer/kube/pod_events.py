@@ -29,6 +29,7 @@ ACTIONS: Final = {
     "Scheduled": "Binding",
     "FailedScheduling": "Scheduling",
     "Preempted": "Preempting",
+    "NominationGivenUp": "Scheduling",
     "RelocationPlanned": "Relocating",
     "Relocated": "Relocating",
     "LinePassed": "Reporting",
@@ -96,7 +97,7 @@ class PodEvents:
         Args:
             news: the news that the event tells.
             count: how often it has come since it was last written.
-            ending: of the event's name; the same in each try, so that an event is written once.
+            ending: the ending of the event's name; the same in each try, so that an event is written once.
 
         Raises:
             ApiError: the API server is away, or refuses the event. The same again does no harm.

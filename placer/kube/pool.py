@@ -46,7 +46,7 @@ class PoolEvents(Protocol):
 
 @dataclass(slots=True)
 class PoolWatch:
-    """Keeps the pool of a cluster up to date, and grants releases while `run` does.
+    """Keeps the pool of a cluster up to date, and grants releases while `run` runs.
 
     Attributes:
         namespace: the namespace of reservation pods, or `OFF`.
@@ -81,7 +81,7 @@ class PoolWatch:
         self.ledger.on_change(lambda *_: self._work.set() if self._asked else None)
 
     def note(self, pod: Pod) -> None:
-        """Take a pod that the watch shows; any pod. One that lost its label is no reservation any more."""
+        """Take a pod that the watch shows; any pod. A pod that lost the label is no longer a reservation."""
         if self.namespace == OFF:
             return
         if not is_reservation(pod, self.namespace):

@@ -38,7 +38,7 @@ LINGER_S: Final = 60.0
 """Seconds for which a pod waits for the node's report after its victims are gone, while the last report still shows
 their memory. A monitor reports the end of a process within seconds."""
 ROUNDS: Final = 3
-"""Searches in a row, if the victims that were found are gone or safe by the end of the search."""
+"""The most searches in a row, where the victims that a search found are gone or safe by its end."""
 NAMED: Final = 3
 """The victims that a text names."""
 
@@ -64,6 +64,7 @@ class Preempting:
         understand: reads a pod's demand; raises `InputError`.
         outcomes: counts the nominations of this scheduler's pods that ended, by outcome.
         on_work: called when the queue may have work.
+        stuck: pods that should have ended long ago, and are awaited no longer; see `placer.kube.stuck`.
     """
 
     waiting: Mapping[PodUid, Waiting]
@@ -75,6 +76,7 @@ class Preempting:
     understand: Callable[[Pod], Wanted]
     outcomes: Counter
     on_work: Callable[[], None]
+    stuck: set[PodUid] = field(default_factory=set)
     _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
     # Pods whose nomination was written here: the watch shows their status late.
     _written: set[PodUid] = field(default_factory=set)
@@ -206,7 +208,7 @@ class Preempting:
         self._hasty.discard(uid)
 
     def placed(self, uid: PodUid, node: NodeName) -> None:
-        """Hold no room for a pod beside the place that it has on this node now."""
+        """Do not hold nominated room for a pod that already has its place on this node."""
         own = self.choice.cluster.nominations.find(uid)
         if own is not None:
             self._drop(uid, "placed" if own.node == node else "elsewhere")
@@ -214,7 +216,7 @@ class Preempting:
     def check_all(self) -> None:
         """Check all nominations; a leader does so before its first decision, because others may have made them."""
         for node in self.choice.cluster.nominations.nodes():
-            self._check(node)
+            self.check(node)
 
     async def run(self) -> NoReturn:
         """Carry out preemptions, and check nominations whose nodes fill up, until cancelled.
@@ -266,9 +268,12 @@ class Preempting:
         return [
             one
             for one in self.choice.cluster.occupants.on(own.node)
-            if one.uid in own.victims
-            or one.is_being_evicted  # as for a relocation; its priority may be as high
-            or (one.priority < own.priority and one.is_being_preempted)
+            if one.uid not in self.stuck
+            and (
+                one.uid in own.victims
+                or one.is_being_evicted  # as for a relocation; its priority may be as high
+                or (one.priority < own.priority and one.is_being_preempted)
+            )
         ]
 
     def hold(self, nomination: Nomination) -> None:
@@ -340,10 +345,10 @@ class Preempting:
             self._some_filled.clear()
             filled, self._filled = self._filled, set()
             for node in filled:
-                self._check(node)
+                self.check(node)
                 await asyncio.sleep(0)  # other tasks run between two nodes
 
-    def _check(self, node: NodeName) -> None:
+    def check(self, node: NodeName) -> None:
         """End the nominations for a node that have no room, even once all pods that end there are gone."""
         for own in self.choice.cluster.nominations.on(node):
             if node not in self.choice.cluster.nodes:
@@ -374,7 +379,7 @@ class Preempting:
             trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, own.node, gpu)
             for one in self._ending(own):
                 trial.remove(one)
-            for uid in own.victims:
+            for uid in own.victims - self.stuck:
                 trial.remove_memory(uid)
             plan = trial.plan()
             if isinstance(plan, Plan):

@@ -1,8 +1,8 @@
 """Carries preemptions out: writes the nomination, then has the victims deleted, one after another.
 
 What always holds: no pod is deleted for a pod whose nomination has ended, because it is gone or has a place. A victim
-whose deletion was refused is no victim again for a while, so refusals do not lead to one deletion after another. Of
-several pods that move together none is evicted before the API server would evict each.
+whose deletion was refused is no victim again for a while, so refusals do not lead to one deletion after another.
+Where several pods move together, the API server must be ready to evict each before the first is evicted.
 """
 
 import asyncio
@@ -208,6 +208,9 @@ class Orders:
             mover: the pod.
             pod: the waiting pod for which it moves; None where it moves for no pod.
         """
+        known = self.cluster.occupants.find(mover.uid)
+        if known is not None and not known.is_relocatable:
+            return f"pod {mover.pod.full_name} may not be moved any more: its annotation is gone"
         try:
             ended = await self.writes.evict(mover.pod)
         except ApiError as error:

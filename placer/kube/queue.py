@@ -89,7 +89,7 @@ class Queue:
         return self._parking.highest
 
     def upcoming(self, most: int) -> list[PodUid]:
-        """Pods that may be tried next, so many at most: of both lanes and of parked kinds. Some may be gone."""
+        """Pods that may be tried next, this many at most: of both lanes and of parked kinds. Some may be gone."""
         members = (self.kinds.best_member(kind) for kind in islice(self.kinds, most // 4))
         parked = [entry.uid for entry in members if entry is not None]
         retries = self._retries.first(most // 4)
@@ -100,7 +100,7 @@ class Queue:
         return self._entries.get(uid)
 
     def first(self, place: Place, most: int) -> list[PodUid]:
-        """So many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
+        """This many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
         return (self._fresh if place is Place.FRESH else self._retries).first(most)
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
@@ -149,8 +149,8 @@ class Queue:
     def take(self, now_s: float) -> Try | Probe | None:
         """The work to do now, or None.
 
-        After a `Try` call `discard`, `again`, `at_once`, `park`, `join`, `placed` or `give_up`. After a `Probe` call
-        `probed`.
+        After a `Try` call `discard`, `again`, `put_off`, `at_once`, `park`, `join`, `placed` or `give_up`. After a
+        `Probe` call `probed`.
         """
         self._allowance.charge(now_s)
         self._ripen(now_s)
@@ -180,6 +180,15 @@ class Queue:
         if entry is not None:
             self._move(entry, Place.BACKOFF)
             entry.due_s = now_s + backoff_s(entry.attempts)
+            self._timers.set(entry)
+
+    def put_off(self, uid: PodUid, due_s: float) -> None:
+        """Try a pod at this time instead of now. The attempt does not count."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._move(entry, Place.BACKOFF)
+            entry.attempts -= 1
+            entry.due_s = due_s
             self._timers.set(entry)
 
     def at_once(self, uid: PodUid, now_s: float) -> None:

@@ -67,7 +67,7 @@ class _Pending:
         count: how often it has come.
         tries: how often its writing has failed.
         since_s: when the API server first answered with an error, on the loop's clock; None if it did not.
-        ending: of the event's name, the same in each try.
+        ending: the ending of the event's name, the same in each try.
     """
 
     news: News
@@ -90,7 +90,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes news while `run` does.
+    """Writes news while `run` runs.
 
     Attributes:
         transport: the connection to the API server.

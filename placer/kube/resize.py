@@ -205,7 +205,7 @@ class KubeResizer:
 def _check_ticket(pod: Pod, ticket: str | None) -> None:
     if ticket is not None and ticket_on(pod) != ticket:
         name = pod.full_name
-        raise WithdrawnError("pod", name, "has not this ticket any more", "ask again")
+        raise WithdrawnError("pod", name, "no longer has this ticket", "ask again")
 
 
 def _readable(pod: Pod) -> Decision | None:

@@ -188,7 +188,7 @@ class Tickets:
         except TimeoutError:
             why = (
                 f"the change is written on the pod, but the broker on {asked.node} did not confirm it in "
-                f"{CONFIRM_S:g} s; look after that node's broker and monitor, and ask again"
+                f"{CONFIRM_S:g} s; check that node's broker and monitor, and ask again"
             )
             await self._answer(pod, text, Failed(message=why))
         else:

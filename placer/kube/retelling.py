@@ -3,7 +3,7 @@
 A parked pod is tried again only when a change could help it. Other changes make its condition's reasons untrue: a
 node that was deleted, or a node more that does not fit. After a change of nodes, each kind of parked pods is
 explained once, and each pod whose text differs gets the new text. What always holds: nothing is decided here.
-Explanations and writes are paced, so that many changes, kinds or pods cost no more at a time than few.
+Explanations and writes are paced, so that many changes, kinds or pods cost as much at a time as few.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ REST: Final = 4.0
 
 @dataclass(slots=True)
 class Retelling:
-    """Renews the reasons of parked pods while `run` does.
+    """Renews the reasons of parked pods while `run` runs.
 
     Attributes:
         waiting: the pods without a node, by uid; the owner changes them.

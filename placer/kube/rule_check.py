@@ -87,7 +87,7 @@ class RuleCheck:
         ]
 
     def leave_out(self, one: Counted) -> None:
-        """Count a pod no more."""
+        """Stop counting a pod."""
         self._shift(one, -1)
         for rule in one.closing:
             self._closing[rule] -= 1

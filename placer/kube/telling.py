@@ -84,6 +84,15 @@ class Telling:
             )
         )
 
+    def nomination_given_up(self, pod: Pod, node: NodeName, stuck: list[Pod]) -> None:
+        """Report that a waiting pod does not wait for the room of pods any longer, because they do not end."""
+        names = ", ".join(one.full_name for one in stuck)
+        note = cut(
+            f"Its room on {node} is not waited for any longer, as pods there should have ended long ago: {names}. "
+            "Look at their finalizers and at the node."
+        )
+        self.recorder.record(News(pod, "NominationGivenUp", note, None))
+
     def relocation_planned(self, pod: Pod, plan: str) -> None:
         """Report which pods would move, or move now, to make room for a waiting one."""
         self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
@@ -98,7 +107,7 @@ class Telling:
             pod: the waiting pod for which it moves; None where it moves to free a GPU.
             node: the node that it leaves.
             to: the node on which room is kept for its replacement; None if that room has been given up.
-            keep_s: for how long at most, in seconds.
+            keep_s: for how long at most once the pod has ended, in seconds.
         """
         purpose = (
             f"make room for pod {pod.full_name} ({pod.metadata.uid})"
@@ -107,7 +116,8 @@ class Telling:
         )
         reason = f"moved to {purpose}"
         structlog.get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
-        room = f"Room for its replacement is kept on {to} for {keep_s:g} s." if to is not None else ""
+        until = f"until {keep_s:g} s after it has ended"
+        room = f"Room for its replacement is kept on {to} {until}." if to is not None else ""
         note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
         self.recorder.record(News(moved, "Relocated", note, None, pod))
         meta = moved.metadata

@@ -24,8 +24,8 @@ PLACELESS_VOLUMES: Final = frozenset(
 TIED_VOLUMES: Final = frozenset({"persistentVolumeClaim", "ephemeral", "iscsi", "rbd"})
 """Volume kinds that tie a pod to nodes by rules which are kept here (`placer.kube.volumes`)."""
 MOST_CLAIMS: Final = 256
-"""The most claims of one pod. Each is read for each node: so many take 10 ms when a volume has changed, and no driver
-attaches as many to one node."""
+"""The most claims of one pod. Each claim is read for each node. 256 claims take 10 ms after a volume's change, and no
+driver attaches as many to a node."""
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """The prefix of resources for which kube-scheduler makes a resource claim by itself."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
@@ -34,7 +34,7 @@ _GPU_REMEDY: Final = "remove it"
 
 
 def refuse_unhandled(pod: Pod) -> None:
-    """Refuse a pod that uses a feature this scheduler does not have.
+    """Refuse a pod that uses a feature that this scheduler lacks.
 
     Raises:
         InputError: the pod uses such a feature; the message names the first field.

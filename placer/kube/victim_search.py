@@ -33,7 +33,7 @@ SLICE_S: Final = 0.005
 RESTARTS: Final = 8
 """The times that the search on a node begins anew because the node changed. Then the pod backs off."""
 FEW_NODES: Final = 128
-"""In a cluster of at most so many nodes, the text counts what a search finds on each node. In a larger one, it counts
+"""In a cluster of up to this many nodes, the text counts what a search finds on each node. In a larger one, it counts
 the reasons that nodes share."""
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
@@ -85,7 +85,7 @@ class VictimSearch:
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
     async def search(self, wanted: Wanted) -> Victims | NoVictims:
-        """The cheapest victims, or why there are none.
+        """The cheapest victims, or the reason why there are none.
 
         Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `confirm`
         before acting. Cancelling loses nothing.

@@ -11,7 +11,7 @@ class Waiting:
     """A pod without a node.
 
     Attributes:
-        pod: as the watch showed it last.
+        pod: the pod as the watch showed it last.
         seen_s: the time at which it was first seen to wait, on the loop's clock.
         wanted: its demand, once it was read; dropped when the pod changes.
         refused_for: the reason of the last `unplaceable` event.

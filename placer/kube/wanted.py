@@ -14,6 +14,7 @@ from placer.core.site import Request
 from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.domains.wishes import NO_WISHES, DomainWishes, domain_wishes_of
+from placer.kube.lengths import refuse_long
 from placer.kube.occupants import priority_of
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, refuse_answers
@@ -22,7 +23,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
 CHECKS: Final = 128
-"""The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
+"""This many checks of a pod's own requirements take as long as all other work on a node, some 20 µs. The numbers of
 nodes in `placer.kube.choice` are for a pod with fewer checks. For any other pod they are smaller."""
 RULE_CHECKS: Final = 4
 """The time that each rule about other pods takes on one node, in checks."""
@@ -37,7 +38,7 @@ class Wanted:
     """A pod that this scheduler can place, as its decision reads it.
 
     Attributes:
-        pod: as the watch showed it.
+        pod: the pod as the watch showed it.
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node.
@@ -76,6 +77,7 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     Raises:
         InputError: the pod is malformed, or uses a feature that is not handled.
     """
+    refuse_long(pod)
     demand = parse_pod(pod)
     refuse_answers(pod)
     check_supported(demand)

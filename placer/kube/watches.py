@@ -29,7 +29,7 @@ class Watches:
 
     Attributes:
         transport: the connection to the API server.
-        timing: of each watch that a decision depends on.
+        timing: the timing of each watch that a decision depends on.
         cluster: takes nodes and namespaces.
         pod_changes: takes pods.
         budgets: takes disruption budgets.

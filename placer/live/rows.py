@@ -36,7 +36,7 @@ class LiveRows:
     """The rows of all nodes that report. Not thread-safe: one event loop owns it.
 
     Attributes:
-        number: that of the last change.
+        number: the number of the last change.
         removals: the number of times that a node went away.
         encoded: the number of rows that were encoded, for tests.
     """
@@ -65,7 +65,7 @@ class LiveRows:
         return len(self._changes)
 
     def changed_since(self, number: int) -> list[NodeName]:
-        """The nodes with a change after the one of this number, those that changed first first."""
+        """The nodes with a change after this number, in the order of their changes."""
         changed: list[NodeName] = []
         for node in reversed(self._changes):
             if self._changes[node] <= number:

@@ -26,7 +26,7 @@ from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import ONCE, Status
 
 PACE_S: Final = 0.25
-"""The pause between two looks for changes. People see four changes a second; a burst of events is one message."""
+"""The pause between two checks for changes. People see four changes a second; a burst of events is one message."""
 
 ALIVE_S: Final = 10.0
 """The longest time without a message, so that the page notices a dead connection. It waits three times that."""
@@ -80,7 +80,7 @@ class _Reader:
         self.wrote_s = asyncio.get_running_loop().time()
 
     async def send_changed(self, event: str, data: bytes, now_s: float, alive_s: float) -> None:
-        """Write a message if it differs from the last of its kind, or nothing was written for so long."""
+        """Write a message if it differs from the last of its kind, or nothing was written for this long."""
         if self.last.get(event) != data or now_s - self.wrote_s >= alive_s:
             self.last[event] = data
             await self.send(event, data)

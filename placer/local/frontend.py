@@ -58,7 +58,7 @@ log = structlog.get_logger(__name__)
 
 
 class LocalFrontEnd:
-    """Places pods on local nodes and runs them there, while `run` does.
+    """Places pods on local nodes and runs them there, while `run` runs.
 
     Attributes:
         pods: every pod and its phase; `pods.on_change` adds a listener to changes.

@@ -36,15 +36,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Controller:
-    """Keeps the pool while `run` does.
+    """Keeps the pool while `run` runs.
 
     Attributes:
-        transport: to the API server.
+        transport: the transport to the API server.
         lease: steps are taken only while it is held.
-        template: of the reservations.
+        template: the template of the reservations.
         planner: plans the steps.
         news: for people.
-        metrics: of this process.
+        metrics: the metrics of this process.
     """
 
     transport: Transport

@@ -31,8 +31,8 @@ class News:
     """Writes events.
 
     Attributes:
-        transport: to the API server.
-        namespace: of the reservations.
+        transport: the transport to the API server.
+        namespace: the namespace of the reservations.
         instance: the name of this controller, for people.
         clock: the wall clock in UTC.
     """

@@ -1,7 +1,8 @@
 """Keeps the certificates: in a Secret that all replicas share, and their authorities in the webhook's configuration.
 
-What always holds: the configuration trusts a new authority before this replica serves its certificate. Of replicas
-that write the Secret at once, one wins, and the others take what it wrote. While the API server is away, the last
+What always holds: the configuration trusts a new authority before this replica serves its certificate. If several
+replicas write the Secret at the same time, one wins, and the others take over what it wrote. While the API server
+is away, the last
 certificate is served on.
 """
 
@@ -83,7 +84,7 @@ class Authority:
         now_s: the wall clock, in seconds since 1970.
         serve: begins to serve a generation.
         on_failure: called for each round that failed.
-        missing: the state for people: what keeps API servers from trusting this webhook; empty once they can.
+        missing: the reason, for people, why API servers cannot trust this webhook yet; empty once they can.
     """
 
     transport: Transport
@@ -149,7 +150,8 @@ class Authority:
             return make_generation(names, self.timing.life_s, now_s)
 
         if not kept and self._known:
-            # Somebody deleted the Secret. What replicas serve stays trusted until they serve the next one.
+            # Somebody deleted the Secret. The certificate that replicas serve stays trusted until they serve the next
+            # one.
             return (*self._known, make())
         return next_generations(kept, names, now_s, self.timing, make)
 

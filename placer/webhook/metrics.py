@@ -18,13 +18,13 @@ class Metrics:
         add_common(self.registry, "webhook")
         self.reviews = Counter(
             "plimsoll_webhook_reviews",
-            "Reviews answered, by outcome; `malformed` for bodies that are none.",
+            "Reviews answered, by outcome; `malformed` for bodies that are no reviews.",
             ["outcome"],
             registry=self.registry,
         )
         self.translated = Counter(
             "plimsoll_webhook_translated",
-            "Pods admitted that asked in another scheduler's way.",
+            "Admitted pods that asked for GPUs in another scheduler's terms.",
             registry=self.registry,
         )
         self.review_seconds = Histogram(

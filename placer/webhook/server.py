@@ -33,7 +33,7 @@ LONG_BYTES: Final = 2**17
 """A longer body takes more than some milliseconds. A pod of a hundred containers is shorter."""
 
 LONG_AT_ONCE: Final = 2
-"""Long bodies that are answered at once. Each takes some ten times its size in memory."""
+"""Long bodies that are answered at the same time. Each takes some ten times its size in memory."""
 
 log = structlog.get_logger(__name__)
 

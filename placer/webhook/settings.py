@@ -20,7 +20,7 @@ from plimsoll.part.errors import InputError
 PREFIX: Final = "PLIMSOLL_WEBHOOK_"
 
 SETTLE_CHECKS: Final = 10
-"""A new bundle counts as known everywhere after so many rounds: each replica has then read it several times."""
+"""A new bundle counts as known everywhere after this many rounds: each replica has then read it several times."""
 
 ROUNDS_PER_LIFE: Final = 100
 """The least number of rounds in a certificate's life, so that two generations settle in the last third of it."""

@@ -22,7 +22,7 @@ from plimsoll.part.settings import shown_url
 from plimsoll.part.web import serving_tcp
 
 TICK_S: Final = 1.0
-"""Seconds between two looks at what fires: silence begins without a message."""
+"""Seconds between two checks of the firing alerts, because no message marks the beginning of a node's silence."""
 
 log = structlog.get_logger("plimsoll.alerts.app")
 
@@ -55,7 +55,7 @@ class _Board:
     """Asks the book what fires, and shows it to the senders.
 
     Attributes:
-        firing: as of the last look.
+        firing: the firing alerts at the last check.
     """
 
     def __init__(self, book: Book, reader: Reader, senders: Sequence[Sender]) -> None:

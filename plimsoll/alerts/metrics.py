@@ -17,7 +17,7 @@ class AlertMetrics(Collector):
     def __init__(
         self, reader: Reader, senders: Sequence[Sender], firing: Callable[[], Mapping[Labels, Alert]]
     ) -> None:
-        """Show these; `firing` gives what fires now."""
+        """Show these counters; `firing` gives the alerts that fire now."""
         self._reader, self._senders, self._firing = reader, senders, firing
 
     def collect(self) -> Iterable[Metric]:
@@ -51,7 +51,8 @@ class AlertMetrics(Collector):
             if one.is_up is not None:
                 up.add_metric((one.url,), float(one.is_up))
         silent = GaugeMetricFamily(
-            "plimsoll_alerts_bus_away_seconds", "For how long the stream could not be read; 0 while it can."
+            "plimsoll_alerts_bus_away_seconds",
+            "Seconds for which the stream has been unreadable; 0 while it is readable.",
         )
         silent.add_metric((), self._reader.silent_s())
         damaged = CounterMetricFamily("plimsoll_alerts_damaged_events", "Events that could not be read.")

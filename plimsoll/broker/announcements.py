@@ -109,7 +109,7 @@ class Paused(WaitAnnouncement, frozen=True, kw_only=True):
 
 
 class Resumed(WaitAnnouncement, frozen=True, kw_only=True):
-    """An allocation waits no more; `text` is the outcome."""
+    """An allocation has stopped waiting; `text` is the outcome."""
 
     what: Literal["resumed"] = "resumed"
 

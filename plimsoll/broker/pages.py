@@ -33,7 +33,7 @@ MAX_SLOTS: Final = 256
 
 PEAK_GPUS: Final = 8
 """The GPUs of a container, in the order of its lines, on which each process records its highest use. Slots of earlier
-versions had room for so many words. On further GPUs only the broker's readings show the use."""
+versions had room for this many words. On further GPUs only the broker's readings show the use."""
 
 UUID_BYTES: Final = 48
 """Room for `GPU-` and 36 characters, or `MIG-` likewise, with its terminating zero."""
@@ -75,7 +75,7 @@ KIND_DENIED: Final = 3
 """The library refused `requested_bytes` on `gpu_uuid`, where `used_bytes` of `line_bytes` were in use."""
 
 KIND_UNKNOWN: Final = 4
-"""The program looked up the driver function `text`, which this library does not know. The lookup passed through."""
+"""The program looked up the driver function `text`, which the library does not know. The lookup passed through."""
 
 KIND_WAIT: Final = 5
 """`requested_bytes` on `gpu_uuid` are within the line but past `granted_bytes`. The sender keeps this connection open
@@ -163,7 +163,7 @@ class Limits(ctypes.LittleEndianStructure):
 class Cpus(ctypes.LittleEndianStructure):
     """The whole `cpus` file: the CPUs that a container's processes are bound to.
 
-    It is a file of its own, because `limits` has no room for so many bits: libraries of earlier versions refuse a
+    It is a file of its own, because `limits` has no room for this many bits: libraries of earlier versions refuse a
     `limits` of another size.
     """
 
@@ -265,7 +265,7 @@ class Counts(ctypes.LittleEndianStructure):
 class Gate(ctypes.LittleEndianStructure):
     """The whole `gate` file: whether a container's processes may put work on its GPUs now.
 
-    One gate for all its GPUs, so that a collective never has one GPU at work and another waiting.
+    A single gate for all its GPUs, so that a collective never has one GPU at work and another waiting.
     """
 
     _pack_ = 8

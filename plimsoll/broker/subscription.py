@@ -106,5 +106,7 @@ class _Outages:
             self._reachable = False
             problem = str(error) or type(error.__cause__).__name__
             log.warning(
-                "no broker announces; it is listened to once it is there", root=str(self._root), error=problem
+                "no broker answers; announcements are received once one does",
+                root=str(self._root),
+                error=problem,
             )

@@ -240,7 +240,7 @@ class GpuEnforcement(Struct, frozen=True, kw_only=True):
 
     Attributes:
         enforcement: `both`, `preload`, `driver` or `none`: what the node does, which may be less than the setting.
-        reason: why the driver does not help although the setting says so; empty where it does.
+        reason: why the driver holds no line although the setting asks for it; empty where it holds lines.
     """
 
     gpu: GpuUuid
@@ -253,7 +253,7 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
 
     Attributes:
         enforcement: for each GPU that the driver or a registered container names.
-        unhealthy: as the monitor sent them last; none under `plimsoll run`, where no monitor is.
+        unhealthy: the unhealthy GPUs that the monitor sent last; none under `plimsoll run`, which has no monitor.
     """
 
     containers: tuple[ContainerUse, ...]

@@ -44,7 +44,7 @@ async def asking(where: Where) -> AsyncIterator[PlacerClient]:
 
     Raises:
         NoPlacerError: nothing names a placer, or a request was not answered.
-        InputError: the URL, the kubeconfig or the token is none.
+        InputError: the URL, the kubeconfig or the token is malformed.
     """
     try:
         async with connected(where, TIMEOUT_S) as placer:

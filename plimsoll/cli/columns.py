@@ -26,7 +26,7 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "", width: int | None =
     Args:
         rows: the cells.
         indent: stands before each line.
-        width: cut lines to so many columns: the last cells first, then the middle of the longest names in the first
+        width: cut lines to this many columns: the last cells first, then the middle of the longest names in the first
             column. None cuts nothing.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
@@ -54,7 +54,7 @@ def _fitted(cell: str, place: int, widths: list[int]) -> str:
 
 
 def shortened(text: str, width: int, *, middle: bool = False) -> str:
-    """The text in so many columns at most; `…` stands for what was left out, at the end or in the middle."""
+    """The text in this many columns at most; `…` stands for what was left out, at the end or in the middle."""
     if columns(text) <= width:
         return text
     if width <= 1:

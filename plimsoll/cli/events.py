@@ -36,7 +36,8 @@ CONNECT_S: Final = 5.0
 CLOSE_S: Final = 1.0
 BATCH: Final = 100
 IDLE_S: Final = 5.0
-"""Seconds that a request for events waits; after one without an event, the consumer is looked for."""
+"""Seconds that a request for events waits. After a request that got no event, the command checks that its consumer
+still exists."""
 
 WIDE: Final = 120
 """Columns from which on a line has room for a date."""
@@ -46,7 +47,7 @@ UNUSED_S: Final = 60.0
 
 _WHATS: Final = tuple(kind.what for kind in KINDS)
 _ODD_DATA: Final = (AttributeError, KeyError, TypeError, ValueError)
-"""Errors of a look into data that is no event's: anybody who may publish can put anything there."""
+"""Errors while reading data that is not an event's: every publisher can put anything there."""
 _VARIABLE: Final = "--nats-url or PLIMSOLL_NATS_URL"
 
 
@@ -100,7 +101,7 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
 
     Raises:
         NoEventsError: NATS does not answer, or has no stream; while following only at the start.
-        InputError: the URL is none, a file cannot be used, or there is no such type.
+        InputError: the URL is malformed, a file cannot be used, or there is no such type.
     """
     subjects = wanted.subjects()
     client = await connected(url, access, "plimsoll-events", [])
@@ -109,7 +110,8 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
         try:
             newest = (await jetstream.stream_info(STREAM)).state.last_seq
         except (nats.errors.Error, TimeoutError) as error:
-            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM} ({error})") from error
+            cause = cause_of(error, _VARIABLE)
+            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM}: {cause}") from error
         async for message in _messages(jetstream, subjects, newest, follow=follow):
             with suppress(InputError, *_ODD_DATA):  # a stranger's message
                 if wanted.matches(json.loads(bytes(decode_event(message.data).data))):
@@ -125,8 +127,8 @@ def line(message: bytes, width: int | None = None) -> str:
     Data that is no event's is named so, and hides no other event.
 
     Args:
-        message: as it was published.
-        width: cut the line to so many columns; below `WIDE`, the time has no date. None cuts nothing.
+        message: the message as it was published.
+        width: cut the line to this many columns; below `WIDE`, the time has no date. None cuts nothing.
     """
     event = decode_event(message)
     what = event.type.removeprefix("dev.plimsoll.").removesuffix(".v1")
@@ -145,8 +147,21 @@ def _place(data: dict[str, Any]) -> tuple[str, list[str]]:
         about, text = f"{data['namespace']}/{data['name']}", data.get("node") or ""
     else:
         about = data.get("node") or data["state"]["node"]
-        text = _task(data["task"]) if data.get("task") else _owner(data)
+        text = _task(data["task"]) if data.get("task") else _gpu(data)
     return f"{about}", [f"{text}", f"{data.get('reason') or data.get('call') or ''}"]
+
+
+def _gpu(data: dict[str, Any]) -> str:
+    """The GPU of an event without a task, what is new about it, and the container."""
+    words = [data["gpu"]] if data.get("gpu") else []
+    if "before" in data:
+        causes = "; ".join(one["text"] for one in data["conditions"])
+        words.append(f"{data['before']} -> {data['health']}" + (f" ({causes})" if causes else ""))
+    if "short" in data:
+        words.append(
+            f"{'short' if data['short'] else 'short no more'}: {format_bytes(data['free_bytes'])} free"
+        )
+    return f"{' '.join(words)}{_owner(data)}"
 
 
 def _task(task: dict[str, Any]) -> str:
@@ -214,7 +229,7 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
 
     Raises:
         NoEventsError: NATS does not answer, or refuses the login.
-        InputError: the URL is none, or a file cannot be used.
+        InputError: the URL is malformed, or a file cannot be used.
     """
 
     async def note(error: Exception) -> None:
@@ -238,7 +253,7 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
                 max_outstanding_pings=LOST_PINGS,
                 **access.options(),
             )
-    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # the latter: it is no NATS
+    except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # _ODD_DATA: it is no NATS
         with suppress(nats.errors.Error, OSError, TimeoutError, *_ODD_DATA):
             async with asyncio.timeout(CLOSE_S):
                 await client.close()

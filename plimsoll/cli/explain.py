@@ -51,7 +51,7 @@ async def explanation(where: Where, namespace: str, pod: str, nodes: int, reason
         reason: list only nodes whose first reason is this text.
 
     Raises:
-        NoPlacerError: none answers there, or the URL is none.
+        NoPlacerError: no placer answers there, or the URL is malformed.
         NoSuchPodError: the placer does not know the pod.
         PlacerRefusedError: the placer cannot explain it now.
     """

@@ -32,7 +32,7 @@ async def gpus(where: Where, node: str | None, model: str | None, form: str, wid
         node: only this node.
         model: only GPUs of this model.
         form: `table`, `wide`, `json` or `yaml`.
-        width: cut lines of the table to so many columns.
+        width: cut lines of the table to this many columns.
 
     Raises:
         NoPlacerError, PlacerRefusedError: as of `nodes_of`.
@@ -55,7 +55,7 @@ async def nodes_of(where: Where, node: str | None = None, model: str | None = No
         model: only GPUs of this model, and nodes that have one.
 
     Raises:
-        NoPlacerError: none answers there, or the URL is none.
+        NoPlacerError: no placer answers there, or the URL is malformed.
         PlacerRefusedError: it cannot answer now.
     """
     async with asking(where) as placer:
@@ -76,7 +76,7 @@ def shown(nodes: Iterable[NodeRow], *, wide: bool = False, width: int | None = N
     Args:
         nodes: the nodes.
         wide: with score, UUID and model.
-        width: cut lines to so many columns.
+        width: cut lines to this many columns.
     """
     rows = [row for node in nodes for row in _rows(node, wide=wide)]
     if rows:
@@ -103,7 +103,7 @@ def _figures(gpu: GpuRow) -> tuple[str, ...]:
         format_bytes(max(0, gpu.free_bytes)),
         f"{gpu.free_share_pct}%",
         f"{gpu.idle_pct:.0f}%",
-        str(len(gpu.tasks)),
+        str(sum(task.count for task in gpu.tasks)),
     )
 
 

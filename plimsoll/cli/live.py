@@ -120,7 +120,7 @@ async def snapshot(where: Where) -> LiveCluster:
         where: the placer.
 
     Raises:
-        NoPlacerError: none answers there, or the URL is none.
+        NoPlacerError: no placer answers there, or the URL is malformed.
         PlacerRefusedError: too many read its stream already.
         StreamError: the placer ended meanwhile.
     """

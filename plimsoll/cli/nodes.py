@@ -26,7 +26,7 @@ async def nodes(where: Where, model: str | None, form: str, width: int | None) -
         where: the placer.
         model: only nodes that have a GPU of this model.
         form: `table`, `wide`, `json` or `yaml`.
-        width: cut lines of the table to so many columns.
+        width: cut lines of the table to this many columns.
 
     Raises:
         NoPlacerError, PlacerRefusedError: as of `nodes_of`.
@@ -60,7 +60,7 @@ def _figures(node: NodeRow) -> tuple[str, ...]:
         format_bytes(max(free, default=0)),
         f"{sum(gpu.free_share_pct for gpu in gpus)}%",
         f"{idle:.0f}%",
-        str(sum(len(gpu.tasks) for gpu in gpus)),
+        str(sum(task.count for gpu in gpus for task in gpu.tasks)),
     )
 
 

@@ -81,7 +81,7 @@ async def pods(where: Where, wanted: Wanted, form: str, width: int | None) -> st
         where: the placer.
         wanted: the pods.
         form: `table`, `wide`, `json` or `yaml`.
-        width: cut lines of the table to so many columns.
+        width: cut lines of the table to this many columns.
 
     Raises:
         NoPlacerError, PlacerRefusedError, StreamError: as of `snapshot`.

@@ -83,7 +83,7 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
     Raises:
         NotResizedError: the placer refused; nothing was changed.
         NotConfirmedError: NATS or the placer did not answer, or no confirmation came in time.
-        InputError: the URL is none.
+        InputError: the URL is malformed.
     """
     client = await _connected(url)
     try:
@@ -189,6 +189,6 @@ def _unconfirmed(
         terms = "; ".join(f"{gpu} has {terms_shown(request, seen[gpu])}" for gpu in others)
         return f"another resize came after this one: {terms}; look at the pod, and ask again if need be"
     return (
-        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; what was before "
-        "holds there until it does: look after the broker and the monitor of that node"
+        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; the values "
+        "before stay in force until then: check the broker and the monitor of that node"
     )

@@ -192,11 +192,11 @@ def _gone(name: str) -> NoReturn:
 
 
 async def _late(client: KubeClient, path: str, ticket: str, asked: Resizing | None, timeout_s: float) -> str:
-    """The message after the time is over; a ticket that nobody took up is taken back."""
+    """The message for a timeout. A ticket that no placer took up is withdrawn."""
     if asked is not None:
         return (
-            f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; what was "
-            "before holds there until it does: look after the broker and the monitor of that node"
+            f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; the values "
+            "before stay in force until then: check the broker and the monitor of that node"
         )
     try:
         async with asyncio.timeout(TAKE_BACK_S):

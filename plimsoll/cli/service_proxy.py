@@ -89,7 +89,7 @@ class ServiceProxy:
         """Read the kubeconfig.
 
         Raises:
-            InputError: it cannot be used, or the namespace is none.
+            InputError: the kubeconfig cannot be used, or the namespace is malformed.
         """
         if not NAME.fullmatch(self._service.namespace):
             remedy = "name the release's, as in `helm list -A`"

@@ -24,7 +24,8 @@ CONNECT_S: Final = 5.0
 """The broker's deadline for an answer, in seconds."""
 
 READING_S: Final = 1.0
-"""Seconds between the two readings that give the time for which launches waited. The used time has as long a span."""
+"""Seconds between the two readings that give the time for which launches waited. The used time is over a span of the
+same length."""
 
 NEAR_PCT: Final = 3.0
 """The points within which a share counts as reached: over a second it varies by that much."""
@@ -51,7 +52,7 @@ async def status(root: Path, form: str = "table", width: int | None = None) -> s
     Args:
         root: the broker's directory.
         form: `json` and `yaml` give the answer.
-        width: cut lines to so many columns.
+        width: cut lines to this many columns.
 
     Raises:
         NoBrokerError: there is no broker.
@@ -109,12 +110,12 @@ def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> Iterator[str]:
 
 
 HOLDERS: Final = {
-    "both": "the library and the driver hold lines of memory",
-    "preload": "the library holds lines of memory",
-    "driver": "the driver holds lines of memory",
-    "none": "nothing holds lines of memory or shares",
+    "both": "the library and the driver hold containers to their lines of memory",
+    "preload": "the library holds containers to their lines of memory",
+    "driver": "the driver holds containers to their lines of memory",
+    "none": "nothing holds containers to their lines of memory or shares",
 }
-"""By what the node does."""
+"""By the node's enforcement."""
 
 
 def _held_by(one: GpuEnforcement) -> str:
@@ -168,7 +169,7 @@ def _why(use: ContainerUse, waited_pct: float | None) -> str:
 
 
 def _why_it_waits(line: Line, used_pct: float) -> str:
-    """The reason for a wait. One line of the container suffices: all its GPUs have the same share and limit."""
+    """The reason for a wait. Reads a single line of the container: all its GPUs have the same share and limit."""
     if line.limit_pct < 100 and used_pct >= line.limit_pct - NEAR_PCT:
         return "is at its limit"
     if used_pct < line.share_pct - NEAR_PCT:

@@ -14,11 +14,11 @@ from plimsoll.cli.output import write
 from plimsoll.part.errors import PlimsollError
 
 Text = Callable[[int | None], Awaitable[str]]
-"""Makes the text, with lines of so many columns at most; None cuts nothing."""
+"""Makes the text, with lines of this many columns at most; None cuts nothing."""
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"
-"""The terminal's second screen without a cursor, and the way back, so that what was there before is there after."""
+"""Switch to the terminal's alternate screen without a cursor, and back, so that the earlier content returns."""
 
 
 def shown(text: Text, given: argparse.Namespace) -> int:

@@ -2,9 +2,9 @@
 
 There, all of them are per GPU, and `nvidia.com/gpu` counts physical GPUs (1 if absent). Memory is in MiB; if both
 memory resources are given, the absolute one counts. Without either, a container gets all memory of its GPUs. Cores
-are percent of a GPU. Ours are totals over the GPUs. A pod with `nvidia.com/gpu` alone is the device plugin's, and is
-left as it is. HAMi's cores are a cap as well as a reservation; ours are a guarantee, and an idle rest may be used.
-Read in HAMi v2.10.0 (pkg/device/nvidia/device.go, charts/hami/values.yaml).
+are percent of a GPU. Ours are totals over the GPUs. A pod with `nvidia.com/gpu` alone belongs to the device plugin
+and stays unchanged. HAMi's cores are a cap as well as a reservation; ours are a guarantee, and an idle rest may be
+used. Read in HAMi v2.10.0 (pkg/device/nvidia/device.go, charts/hami/values.yaml).
 """
 
 from dataclasses import dataclass, field

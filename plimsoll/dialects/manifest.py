@@ -25,7 +25,7 @@ _TEXT: Final = "tag:yaml.org,2002:str"
 _PLAIN: Final = re.compile(
     r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9_./-]*", re.IGNORECASE
 )
-"""Texts that no reader of YAML takes for anything else without quotes: all our keys are such."""
+"""Texts that every reader of YAML takes for a text without quotes, as all our keys."""
 
 _NUMBERS: Final = {
     "int": re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$"),

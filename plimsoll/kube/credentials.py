@@ -10,20 +10,18 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin, ExecStatus
-from plimsoll.kube.kubeconfig import SERVICE_ACCOUNT
+from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin
 from plimsoll.part.backoff import Pauses
 
 EARLY_S: Final = 300.0
-"""A token is renewed so long before it expires, or in the middle of its life where that comes later."""
+"""A token is renewed this long before it expires, or in the middle of its life where that comes later."""
 SHORTEST_LIFE_S: Final = 10.0
-"""A token that expires earlier counts as good for so long. The clock of its issuer may differ from ours, and the API
+"""A token that expires earlier counts as good for this long. Its issuer's clock may differ from ours, and the API
 server refuses a token that has really expired."""
 REREAD_S: Final = 30.0
 """A token's file is read again after this time: the kubelet replaces the token in the file."""
@@ -31,7 +29,7 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 """Bounds of the pause after a renewal, which doubles with each failure in a row."""
 
-SERVICE_TOKEN: Final = SERVICE_ACCOUNT / "token"
+SERVICE_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 """The token of a pod's own service account."""
 
 log = structlog.get_logger("plimsoll.kube.credentials")
@@ -80,7 +78,9 @@ class Credentials:
         if now_s >= self._expires_s:
             await self._renewed()
             if self._failure is not None:
-                raise CredentialsError(f"no token for the API server: {self._failure}") from self._failure
+                raise CredentialsError(
+                    f"there is no token for the API server: {self._failure}"
+                ) from self._failure
         return self._header
 
     async def replaced(self, refused: str | None) -> bool:
@@ -152,26 +152,21 @@ async def file_credentials(path: Path) -> Credentials:
     return Credentials(await read(), read)
 
 
-def plugin_credentials(plugin: ExecPlugin, status: ExecStatus | None) -> Credentials:
+def plugin_credentials(plugin: ExecPlugin, header: str | None, expires: datetime | None) -> Credentials:
     """Credentials from an exec plugin.
 
     Args:
         plugin: the plugin, which has run once.
-        status: the result of that run; None if it failed, so that the first request runs the plugin again.
+        header: the value of `Authorization` of that run; None if it failed.
+        expires: the expiry that came with it, or None.
     """
-    if status is None:
-        return Credentials(Token(None, renew_s=0.0, lasts_s=0.0), partial(_run, plugin))
-    return Credentials(_token_of(status), partial(_run, plugin))
 
+    async def run() -> Token:
+        status = await plugin.run()
+        return expiring(f"Bearer {status.token}", status.expirationTimestamp, datetime.now(UTC))
 
-async def _run(plugin: ExecPlugin) -> Token:
-    return _token_of(await plugin.run())
-
-
-def _token_of(status: ExecStatus) -> Token:
-    if not status.token:
-        raise CredentialsError("the plugin printed a certificate, and a token before")
-    return expiring(f"Bearer {status.token}", status.expiration_timestamp, datetime.now(UTC))
+    missing = Token(None, renew_s=0.0, lasts_s=0.0)
+    return Credentials(expiring(header, expires, datetime.now(UTC)) if header else missing, run)
 
 
 def _header_of(path: Path) -> str:

@@ -1,5 +1,6 @@
 """Runs an exec plugin: a program, named by the kubeconfig's `exec`, that prints a bearer token for the API server.
 
+`kubernetes.aio` runs plugins too, but lets a program that hangs live on, and shows its failures to nobody but a log.
 What always holds: a plugin that fails, hangs or prints something else ends as `CredentialsError`, and a plugin whose
 answer nobody waits for is killed together with its children.
 """
@@ -11,7 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -25,35 +26,20 @@ class CredentialsError(OSError):
     """No credentials came; a later attempt may succeed."""
 
 
-class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The `status` of an `ExecCredential`: a bearer token, or a client certificate with its key, in PEM.
+class ExecStatus(msgspec.Struct, frozen=True):
+    """The `status` of an `ExecCredential`; certificates are not read.
 
     Attributes:
-        expiration_timestamp: the end of the token's time; None if the plugin names none.
+        token: the bearer token.
+        expirationTimestamp: the end of the token's time; None if the plugin names none.
     """
 
-    token: str | None = None
-    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    client_certificate_data: str | None = None
-    client_key_data: str | None = None
+    token: Annotated[str, msgspec.Meta(min_length=1)]
+    expirationTimestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None  # noqa: N815 - the API's name
 
 
 class _ExecCredential(msgspec.Struct, frozen=True):
     status: ExecStatus
-
-
-class _Variable(msgspec.Struct, frozen=True):
-    name: str
-    value: str
-
-
-class Exec(msgspec.Struct, frozen=True, rename="camel"):
-    """The `exec` of a user in a kubeconfig."""
-
-    command: str
-    api_version: str
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +53,28 @@ class ExecPlugin:
         """Run the plugin once. Cancelling kills it.
 
         Raises:
-            CredentialsError: the plugin cannot be started, fails, takes longer than `PLUGIN_S`, or prints neither a
-                token nor a certificate with its key.
+            CredentialsError: the plugin cannot be started, fails, takes longer than `PLUGIN_S`, or prints no token.
         """
         output = await _output(self.command, self.environment)
-        nothing = f"{self.command[0]} printed no ExecCredential with a token"
         try:
-            status = msgspec.json.decode(output, type=_ExecCredential).status
+            return msgspec.json.decode(output, type=_ExecCredential).status
         except msgspec.MsgspecError as error:  # the output may hold a secret, so no message shows it
-            raise CredentialsError(f"{nothing} ({error})") from error
-        if not status.token and not (status.client_certificate_data and status.client_key_data):
-            raise CredentialsError(nothing)
-        return status
+            raise CredentialsError(
+                f"{self.command[0]} printed no ExecCredential with a token ({error})"
+            ) from error
 
 
-def exec_plugin(config: Exec) -> ExecPlugin:
-    """The plugin of a kubeconfig's user; this runs nothing."""
-    info = {"apiVersion": config.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    added = {one.name: one.value for one in config.env or ()}
+def exec_plugin(config: Mapping[str, Any]) -> ExecPlugin:
+    """The plugin of a kubeconfig's `exec`, with `command`, `apiVersion`, `args` and `env`; this runs nothing.
+
+    Raises:
+        KeyError: a field is missing.
+    """
+    info = {"apiVersion": config["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    added = {str(one["name"]): str(one["value"]) for one in config.get("env") or ()}
     added["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
-    return ExecPlugin((config.command, *(config.args or ())), {**os.environ, **added})
+    arguments = (str(argument) for argument in config.get("args") or ())
+    return ExecPlugin((str(config["command"]), *arguments), {**os.environ, **added})
 
 
 async def _output(command: Sequence[str], environment: Mapping[str, str]) -> bytes:

@@ -1,20 +1,21 @@
-"""The checks of a setting that names a kubeconfig, in our own words; and a pod's own namespace."""
+"""The checks of a kubeconfig, in our own words. Imports nothing of the Kubernetes client."""
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import check_url, shown_url
 
 IN_CLUSTER: Final = "in-cluster"
-"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The kubelet's folder for the token, the namespace and the cluster's authority, inside a pod."""
-NAMESPACE_FILE: Final = SERVICE_ACCOUNT / "namespace"
+NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The pod's own namespace, inside a cluster."""
+"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
 REMEDY: Final = f"name a readable kubeconfig, or, in a pod with a service account, {IN_CLUSTER}"
 
@@ -50,6 +51,52 @@ def check_server(kubeconfig: str, server: str) -> None:
     if urlsplit(server).username is not None:
         remedy = "write them into users[].user of the same file"
         raise InputError(field, shown_url(server), "has a user or password in it", remedy)
+
+
+class _Context(msgspec.Struct):
+    cluster: str
+    user: str
+
+
+class _NamedContext(msgspec.Struct):
+    name: str
+    context: _Context
+
+
+class _Cluster(msgspec.Struct):
+    server: str
+
+
+class _NamedCluster(msgspec.Struct):
+    name: str
+    cluster: _Cluster
+
+
+class _Kubeconfig(msgspec.Struct):
+    """The fields of one file without which the Kubernetes client fails. YAML reads `5` as a number, not as a text."""
+
+    contexts: list[_NamedContext] | None = None
+    clusters: list[_NamedCluster] | None = None
+
+
+def damage(field: str, where: str) -> InputError | None:
+    """The first field of these files that is missing or no text; None if none is. Blocks, briefly.
+
+    Args:
+        field: the setting or option that names the files.
+        where: a path, or several with `:`; each may be read.
+    """
+    for path in where.split(os.pathsep):
+        try:
+            msgspec.yaml.decode(Path(path).read_bytes(), type=_Kubeconfig)
+        except msgspec.ValidationError as error:
+            what, _, place = str(error).partition(" - at ")
+            fields = re.sub(r"^`\$\.?|`$", "", place) or "its top"
+            remedy = "mend that field: it holds a text, and YAML reads a text in quotes as one"
+            return InputError(field, path, f"is damaged at {fields}: {what}", remedy)
+        except (msgspec.DecodeError, OSError):
+            continue  # the Kubernetes client has its own words for these
+    return None
 
 
 def _check_file(field: str, where: str) -> None:

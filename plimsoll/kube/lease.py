@@ -5,7 +5,7 @@ themselves seen it unchanged for its whole duration. What always holds:
 
 - Each change of the Lease names the version that it replaces, so of two that change it at once one is refused.
 - No process compares its clock with another's. A follower counts from its own reading, which is later than the
-  holder's request. A holder counts from the moment before its request. Both count whole machine sleeps.
+  holder's request. A holder counts from the moment before its request. Both clocks go on while the machine sleeps.
 - `is_held` is False after `LeaseTiming.deadline_s` without a renewal, whatever the event loop did meanwhile. Writes
   through `while_held` ask it again when they are sent, and are cut off at that moment. The rest of the duration is
   for a write that the server is still working on.
@@ -86,7 +86,7 @@ def clock_s() -> float:
 
 @dataclass(slots=True)
 class Lease:
-    """One Lease, as one process follows and then holds it; `run` does both.
+    """A Lease that a process first follows and then holds; `run` does both.
 
     Attributes:
         transport: the connection to the API server.

@@ -79,7 +79,7 @@ class CsiSource(Struct, frozen=True):
 
 
 class VolumeSpec(Struct, frozen=True):
-    """`spec` of a volume. Of sources that Kubernetes moved to CSI drivers only the presence matters."""
+    """`spec` of a volume. For sources that Kubernetes moved to CSI drivers, only their presence matters."""
 
     accessModes: list[str] | None = None  # noqa: N815
     capacity: Quantities | None = None

@@ -58,8 +58,8 @@ _DRIVER_GONE: Final = frozenset(
 """The driver went away or was replaced while we ran: begin a new session."""
 
 RELIST_S: Final = 5.0
-"""Seconds between two looks at which instances a card in MIG mode has. An instance that stops answering is looked for
-at once."""
+"""Seconds between two readings of the instances of a card in MIG mode. When an instance stops answering, the
+instances are read at once."""
 
 _LISTS: Final = 3
 """Attempts to read a list of processes that grows between the two calls that read it."""
@@ -88,7 +88,7 @@ class Nvml:
 
     @property
     def divided(self) -> frozenset[GpuUuid]:
-        """The cards in MIG mode. They are no GPUs, but their instances are."""
+        """The cards in MIG mode. Such a card is not a GPU here, but its instances are."""
         return frozenset(card.uuid for card in self._cards or () if card.is_divided)
 
     @property
@@ -101,7 +101,7 @@ class Nvml:
 
         Args:
             since_us: per GPU, read utilisation samples newer than this (microseconds since the epoch); all samples
-                of a GPU that is absent, or whose time lies ahead. None reads no utilisation.
+                of a GPU that is absent, or whose time lies ahead. None: utilisation is not read.
 
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.

@@ -63,7 +63,7 @@ class XidSession:
             raise NvmlAwayError(f"no XID errors can be read ({error})") from error
 
     def renew(self) -> list[XidSeen]:
-        """Open a set with all GPUs that can be registered now, and close the one before.
+        """Open a set with all GPUs that can be registered now, and close the earlier set.
 
         Returns:
             The errors that came meanwhile.

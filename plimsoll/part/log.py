@@ -1,7 +1,7 @@
 """The log of every part: one JSON object a line on standard error, also for what libraries and Python itself say.
 
-Libraries log by `logging`, warnings and errors that nobody caught are written by Python's hooks. All of them take the
-same way here, so that a reader of the log never meets a bare line or a traceback of many lines.
+Libraries log by `logging`, warnings and errors that nobody caught are written by Python's hooks. All of them pass
+through this module, so that each line of the log is one JSON object, and no traceback spreads over several lines.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def log_json(level: str) -> None:
 
 
 class _StandardError:
-    """Standard error, whose failures are no errors: a log on a full disk must not end the part."""
+    """Standard error. A failed write raises no error, because a log on a full disk must not end the part."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ def _warned(
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:  # noqa: ANN401 - as Python gives it
-    _log().error("ended by an error that nobody foresaw", exc_info=(kind, error, trace))
+    _log().error("ended by an unexpected error", exc_info=(kind, error, trace))
 
 
 def _unraisable(given: "sys.UnraisableHookArgs") -> None:
@@ -88,7 +88,7 @@ def _uncaught_in_thread(given: threading.ExceptHookArgs) -> None:
     if error is not None:
         name = given.thread.name if given.thread else ""
         trace = (type(error), error, given.exc_traceback)
-        _log().error("a thread was ended by an error that nobody foresaw", thread=name, exc_info=trace)
+        _log().error("a thread was ended by an unexpected error", thread=name, exc_info=trace)
 
 
 def _log() -> Any:  # noqa: ANN401 - structlog's own type

@@ -112,7 +112,7 @@ class DeathWatch(Generic[K]):
 
         Args:
             key: identifies the process to `on_death`.
-            handle: from `open_process`.
+            handle: the handle from `open_process`.
         """
         if handle is None:
             self._on_death(key)

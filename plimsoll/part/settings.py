@@ -8,6 +8,7 @@ A misspelt name is refused too.
 import dataclasses
 import enum
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,8 +91,14 @@ def _value(
         raise InputError(variable, None, "is not set", f"set it: {field.name} has no default")
     text = environment[variable]
     try:
-        return msgspec.convert(text, hint, strict=False)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter for bytes that are not UTF-8
+        value: object = msgspec.convert(text, hint, strict=False)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise msgspec.ValidationError("Expected a finite `float`")
+        return value
+    except (
+        msgspec.ValidationError,
+        UnicodeEncodeError,
+    ) as error:  # UnicodeEncodeError: bytes that are not UTF-8
         remedy = "give such a value"
         if _has_default(field):
             remedy += f", or leave it out ({_default(field)})"
@@ -151,7 +158,7 @@ def shown_url(urls: str) -> str:
 
 
 def shown_path(path: str) -> object:
-    """A path as an error may show it; a secret in its place is hidden, as no secret begins as these do."""
+    """A path as an error may show it; a text that begins unlike a path may be a secret, and is hidden."""
     return path if path.startswith(("/", "./", "../", "~")) else Hidden()
 
 

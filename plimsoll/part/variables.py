@@ -1,4 +1,4 @@
-"""The names of all `PLIMSOLL_*` variables, so that a misspelt one is refused and not silently without effect.
+"""The names of all `PLIMSOLL_*` variables, so that a misspelt name is refused instead of silently ignored.
 
 What always holds: a part reads its own settings alone, and accepts the variables of other parts, of the library and
 of the command line, as one machine may give all of them the same environment. Variables that the kubelet sets for

@@ -96,7 +96,7 @@ async def serving_tcp(
         except (
             OSError,
             UnicodeError,
-        ) as error:  # the latter for a name that is none, such as of bytes beyond UTF-8
+        ) as error:  # UnicodeError: an impossible host name, such as bytes beyond UTF-8
             problem = f"cannot be served at {host} ({error})"
             raise InputError(variable, port, problem, "choose a free port, or 0 for any") from error
         try:

@@ -16,6 +16,7 @@ from plimsoll.placer_api.http import (
     EXPLAIN_PATH,
     NODES_PATH,
     PODS_PATH,
+    RELOCATION_PATH,
     STATE_PATH,
     NodePage,
     NodeRow,
@@ -155,6 +156,19 @@ class PlacerClient:
         path = EXPLAIN_PATH.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
         return await self._request("GET", path, query=query)
 
+    async def relocation(self, query: Query) -> bytes:
+        """The pods that would move for a waiting pod, or to free a GPU: a `RelocationPreview` in JSON.
+
+        Args:
+            query: see `plimsoll.placer_api.routes`.
+
+        Raises:
+            PlacerAwayError: no answer.
+            NoSuchPodError: the placer does not know the pod, or has no cluster.
+            PlacerRefusedError: the placer cannot answer now, or a parameter is wrong.
+        """
+        return await self._request("GET", RELOCATION_PATH, query=query)
+
     async def live(self, *, once: bool = False) -> AsyncGenerator[tuple[str, bytes]]:
         """The messages of the live page's stream, each with its kind (see `plimsoll.placer_api.live`), until it ends.
 
@@ -216,4 +230,4 @@ def _translated() -> Iterator[None]:
         raise PlacerAwayError(cause_of(error, LOGIN)) from error
     except (ValueError, msgspec.MsgspecError) as error:
         remedy = "is it the placer's address, and are both of one version?"
-        raise PlacerAwayError(f"the answer is none of a placer's ({error}); {remedy}") from error
+        raise PlacerAwayError(f"the answer does not come from a placer ({error}); {remedy}") from error

@@ -34,7 +34,7 @@ async def until_confirmed(
     if no later one contradicts it.
 
     Args:
-        jetstream: of a connected client.
+        jetstream: the JetStream context of a connected client.
         request: the request.
         asked: the placer's answer to it.
         after: the number of the newest event before the request.

@@ -292,7 +292,8 @@ class Explained(Struct, frozen=True, kw_only=True):
 
     Attributes:
         text: a sentence for people.
-        leads: the placer that answers is the one that places. The queue of any other shows no attempts.
+        leads: the placer that answers is the one that places. The queue of a placer that does not lead shows no
+        attempts.
         expected: for a pod with containers that declare no memory.
         waiting: for a pod without a node that the placer could place.
         running: for a pod with a node.

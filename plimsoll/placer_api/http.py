@@ -17,6 +17,7 @@ PODS_PATH: Final = "/v1/pods"
 NODES_PATH: Final = "/v1/nodes"
 GPUS_PATH: Final = "/v1/gpus"
 EXPLAIN_PATH: Final = "/v1/pods/{namespace}/{name}/explain"
+RELOCATION_PATH: Final = "/v1/relocation"
 OPENAPI_PATH: Final = "/v1/openapi.json"
 
 

@@ -1,4 +1,4 @@
-"""Names in Redis. One hash tag, so that on a cluster all keys of a script live in one slot."""
+"""Names in Redis. All keys have the same hash tag, so that on a cluster all keys of a script live in one slot."""
 
 from typing import Final
 
@@ -19,3 +19,7 @@ GENERATION: Final = "{plimsoll}:generation"
 
 LEARNED: Final = "{plimsoll}:learned"
 """HASH owner (`Deployment default/trainer`) → what its pods needed, a `placer.core.learning.Record` in JSON."""
+
+ROOMS: Final = "{plimsoll}:rooms"
+"""STRING, the rooms that are kept for the replacements of moved pods, a list of
+`placer.kube.relocation.memory.StoredRoom` in JSON."""

@@ -14,6 +14,7 @@ from plimsoll.placer_api.http import (
     NODES_PATH,
     OPENAPI_PATH,
     PODS_PATH,
+    RELOCATION_PATH,
     STATE_PATH,
     GpuPage,
     NodePage,
@@ -21,6 +22,7 @@ from plimsoll.placer_api.http import (
     Problem,
     State,
 )
+from plimsoll.placer_api.relocation import RelocationPreview
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -149,6 +151,17 @@ ROUTES: Final = (
             Query("reason", "Only nodes whose first reason is this text."),
         ),
         (("namespace", "The pod's namespace."), ("name", "The pod's name.")),
+    ),
+    Route(
+        "relocation",
+        "GET",
+        RELOCATION_PATH,
+        "Which pods would move so that a waiting pod fits, or so that a whole GPU is free.",
+        (Answer(200, "The plan, or why there is none.", RelocationPreview), _BAD, _NO_POD, _NOT_NOW),
+        (
+            Query("namespace", "The waiting pod's namespace; `default` where only `pod` is given."),
+            Query("pod", "The waiting pod's name. Without it, a whole GPU is to be freed."),
+        ),
     ),
     Route(
         "openapi",

@@ -33,7 +33,7 @@ class Paused:
 
 
 Choice = Callable[[Sequence[Paused], int], Paused]
-"""Chooses the next of the waiting containers (oldest first) for so many free bytes."""
+"""Chooses the next of the waiting containers (oldest first) for this many free bytes."""
 
 
 def fifo(waiting: Sequence[Paused], free_bytes: int) -> Paused:  # noqa: ARG001 - one signature

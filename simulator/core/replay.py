@@ -131,7 +131,7 @@ def replay(containers: Iterable[Container], giver: Giver) -> Replay:
     """Run a workload to its end, or until no event is left.
 
     Args:
-        containers: in any order; their names must differ.
+        containers: the containers in any order; their names must differ.
         giver: a fresh one, because a giver remembers the memory that it gave.
     """
     given: Final[Sequence[Container]] = tuple(containers)

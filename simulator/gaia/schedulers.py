@@ -2,8 +2,8 @@
 
 * `gaia`: the access cost tree as printed (`placer.core.topology.tree`), in the paper's order of levels.
 * `topology`: the placer's own policy and planner, as a decision calls them.
-* `kubernetes`: any GPUs that are whole and free. The device plugin's API promises no order. A part of a GPU cannot be
-  asked for, so it gives none.
+* `kubernetes`: any GPUs that are whole and free. The device plugin's API promises no order. A pod cannot ask for a
+  part of a GPU, so this scheduler gives none.
 """
 
 import random
@@ -29,7 +29,7 @@ Choose = Callable[[], tuple[int, ...]]
 """Makes one decision: the numbers of the GPUs in rising order; none where the container has no place."""
 
 Prepare = Callable[[Ways, Free, int, random.Random], Choose]
-"""Gives the decision on a node with these links, in this state, for so many percent of a GPU."""
+"""Gives the decision on a node with these links, in this state, for this many percent of a GPU."""
 
 MEMORY_BYTES: Final = 8 * GIB
 """The memory of the paper's Tesla P4."""
@@ -82,7 +82,7 @@ def demand(asked_pct: int) -> ContainerDemand:
 
 
 def _ledger(free_pct: Free) -> Ledger:
-    """The bookings that leave so much of each GPU."""
+    """The bookings that leave this much of each GPU."""
     ledger = Ledger()
     for number, free in enumerate(free_pct):
         if free < WHOLE_PCT:

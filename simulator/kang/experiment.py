@@ -19,11 +19,11 @@ from simulator.kang.world import LARGE, SMALL, START_S, RunningTask, World
 NODES: Final = (3, 30, 300)
 
 SETTLED_S: Final = 3 * LARGE.run_s
-"""The new pods come after so many seconds, when each resident task has run twice at least."""
+"""The new pods come after this many seconds, when each resident task has run twice at least."""
 ARRIVALS_S: Final = 60.0
 BURST_S: Final = 1.0
 WATCH_S: Final = 5 * LARGE.run_s
-"""Failures are counted until so many seconds after the last arrival."""
+"""Failures are counted until this many seconds after the last arrival."""
 
 FULL_LARGE: Final = 23
 FULL_SMALL: Final = 25
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def run(experiment: str, placer: str, nodes: int, seed: int) -> Outcome:
-    """One run; always the same for the same arguments."""
+    """Make one run; the same arguments always give the same result."""
     chance = random.Random(f"{experiment}/{nodes}/{seed}")
     world = World(nodes)
     arrivals_s = EXPERIMENTS[experiment](world, chance)

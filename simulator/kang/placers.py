@@ -1,4 +1,4 @@
-"""The ways to choose a node for a pod that declares no memory. Each hears of starts and loads alone.
+"""The ways to choose a node for a pod that declares no memory. Each placer gets events of starts and loads only.
 
 * `slots`: the node with the most free slots, as Kubernetes does (Table IV). Ties are broken by seed.
 * `kang`: the paper's Algorithm 1: the list of nodes by measured memory, which events alone change (Table V). All

@@ -21,8 +21,8 @@ USABLE_MIB: Final = 24114
 
 CONTEXT_MIB: Final = 300
 START_S: Final = 2.0
-"""From the decision on a pod until its process is on the GPU: sandbox, image and interpreter. Nobody measured it for
-the paper's pods. It is longer than the burst, so no event of a pod comes while the burst lasts."""
+"""From the decision on a pod until its process is on the GPU: sandbox, image and interpreter. It was not measured
+for the paper's pods. It is longer than the burst, so no event of a pod comes while the burst lasts."""
 LOAD_S: Final = 1.0
 PEAK_AFTER: Final = 0.9
 """The part of a run after which a task holds its peak."""

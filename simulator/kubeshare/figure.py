@@ -36,7 +36,7 @@ class Figure:
     """A figure.
 
     Attributes:
-        name: as on the command line, such as `8a`.
+        name: the name as on the command line, such as `8a`.
         title: for people.
         columns: the names of the columns; the first is the figure's x axis.
         rows: numbers and words, in the order of the columns.

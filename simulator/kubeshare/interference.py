@@ -1,7 +1,7 @@
 """Figures 12 and 13: jobs that slow each other, and anti-affinity that keeps them apart (§5.5).
 
 The paper does not say what its jobs A and B ask for. Their sizes here were chosen with the paper's Figure 12 in view,
-so that figure shows that such jobs exist, and no more. In its last row, a larger A misses the paper's shape.
+so that figure shows only that such jobs exist. In its last row, a larger A misses the paper's shape.
 """
 
 import itertools

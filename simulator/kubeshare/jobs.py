@@ -73,7 +73,7 @@ def interfering(count: int, a_ratio: float, seed: int, b_label: Locality = NO_LA
     Args:
         count: the number of jobs.
         a_ratio: the part of jobs A, 0 to 1.
-        seed: of the order.
+        seed: the seed of the order.
         b_label: the labels of jobs B.
     """
     kinds = ["a"] * round(count * a_ratio)

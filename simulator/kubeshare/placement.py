@@ -120,7 +120,7 @@ def figure_11() -> Figure:
 
 
 def _decision_ms(pods: int) -> float:
-    """The median time of a decision and its booking, on 32 GPUs with so many pods."""
+    """The median time of a decision and its booking, on 32 GPUs with this many pods."""
     placement = Placement(KUBESHARE)
     for number in range(pods):
         placement.place(Job(f"p{number}", 0.0, 1.0, 10, 10))

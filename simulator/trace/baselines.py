@@ -54,7 +54,7 @@ class RandomPlace(Policy):
 
 
 class _AnyOrder:
-    """All nodes in a random order. A GPU that fits is looked for by its index only after some nodes had none."""
+    """All nodes in a random order. A fitting GPU is sought by its index only after some nodes had none."""
 
     def __init__(self, seed: int, around: Surroundings, fitting: GpuIndex) -> None:
         self._seed = seed

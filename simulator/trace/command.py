@@ -37,14 +37,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--arrived",
         type=int,
         default=round(100 * ARRIVED),
-        help="until pods ask for so many percent of all GPUs (%(default)s)",
+        help="stop when pods ask for this percentage of all GPUs (%(default)s)",
     )
     parser.add_argument(
         "--relocation",
         type=int,
         choices=range(MOST_MOVES + 1),
         default=0,
-        help="move so many pods with a part of a GPU, at most, for one that fits nowhere (%(default)s)",
+        help="the most pods with a part of a GPU that are moved for one that fits nowhere (%(default)s)",
     )
     parser.add_argument("--csv", type=Path, help="write every point of every replay to this file")
     parser.add_argument("--svg", type=Path, help="write a picture to this file")

@@ -28,7 +28,7 @@ class Summary:
     replays: tuple[Replay, ...]
 
     def unallocated_pct(self, pct: int) -> float:
-        """The mean part of all GPUs without a pod when so many percent were asked for; NaN if none reached that."""
+        """The mean part of all GPUs without a pod when this many percent were asked for; NaN if none reached that."""
         found = self._at(pct)
         return fmean(found) if found else float("nan")
 
@@ -38,7 +38,17 @@ class Summary:
         return pstdev(found) if found else float("nan")
 
     def _at(self, pct: int) -> list[float]:
-        return [one.points[pct].unallocated_pct for one in self.replays if pct in one.points]
+        """Of each replay that went so far.
+
+        A pod that is large for the cluster leaps over percentages: there the state before that pod counts, and before
+        the first pod all GPUs are without one.
+        """
+        found = []
+        for one in self.replays:
+            if pct <= max(one.points, default=0):
+                last = max((reached for reached in one.points if reached <= pct), default=None)
+                found.append(100.0 if last is None else one.points[last].unallocated_pct)
+        return found
 
     @property
     def failed(self) -> float:
@@ -79,7 +89,7 @@ def run(
     Args:
         trace: the nodes and pods.
         policies: their names.
-        seeds: of the draws.
+        seeds: the seeds of the draws.
         arrived: the GPU that all pods ask for, in relation to the cluster's.
         note: is given policy, seed and percentage of arrival, each time that this rises.
         most_moves: see `replay`.

@@ -36,7 +36,7 @@ UNLIMITED_BYTES: Final = 1024 * 1024 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The mean state while so many percent of the cluster's GPUs have been asked for.
+    """The mean state while this many percent of the cluster's GPUs have been asked for.
 
     Attributes:
         unallocated_pct: the part of all GPUs that no pod has.
@@ -191,7 +191,7 @@ def replay(
     Args:
         trace: the nodes and pods.
         policy: gives the places.
-        seed: of the draw.
+        seed: the seed of the draw.
         arrived: the GPU that all pods ask for, in relation to the cluster's.
         note: is given the percentage of GPUs asked for, each time that it rises.
         most_moves: the most pods that are moved for one that fits nowhere.

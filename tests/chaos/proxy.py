@@ -18,7 +18,7 @@ from aiohttp import web
 
 PASSED: Final = ("Authorization", "Accept", "Content-Type", "User-Agent")
 HOLD_LOOK_S: Final = 0.05
-"""The pause between two looks at the weather while a part of a watch is held back."""
+"""The pause between two checks of the weather while a part of a watch is held back."""
 REFUSALS: Final = ((429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable"))
 EXPIRED: Final = {
     "kind": "Status",

@@ -29,7 +29,7 @@ def witness(tmp_path: Path) -> Iterator[Witness]:
 def pod(
     uid: str, gib: int, version: int, *, phase: str = "Running", given_gib: int | None = None
 ) -> dict[str, Any]:
-    """A bound pod that asks for so much memory, and was given `given_gib` by its decision."""
+    """A bound pod that asks for this much memory, and was given `given_gib` by its decision."""
     grant = {"gpu": GPU, "memory_bytes": (given_gib or gib) * GIB, "line_bytes": 1}
     answers = {"gpus.plimsoll.dev/main": GPU, DECISION: json.dumps({"containers": {"main": [grant]}})}
     limits = {MEMORY: f"{gib}Gi"}

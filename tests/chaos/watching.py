@@ -28,7 +28,7 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class Watching:
-    """Follows a collection while `run` does.
+    """Follows a collection while `run` runs.
 
     Attributes:
         path: the path of the collection.

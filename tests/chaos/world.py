@@ -154,7 +154,7 @@ async def world(
     Args:
         directory: for all files; created if absent.
         journal: takes what is seen.
-        seed: of the randomness beside the plan's.
+        seed: the seed of the randomness beside the plan's.
         placers: how many placers run at the same time.
         settings: further settings of the placers, in lower case and without prefix.
     """

@@ -31,7 +31,7 @@ BUILD_FLAGS = (
 # A log gets a line now and then; a terminal gets one line that is rewritten.
 LOG_EVERY_S = 10.0
 TERMINAL_EVERY_S = 0.5
-# A module proxy may fail for a moment. What was fetched stays, so the next try goes on from there.
+# A module proxy may fail for a moment. Fetched files stay, so the next try goes on from there.
 FETCH_PAUSES_S = (5.0, 30.0)
 
 

@@ -122,7 +122,7 @@ def test_published_parts_have_the_version_of_kubernetes_itself() -> None:
 
 
 def test_fetching_is_tried_again(tmp_path: Path) -> None:
-    """A proxy that fails twice costs two pauses. One that keeps failing ends the build with its words."""
+    """A proxy that fails twice costs two pauses. A command that keeps failing ends the build with its output."""
     counts = tmp_path / "counts"
     program = """import sys
 with open(sys.argv[1], "a+") as counts:

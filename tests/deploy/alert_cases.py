@@ -18,7 +18,7 @@ class Case:
     Attributes:
         fires: series by which it fires at `minute`, with one sample a minute.
         quiet: series by which it does not, each set for itself.
-        labels: of the alert, beside its name and severity.
+        labels: the labels of the alert, beside its name and severity.
     """
 
     alert: str
@@ -29,14 +29,14 @@ class Case:
 
 
 def _gauge(alert: str, series: str, *, after: int, labels: dict[str, str] | None = None) -> Case:
-    """An alert that fires while a gauge is 1 for so many minutes; one sample at 1 is no matter."""
+    """An alert that fires while a gauge is 1 for this many minutes; one sample at 1 is no matter."""
     short = f"0x{after} 1 0x{2 * HOUR}"
     quiet = ({series: f"0x{2 * HOUR}"}, {series: short})
     return Case(alert, after + 2, {series: f"1x{2 * HOUR}"}, quiet, labels or {})
 
 
 def _down(alert: str, series: str, *, after: int, labels: dict[str, str] | None = None) -> Case:
-    """An alert that fires while a gauge is 0 for so many minutes; one sample at 0 is no matter."""
+    """An alert that fires while a gauge is 0 for this many minutes; one sample at 0 is no matter."""
     quiet = ({series: f"1x{2 * HOUR}"}, {series: f"1x{after} 0 1x{2 * HOUR}"})
     return Case(alert, after + 2, {series: f"0x{2 * HOUR}"}, quiet, labels or {})
 
@@ -47,7 +47,7 @@ def _count(alert: str, series: str, labels: dict[str, str], *, step: int = 1) ->
 
 
 def _buckets(name: str, labels: str, fast: int, slow: int) -> dict[str, str]:
-    """A histogram of calls of which so many a minute take less than 0.1 s, and so many about 1 s."""
+    """A histogram of calls of which this many a minute take less than 0.1 s, and this many about 1 s."""
     comma = ", " if labels else ""
     return {
         f'{name}{{{labels}{comma}le="0.1"}}': f"0+{fast}x{HOUR}",
@@ -78,7 +78,7 @@ CASES: Final = (
         "PlimsollNoLeader",
         4,
         {_LEADERS % "a": f"0x{HOUR}", _LEADERS % "b": f"0x{HOUR}"},
-        # One leads, and the Lease changes hands within a minute.
+        # One placer leads, and the Lease changes hands within a minute.
         ({_LEADERS % "a": f"1x3 0 0x{HOUR}", _LEADERS % "b": f"0x4 1x{HOUR}"},),
     ),
     Case(

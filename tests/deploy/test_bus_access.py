@@ -27,7 +27,7 @@ from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
 from plimsoll.subjects import state_subject, task_subject
 from tests.monitor.harness import MonitorProcess, until_true
-from tests.servers.authority import authority
+from tests.placer.kube.extender.test_tls import authority
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 NODES = ("node-1.test", "node-2.test")

@@ -61,7 +61,7 @@ def fields(part: str) -> set[str]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("case", CASES)
 def test_helm_lint_finds_nothing(case: str, version: str) -> None:
-    """`helm lint` has no warning and no error. It wants an icon, which it only recommends."""
+    """`helm lint` has no warning and no error. Its only recommendation is an icon."""
     report = helm.lint(str(CHART), dict(CASES[case]), strict=True, kube_version=f"v{version}.0")
     assert not report["errors"]
     assert [one["error"] for one in report["messages"]] == ["icon is recommended"]

@@ -19,7 +19,7 @@ def test_a_base_without_a_digest_is_refused(base: str) -> None:
 
 
 def test_nothing_runs_or_is_fetched_in_a_build() -> None:
-    """One machine builds for the other, and an air-gapped site builds too."""
+    """A machine builds for the other architecture, and an air-gapped site builds too."""
     instructions = {line.split()[0] for line in DOCKERFILE.splitlines() if re.match(r"[A-Z]+ ", line)}
     assert instructions == {"ARG", "FROM", "COPY", "ENV", "LABEL", "USER", "CMD"}
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)[0] == "${BASE}"

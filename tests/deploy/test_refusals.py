@@ -157,7 +157,7 @@ def test_a_refusal_shows_no_password() -> None:
     ],
 )
 def test_values_that_work_are_taken(values: Object) -> None:
-    """The refusals above leave values alone that work."""
+    """The refusals above accept values that work."""
     assert texts(values)
 
 

@@ -33,11 +33,11 @@ from plimsoll.subjects import RESIZE, STREAM, node_token, state_subject
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in
+from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import A as A_GPU
 from tests.plimsoll.alerts.facts import B as B_GPU
 from tests.plimsoll.alerts.facts import Facts, ill
 from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
-from tests.servers.authority import authority
 from tests.servers.stores import ignore
 from tests.servers.waiting import TIMEOUT_S, until, until_true
 
@@ -99,7 +99,7 @@ async def test_reports_pass_from_monitor_to_placer(
 ) -> None:
     """The monitor's publisher makes the stream, fills it, and finds its last report after a restart.
 
-    The placer reads the reports. Each uses its own password.
+    The placer reads the reports. Each part uses its own password.
     """
     for start, known in (("first", []), ("second", [MOMENT.epoch])):
         async with filled(tmp_path / start, entries(3)) as store:

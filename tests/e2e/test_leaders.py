@@ -110,7 +110,7 @@ class Load:
         return {pod["metadata"]["name"]: pod for pod in listed["items"] if pod["spec"].get("nodeName")}
 
     async def until_bound(self, count: int) -> None:
-        """Wait until so many pods are bound."""
+        """Wait until this many pods are bound."""
 
         async def look() -> bool:
             return len(await self.bound()) >= count

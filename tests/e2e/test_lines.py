@@ -51,7 +51,7 @@ async def test_each_container_of_a_pod_has_a_line_of_its_own(
 ) -> None:
     """An init container of 20Gi runs on the GPU of a container of 4Gi, and another container beside that one.
 
-    Each has its own line. The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi waits for that GPU.
+    Each pod has its own line. The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi waits for that GPU.
     """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         manifest = pod_manifest("job", {MEMORY: "4Gi", SHARE: "30"})

@@ -82,7 +82,7 @@ async def written(cluster: KubeCluster, name: str) -> int:
 
 
 async def fits(cluster: KubeCluster, name: str, memory: str) -> bool:
-    """Whether one more program of the pod can allocate so much."""
+    """Whether one more program of the pod can allocate this much."""
     program = await cluster.start_in(name, PLACE, memory, "--iterations", "3")
     await program.communicate()
     return program.returncode == 0
@@ -178,7 +178,7 @@ async def test_what_is_not_confirmed_is_not_called_done(
         for name in ("job", "doomed"):
             code, output = await resize(cluster, name, "6Gi", 3)
             assert (code, await line_bytes(cluster, name)) == (1, 4 * GIB), output
-            assert "the broker on alpha did not confirm in 3 s; what was before holds" in output
+            assert "the broker on alpha did not confirm in 3 s; the values before stay" in output
         path = f"/api/v1/namespaces/{namespace}/pods/doomed?gracePeriodSeconds=0"
         await apiserver.must("DELETE", path)
         await cluster.local.brokers[ALPHA].restart()
@@ -243,7 +243,7 @@ async def test_changed_shares_outlive_placer_and_broker(
         async def gives() -> bool:
             code, output = await change(cluster, "b-giver", "--gpu-share", "20", timeout_s=3)
             assert code == 1, output
-            return "the broker on alpha did not confirm in 3 s; what was before holds" in output
+            return "the broker on alpha did not confirm in 3 s; the values before stay" in output
 
         await until(gives)
         code, output = await change(cluster, "a-taker", "--gpu-share", "81")

@@ -82,7 +82,8 @@ def environment(node_file: Path) -> dict[str, str]:
 class Program:
     """A Python process on an emulated node; `n` is pynvml, `gpu(i)` a handle, `Cuda` the driver.
 
-    What is evaluated must be JSON; statements give None. Where NVML refuses, `NvmlRefusedError` is raised here.
+    The value of an expression must be JSON; a statement gives None. Where NVML refuses, `NvmlRefusedError` is raised
+    here.
     """
 
     def __init__(self, node_file: Path) -> None:

@@ -44,7 +44,7 @@ def of_pid(node: Node, process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def grows(read: Callable[[], int], by: int) -> None:
-    """Waits until a number has grown by so much."""
+    """Waits until a number has grown by this much."""
     start = read()
     wait_for(lambda: read() >= start + by)
 

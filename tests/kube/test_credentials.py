@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
 from structlog.testing import capture_logs
 
-from plimsoll.kube import configuration, exec_plugin
 from plimsoll.kube import credentials as credentials_module
+from plimsoll.kube import exec_plugin
 from plimsoll.kube.client import KubeClient, connect
-from plimsoll.kube.context import Cluster
 from plimsoll.kube.credentials import expiring
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
@@ -275,8 +276,12 @@ async def by_file(
     """A client whose token is in the file `token` of the folder: a kubeconfig's, or a service account's."""
     path: Path | None = None
     if in_cluster:
-        # The server of a service account only speaks TLS.
-        monkeypatch.setattr(configuration, "service_cluster", lambda: Cluster(server.url))
+
+        def load(configuration: Configuration, *, try_refresh_token: bool) -> None:
+            assert not try_refresh_token, "the library's own reading blocks the event loop"
+            configuration.host = server.url  # the library's own only speaks TLS
+
+        monkeypatch.setattr(config, "load_incluster_config", load)
         monkeypatch.setattr(credentials_module, "SERVICE_TOKEN", folder / "token")
     else:
         path = kubeconfig(folder / "config", server.url, {"tokenFile": "token"})

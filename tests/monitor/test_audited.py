@@ -205,7 +205,7 @@ async def test_a_lost_broker_has_one_event_per_task(tmp_path: Path, nats: Embedd
 
 
 def of_both(first: Program, second: Program, *, times: int) -> Callable[[list[Message]], bool]:
-    """Whether each of two programs has at least so many events `unenforced`."""
+    """Whether each of two programs has at least this many events `unenforced`."""
 
     def are_told(messages: list[Message]) -> bool:
         pids = [event.pid for event in limit_events(messages, "unenforced")]

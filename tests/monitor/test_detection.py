@@ -25,7 +25,7 @@ def is_shown(messages: list[Message], one: Program, holds: Callable[[Task], bool
 
 
 def is_loaded_with(messages: list[Message], one: Program, held_mib: int) -> bool:
-    """Whether a program's newest task event is a `loaded` with its context and so much memory more."""
+    """Whether a program's newest task event is a `loaded` with its context and this much memory more."""
     is_loaded = tasks_of(messages, one.process)[-1:] == ["loaded"]
     return is_loaded and told_of(messages, one, "loaded").used_bytes == (held_mib + 300) * MIB
 

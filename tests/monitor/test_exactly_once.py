@@ -52,7 +52,7 @@ def both_told(*processes: ProcessKey) -> Callable[[list[Message]], bool]:
 
 
 async def until_logged(monitor: MonitorProcess, event: str, *, times: int) -> None:
-    """Wait until the monitor has logged an event so many times."""
+    """Wait until the monitor has logged an event this many times."""
     await until_true(lambda: len(monitor.logged(event)) >= times)
 
 
@@ -128,7 +128,7 @@ async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: Embedd
 async def test_an_announcement_that_only_a_newer_broker_knows_costs_a_log_line(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """It is logged once and acknowledged, also as the last of the journal, and later ones are taken in."""
+    """A bad announcement is logged once and acknowledged, also as the last of the journal; later ones count."""
     async with node(tmp_path, nats.url) as (monitor, peer, context), sleeping() as (process, _):
         peer.announce("melted", process.pid, process.start_ticks, GPU)
         await until_true(lambda: monitor.logged("a hooked process reports") and not peer.unacknowledged)

@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from monitor.core import entries
 from monitor.core import tasks as table
 from monitor.core.lifecycle import Rules, TaskKey
 from monitor.core.node_state import Thresholds
@@ -65,6 +67,8 @@ class Node(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patches = pytest.MonkeyPatch()
+        self.patches.setattr(entries, "TASKS_AT_MOST", 3)  # two events at once have one state
         self.loop = asyncio.new_event_loop()
         self.thread = ThreadPoolExecutor(max_workers=1)
         self.book = self.thread.submit(database._connect, Path(":memory:"), MAX_AGE_S).result()
@@ -81,6 +85,7 @@ class Node(RuleBasedStateMachine):
             self.end()
             self.judge()
         finally:
+            self.patches.undo()
             self.loop.run_until_complete(self.store.close())
             self.loop.close()
 
@@ -193,11 +198,19 @@ class Node(RuleBasedStateMachine):
         fails=st.booleans(),
         sends=st.booleans(),
         raises=st.booleans(),
+        most=st.sampled_from([1, 2, 100]),
     )
     def look(
-        self, wait_s: float, *, looks: bool, fails: bool = False, sends: bool = False, raises: bool = False
+        self,
+        wait_s: float,
+        *,
+        looks: bool,
+        fails: bool = False,
+        sends: bool = False,
+        raises: bool = False,
+        most: int = 100,
     ) -> None:
-        """A round, with a process list or without.
+        """A round, with a process list or without, which takes in this many events at most.
 
         Its storing may fail, or meet the publisher's reading, or a new epoch.
         """
@@ -210,7 +223,7 @@ class Node(RuleBasedStateMachine):
         )
         listing = Listing(frozenset(GPUS), listed) if looks else None
         observation = Observation(tuple(self.queue), listing, deaths)
-        findings = observe(self.tasks, self.position, observation, self.now_s, RULES)
+        findings = observe(self.tasks, self.position, observation, self.now_s, RULES, most)
         readings = [
             GpuReading(gpu, index, "L4", total_bytes=1000, reserved_bytes=0, used_bytes=0)
             for index, gpu in enumerate(GPUS)
@@ -232,8 +245,8 @@ class Node(RuleBasedStateMachine):
             self.reports.stored(batch, findings.tasks.lives)
             self.tasks, self.position = findings.tasks, findings.position
             self.watched |= {key.process for key in (*self.tasks.lives, *self.tasks.left)}
-            self.watched -= set(deaths)
-            self.queue = []
+            self.watched -= set(findings.ended)
+            del self.queue[: findings.taken]
 
     async def kept(self, keeping: Coroutine[Any, Any, None], *, sends: bool) -> None:
         """Wait for a round's storing, beside which the publisher may ask for the oldest events."""
@@ -262,7 +275,13 @@ class Node(RuleBasedStateMachine):
         for body in contents.values():
             assert decode_event(body).id
             report = decode_report(body)
-            numbers[report.state.epoch].append(report.state.seq)
+            seqs = numbers[report.state.epoch]
+            if report.state.is_omitted:
+                assert report.state.seq == seqs[-1], (
+                    "an event without a state is not numbered as the state before"
+                )
+            else:
+                seqs.append(report.state.seq)
             if report.task:
                 lives[TaskKey(report.task.process, report.task.gpu)].append(report.task.phase)
         for seqs in numbers.values():

@@ -6,8 +6,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from monitor.foreign import ForeignNaming, ForeignReport
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Foreign
+from plimsoll.ids import NodeName
 from tests.monitor.harness import Message, MonitorProcess, jetstream, monitoring, until, until_true
 from tests.servers.waiting import until as until_async
 
@@ -66,7 +68,29 @@ async def test_a_silenced_monitor_counts_again_after_its_restart(
         await one.kill()
         await one.start()
         await until(context, lambda all_: epoch(all_[-1]) > 2)
-        await until_true(lambda: one.logged("the epoch was lost"))
+        await until_true(lambda: one.logged("the epoch begins after"))
+
+
+async def test_a_silenced_monitor_counts_again_once_the_other_one_has_ended(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """A monitor whose reports readers drop needs no restart: it begins a new epoch once the other one is silent."""
+    async with jetstream(nats.url) as context, monitoring(tmp_path / "one", nats.url, heartbeat_s=0.3):
+        await until(context, bool)
+        async with monitoring(tmp_path / "two", nats.url, heartbeat_s=0.3):
+            await until(context, lambda all_: (1, 2) in foreign(all_))
+        await until(context, lambda all_: epoch(all_[-1]) > 2)
+
+
+def test_no_monitor_outbids_one_that_reports() -> None:
+    """Two monitors that both report keep their epochs; the passed one begins anew after three silent heartbeats."""
+    naming = ForeignNaming(NodeName("node-1"))
+    assert naming.outlived(4, 1e9, 60) is None
+    for now_s in range(0, 1000, 100):
+        naming.event(ForeignReport(5, ()), 4, (), now_s)
+        assert naming.outlived(4, now_s + 179, 60) is None
+    assert naming.outlived(4, 900 + 181, 60) == 5
+    assert naming.outlived(6, 900 + 181, 60) is None
 
 
 def epoch(message: Message) -> int:

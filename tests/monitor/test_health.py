@@ -154,7 +154,7 @@ async def test_the_drivers_figures_are_conditions_while_they_last(
 
 
 async def test_short_memory_is_one_event_and_its_end_another(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A program that takes nearly all of a GPU makes it short; when the program ends, it is short no more."""
+    """A program that takes nearly all of a GPU makes it short; when the program ends, it is no longer short."""
     async with node(tmp_path, nats.url) as (_, environment, context):
 
         def pressures(messages: list[Message]) -> list[Pressure]:

@@ -30,7 +30,7 @@ class Holders:
 
     Attributes:
         native: pods that have it of the device plugin.
-        reserving: the pool's reservations that do.
+        reserving: the pool's reservations among them.
         sharing: pods that Plimsoll placed on it.
     """
 
@@ -54,7 +54,7 @@ class Watch:
     """The observations so far.
 
     Attributes:
-        looks: the number of looks.
+        looks: the number of checks.
         double: each state in which a card had two owners.
         most_sharing: the most pods that shared one card.
         native_seen, shared_seen: the cards that were seen with such a pod.
@@ -145,7 +145,7 @@ async def watching(node: Node, namespace: str) -> AsyncIterator[Watch]:
 
     Args:
         node: the node.
-        namespace: of the pool's reservations.
+        namespace: the namespace of the pool's reservations.
     """
     watch = Watch(node, node.directory / "kubelet" / "pod-resources" / "kubelet.sock", namespace)
     task = asyncio.create_task(watch.run(), name="watch cards")

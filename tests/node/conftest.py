@@ -14,7 +14,7 @@ from tests.node.telling import say
 
 @pytest.fixture(scope="session")
 async def node() -> AsyncIterator[Node]:
-    """A real node, Ready. One for the run; what a test kills it starts again."""
+    """A real node, Ready. One node for the run. A test that kills a part starts it again."""
     place = directory()
     if place is None:
         reason = requirements.obstacle() or "it has namespaces of its own; remedy: `make e2e-kube`"

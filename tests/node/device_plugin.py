@@ -27,7 +27,7 @@ SOCKET: Final = "nvidia-gpu.sock"
 RESOURCE: Final = "nvidia.com/gpu"
 READY: Final = "device plugin registered"
 LOOK_S: Final = 0.2
-"""The pause between two looks for a new socket of the kubelet's."""
+"""The pause between two searches for a new socket of the kubelet."""
 
 _Untyped = Any
 

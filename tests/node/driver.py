@@ -29,7 +29,7 @@ class Driver:
     """An installed emulated driver.
 
     Attributes:
-        directory: of its files.
+        directory: the directory of its files.
         runtimes: a program in place of runc for each runtime handler: `nvidia` and `nvidia-cdi`.
     """
 

@@ -1,6 +1,6 @@
 """Namespaces of a test node (mounts, network, processes), so that nothing of it outlives a run or is seen outside.
 
-What namespaces do not cover, the control groups and a few settings of the kernel that a kubelet changes, is put back.
+Namespaces do not cover control groups and a few settings of the kernel that a kubelet changes. These are put back.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ class Node:
     """A real node.
 
     Attributes:
-        directory: of all files.
+        directory: the directory of all files.
         api: its control plane.
         driver: its emulated driver.
         containerd, kubelet: may be killed and restarted.
@@ -198,7 +198,7 @@ def program_pod(
     Args:
         name: its name; also its label `app`.
         command: the program with its arguments.
-        limits: of resources.
+        limits: the limits of resources.
         env: the container's variables.
         change: changes the container.
         spec: further fields of the pod's specification.

@@ -61,7 +61,7 @@ class Pool:
         await until(look, timeout_s=START_S)
 
     async def until_count(self, count: int) -> list[str]:
-        """Wait until the pool has so many cards, and return them."""
+        """Wait until the pool has this many cards, and return them."""
 
         async def look() -> bool:
             return len(await self.cards()) == len(await self.node.pods(NAMESPACE, RESERVATION)) == count
@@ -119,6 +119,6 @@ async def running_controller(
 
 
 async def has_devices(node: Node, count: int) -> bool:
-    """Whether the node has so many GPUs to give, by its device plugin."""
+    """Whether the node has this many GPUs to give, by its device plugin."""
     status = (await node.api.get(f"/api/v1/nodes/{NODE}"))["status"]
     return bool(status.get("allocatable", {}).get("nvidia.com/gpu") == str(count))

@@ -52,7 +52,7 @@ class Shell:
     """A shell whose PATH has the programs that the documents name.
 
     Attributes:
-        variables: of the shell.
+        variables: the variables of the shell.
     """
 
     variables: Mapping[str, str]

@@ -112,7 +112,7 @@ async def test_an_upgrade_and_a_rollback_leave_pods_alone(node: Node, tenants: s
 
 
 async def test_an_uninstall_leaves_pods_alone(node: Node, tenants: str, release: Release) -> None:
-    """Running pods keep their containers and their lines. One that is deleted ends once the release is back."""
+    """Running pods keep their containers and their lines. A pod that is deleted ends once the release is back."""
     pod = await until_one_ready(node, tenants, "lasting")
     name, before = pod["metadata"]["name"], runs(pod)
     await release.remove()

@@ -111,7 +111,7 @@ async def test_a_container_that_ends_starts_again_with_its_line(node: Node, tena
 
 
 async def test_a_share_is_held(node: Node, tenants: str) -> None:
-    """A container with a limit gets about so much of its GPU's time, measured by the GPU itself, however it asks."""
+    """A container with a limit gets about its limit of its GPU's time, as the GPU measures it, however it asks."""
     limit = {"plimsoll.dev/gpu-share-limit": str(SHARE_PCT)}
     command = ("busy", "--kernel-ms", "4", "--seconds", "3000")
     await node.create(tenants, template("greedy", *command, annotations=limit))

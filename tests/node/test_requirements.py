@@ -1,4 +1,4 @@
-"""A machine that cannot run a node is told what it lacks."""
+"""On a machine that cannot run a node, the message names what is missing."""
 
 import os
 import sys

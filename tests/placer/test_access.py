@@ -61,6 +61,7 @@ async def test_all_but_health_and_the_files_of_the_page_need_the_token(file: Pat
             "/v1/nodes": 401,
             "/v1/gpus": 401,
             "/v1/pods/{namespace}/{name}/explain": 401,
+            "/v1/relocation": 401,
             "/v1/openapi.json": 401,
             "/metrics": 401,
             "/healthz": 200,
@@ -70,6 +71,7 @@ async def test_all_but_health_and_the_files_of_the_page_need_the_token(file: Pat
         assert {path: status for path, status in allowed.items() if status != 200} == {
             "/nothing": 404,
             "/v1/pods/{namespace}/{name}/explain": 404,
+            "/v1/relocation": 404,
         }
         async with aiohttp.request("GET", url + "/v1/state") as response:
             assert response.headers["WWW-Authenticate"] == 'Bearer realm="plimsoll"'

@@ -160,7 +160,7 @@ async def test_refusals_have_a_problem_as_their_body(
         for method, path, status, text in (
             ("GET", "/v1/nodes?limit=501", 400, "limit: '501' cannot be; give a whole number from 1 to 500"),
             ("GET", "/v1/gpus?limit=-1", 400, "limit: '-1' cannot be"),
-            ("GET", "/v1/gpus?node=a&node=b", 400, "node: ['a', 'b'] stands more than once"),
+            ("GET", "/v1/gpus?node=a&node=b", 400, "node: ['a', 'b'] is given more than once"),
             ("GET", "/v1/nothing", 404, "GET /v1/nothing: Not Found"),
             ("POST", "/v1/nodes", 405, "POST /v1/nodes: Method Not Allowed"),
             ("DELETE", "/v1/pods/uid", 404, "Not Found"),

@@ -12,6 +12,7 @@ from nats.js import JetStreamContext
 from placer.kube.fence import FENCE
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll.contract import RELOCATION_COST
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.world import MEMORY
@@ -61,7 +62,14 @@ async def started(
 ) -> AsyncIterator[Placers]:
     """Starts placers of one cluster."""
     await free_lease(apiserver)
-    settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
+    settings = {
+        "nats_url": nats.url,
+        "redis_url": valkey.url,
+        "kubeconfig": str(apiserver.kubeconfig()),
+        "relocation": "on",
+        "relocation_after_s": "1",
+        "relocation_rest_s": "0",
+    }
     async with placers(tmp_path, **settings) as running:
         yield running
 
@@ -227,3 +235,45 @@ async def test_the_next_leader_keeps_the_room_of_a_preemption(pair: Pair) -> Non
         assert pair.follower.placed() == ["urgent"]
     finally:
         await pair.api.must("DELETE", f"{classes}/test-below")
+
+
+async def test_the_next_leader_keeps_the_rooms_of_a_relocation(pair: Pair) -> None:
+    """A leader is killed once the moved pod is evicted. A later pod gets neither its room nor its replacement's.
+
+    No controller runs here: the test makes the replacement once the moved pod has ended, as for a StatefulSet.
+    """
+    await pair.node("n2")
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}
+
+    async def ask(name: str, memory: str, node: str | None = None, *, owned: bool = False) -> None:
+        pod = pod_manifest(name, {MEMORY: memory}, annotations={RELOCATION_COST: "1"} if owned else {})
+        pod["metadata"]["ownerReferences"] = [owner] if owned else []
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node} if node else {}
+        pod["spec"]["terminationGracePeriodSeconds"] = 600
+        await create_pod(pair.api, pair.namespace, pod)
+
+    await ask("stone", "12Gi", "n2")
+    await pair.until_bound("stone")
+    await ask("web-0", "11Gi", owned=True)
+    await pair.until_bound("web-0")
+    path = f"/api/v1/namespaces/{pair.namespace}/pods/web-0"
+    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    await pair.api.must("PATCH", f"{path}/status", {"status": status})
+    await ask("wide", "20Gi")
+
+    async def is_ending() -> bool:
+        return "deletionTimestamp" in (await get_pod(pair.api, pair.namespace, "web-0"))["metadata"]
+
+    await until(is_ending)
+    pair.leader.process.send_signal(signal.SIGKILL)
+    await ask("late", "10Gi")
+    await pair.api.must("DELETE", f"{path}?gracePeriodSeconds=0")
+    await pair.follower.until("lease taken")
+    await pair.until_bound("wide")
+    await ask("web-0", "11Gi", owned=True)
+    await pair.until_bound("web-0")
+    assert not await pair.is_bound("late")
+    places = [
+        (await get_pod(pair.api, pair.namespace, name))["spec"]["nodeName"] for name in ("wide", "web-0")
+    ]
+    assert places == ["n1", "n2"]

@@ -36,7 +36,7 @@ def kinds(known: LimitView, pod: str = "p") -> list[str]:
 
 
 def test_the_last_event_of_each_kind_counts_while_it_is_recent() -> None:
-    """Later events of a kind replace earlier ones, a wait that ended counts no more, and old events say nothing."""
+    """Later events of a kind replace earlier ones, a finished wait is dropped, and old events are ignored."""
     now_s = [0.0]
     known = view(now_s)
     for what in ("denied", "paused", "violated", "denied"):

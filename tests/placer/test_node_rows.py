@@ -35,7 +35,7 @@ def deciding(*states: NodeState) -> Decider:
 
 
 def many(count: int) -> Decider:
-    """A decider with so many nodes, of two GPUs each."""
+    """A decider with this many nodes, of two GPUs each."""
     return deciding(*(report(f"n{i:05}", gpus=(gpu(f"GPU-{i}-0"), gpu(f"GPU-{i}-1"))) for i in range(count)))
 
 

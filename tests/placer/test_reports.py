@@ -4,6 +4,7 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from placer.reports import ReportView
 from plimsoll.events import NodeState
@@ -28,6 +29,18 @@ def test_view_ends_with_the_newest_whatever_the_order(
     for node in {state.node for state in kept}:
         orders = [state.order for state in kept if state.node == node]
         assert orders == sorted(set(orders))
+
+
+def test_an_event_without_a_state_changes_nothing() -> None:
+    """Of many events at once the last one has the state; the others are no news of the node, also the first ones."""
+    view, heard = ReportView(), list[NodeState]()
+    view.on_report(heard.append)
+    omitted = replace(report("n1", 4), gpus=(), omitted=True)
+    assert not view.apply(omitted)
+    assert view.apply(report("n1", 4))
+    assert not view.apply(omitted)
+    assert view.apply(report("n1", 5))
+    assert [state.seq for state in heard] == [4, 5]
 
 
 def test_view_of_a_node_follows_its_report() -> None:

@@ -58,7 +58,7 @@ class FrontEnd:
 
 @asynccontextmanager
 async def served(nats: EmbeddedServer, *front_ends: FrontEnd, later: int = 0) -> AsyncIterator[Client]:
-    """A client of a server that answers; the server expects so many more front ends."""
+    """A client of a server that answers; the server expects this many more front ends."""
     client = await nats_client.connect(nats.url)
     server = RpcServer(client, len(front_ends) + later)
     for front_end in front_ends:

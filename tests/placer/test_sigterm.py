@@ -19,7 +19,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
 AT_ONCE = 3
-"""The number of placers in each state. Each needs seconds of a core to start."""
+"""The number of placers in each state. Each placer needs seconds of a core to start."""
 NODES = 4
 PODS = 60
 PAUSE_S = 0.01

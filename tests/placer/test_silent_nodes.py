@@ -37,7 +37,7 @@ async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, val
 
 
 def pass_time(running: Running, node: str, seconds: float) -> None:
-    """Make a node's newest report so much older: however slow the machine, no node is forgotten before."""
+    """Make a node's newest report this much older: however slow the machine, no node is forgotten before."""
     running.intake._reported_s[NodeName(node)] -= seconds
 
 

@@ -114,7 +114,7 @@ def test_a_text_that_is_no_node_is_refused(node: str) -> None:
 
 
 def test_an_epoch_that_no_monitor_can_have_reached_is_refused() -> None:
-    """One start a second since 1970 is the most, so no report can take the last epoch for ever."""
+    """An epoch above one start a second since 1970 is refused, so no report can take the last epoch for ever."""
     event = json.loads(message())
     event["data"]["state"]["epoch"] = 1_800_000_000
     body = json.dumps(event).encode()

@@ -1,4 +1,4 @@
-"""One published message of each sort: its bytes, and what strangers make of them.
+"""A published message of each sort: its bytes, and how other libraries read them.
 
 `GOLDEN=write pytest tests/plimsoll/test_golden_events.py` writes the files anew. Look at the difference: a subscriber
 reads these bytes.
@@ -15,6 +15,7 @@ import pytest
 from cloudevents.core.exceptions import CloudEventValidationError
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from plimsoll.asyncapi import KINDS, EventKind
 from plimsoll.envelope import decode_event, decode_report, encode, event_type, sequence
@@ -37,6 +38,7 @@ from tests import cloudevents
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMER = GOLDEN / "former"
+MANY = GOLDEN / "many"
 TIME = "2026-01-01T00:00:00.5Z"
 NODE, UUID = NodeName("node-1.test"), GpuUuid("GPU-5a1c0d2e-1111-2222-3333-444455556666")
 POD, MAIN = PodUid("0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"), ContainerName("main")
@@ -161,6 +163,29 @@ def test_a_message_is_what_it_was_and_what_strangers_read(kind: EventKind) -> No
 def test_golden_messages_are_of_known_sorts() -> None:
     """Each file is the message of a sort that is published."""
     assert {path.stem for path in GOLDEN.glob("*.json")} == {kind.what for kind in KINDS}
+
+
+def of_many(what: str) -> Report:
+    """A report of a node with many tasks: one of many starts at once, or a state with many processes in an entry."""
+    if what == "task.started":
+        state = NodeState(node=NODE, epoch=3, seq=40, time=TIME, gpus=(), heartbeat_s=60, omitted=True)
+        return replace(report(Phase.STARTED), state=state)
+    full = report(None)
+    [gpu] = full.state.gpus
+    gpu = replace(gpu, tasks=(replace(gpu.tasks[0], processes=40),))
+    return replace(full, state=replace(full.state, gpus=(gpu,)))
+
+
+@pytest.mark.parametrize("what", ["task.started", "node.state"])
+def test_messages_of_a_node_with_many_tasks_are_what_they_were(what: str) -> None:
+    """Strangers, our schemas and readers of newer states alone understand them."""
+    path = MANY / f"{what}.json"
+    body = encode(what, f"id-of-{what}", f"/nodes/{NODE}", TIME, of_many(what))
+    if os.environ.get("GOLDEN") == "write":
+        path.write_bytes(body + b"\n")
+    assert path.read_bytes().rstrip() == body
+    assert cloudevents.read(body).get_data() == json.loads(msgspec.json.encode(of_many(what)))
+    assert decode_report(body) == of_many(what)
 
 
 @pytest.mark.parametrize("path", sorted(FORMER.glob("*.json")), ids=lambda path: path.stem)

@@ -67,8 +67,8 @@ async def control_plane(directory: Path, options: Sequence[str] = ()) -> AsyncIt
         options: Further options of kube-apiserver.
 
     Raises:
-        EmbeddedServerError: One did not start.
-        MissingBinaryError: One is not built; the message says how to.
+        EmbeddedServerError: A server did not start.
+        MissingBinaryError: A server is not built; the message says how to build it.
     """
     tokens = {user: secrets.token_hex(16) for user in USERS}
     await asyncio.to_thread(write_credentials, directory, tokens)

@@ -26,7 +26,7 @@ class Relay:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Let nothing of the server arrive until the context ends. Then all of it arrives."""
+        """Let nothing of the server arrive until the context ends. Then all held data arrives."""
         self._flows.clear()
         try:
             yield

@@ -15,7 +15,7 @@ async def until(look: Callable[[], Awaitable[T]], *, timeout_s: float = TIMEOUT_
     """Call `look` again and again until its result is true, and return that result.
 
     Args:
-        look: Looks at the state without changing it. What it raises ends the wait.
+        look: Looks at the state without changing it. An exception of the condition ends the wait.
         timeout_s: The time after which the wait gives up.
 
     Raises:

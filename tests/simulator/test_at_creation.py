@@ -44,7 +44,7 @@ def test_random_takes_whom_the_lot_falls_on() -> None:
 
 
 def test_parts_held_by_two_who_wait_are_a_deadlock_under_recent_use() -> None:
-    """B holds 4 of its 8 bytes and C gets 6 of its 7. Nothing is left, and neither runs."""
+    """B holds 4 of its 8 bytes and C gets 6 of its 7. No memory is left, and neither container runs."""
     workload = containers(("a", 0, 6, 10), ("b", 1, 8, 10), ("c", 2, 7, 10))
     assert replay(workload, at_creation("recent-use")).stuck == ("b", "c")
     assert replay(workload, at_creation("fifo")).stuck == ()

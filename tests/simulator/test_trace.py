@@ -12,11 +12,10 @@ from placer.core.site import Request
 from plimsoll.ids import NodeName, PodUid
 from simulator.command import main
 from simulator.trace.arrivals import draw
-from simulator.trace.experiment import policy_for
+from simulator.trace.experiment import OFFERED, policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
 from simulator.trace.replay import Cluster, demand_of, mix_of, replay
 
-POLICIES = ("random", "bestfit", "fragmentation", "plimsoll", "headroom", "binpack")
 REAL = next(
     (
         found
@@ -59,8 +58,8 @@ def cluster_of(listed: list[ListedNode], arriving: list[ListedPod]) -> tuple[Clu
     return Cluster.of(named, mix_of(Trace("t", named, tuple(arriving)))), named
 
 
-@settings(max_examples=30, deadline=None)
-@given(policy=st.sampled_from(POLICIES), listed=nodes, arriving=pods)
+@settings(max_examples=60, deadline=None)
+@given(policy=st.sampled_from(OFFERED), listed=nodes, arriving=pods)
 def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arriving: list[ListedPod]) -> None:
     """No GPU is shared past 1000, no node's CPU or memory is overdrawn, and each pod gets GPUs of its models."""
     cluster, named = cluster_of(listed, arriving)
@@ -83,17 +82,17 @@ def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arrivi
     assert all(milli <= 1000 for milli in taken.values())
 
 
-@settings(max_examples=20, deadline=None)
-@given(policy=st.sampled_from(POLICIES), listed=nodes, arriving=pods)
+@settings(max_examples=60, deadline=None)
+@given(policy=st.sampled_from(OFFERED), listed=nodes, arriving=pods, grown=st.none() | st.integers(0, 3))
 def test_added_gpu_makes_no_pod_unplaceable(
-    policy: str, listed: list[ListedNode], arriving: list[ListedPod]
+    policy: str, listed: list[ListedNode], arriving: list[ListedPod], grown: int | None
 ) -> None:
-    """A pod that has a place still has one when another node with a GPU is there."""
+    """A pod that has a place still has one when a node has a GPU more, or another node with a GPU is there."""
     chosen = policy_for(policy, 1)
     cluster, _ = cluster_of(listed, arriving)
     for number, pod in enumerate(arriving):
         request = Request(PodUid(f"p{number}"), demand_of(pod), cpu_milli=pod.cpu_milli)
-        larger, _ = cluster_of([*listed, ListedNode("more", 4000, 8, 1, "T4")], arriving)
+        larger, _ = cluster_of(with_a_gpu_more(listed, grown), arriving)
         for booking in cluster.ledger.bookings():
             larger.ledger.book(booking)
         for node, free_mib in cluster.free_mib.items():
@@ -103,7 +102,14 @@ def test_added_gpu_makes_no_pod_unplaceable(
             assert larger.place(request, pod.memory_mib, chosen) is not None
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+def with_a_gpu_more(listed: list[ListedNode], grown: int | None) -> list[ListedNode]:
+    """The nodes with a GPU more on the one of that number; on a node of its own if there is no such number."""
+    if grown is None or grown >= len(listed):
+        return [*listed, ListedNode("more", 4000, 8, 1, "T4")]
+    return [replace(node, gpus=node.gpus + (number == grown)) for number, node in enumerate(listed)]
+
+
+@pytest.mark.parametrize("policy", OFFERED)
 def test_seed_decides_everything(policy: str) -> None:
     """The same trace, policy and seed give the same places; another seed gives another draw."""
     listed = tuple(ListedNode(f"n{n}", 16_000, 64, 2, "T4") for n in range(6))
@@ -177,6 +183,41 @@ def test_a_short_replay_shows_what_it_has(tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "@50 %" in shown
     assert not any(word in shown for word in ("@95 %", "nan"))
+
+
+def test_large_pods_of_a_small_cluster_leap_over_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every seed counts at every percentage, also where one pod more asks for half of the cluster."""
+    write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.csv", POD_HEADER, ["p,1000,1,1,900,"])
+    assert main(["trace", str(trace), "--policy", "random", "--seeds", "1..3"]) == 0
+    shown = capsys.readouterr().out
+    assert "nan" not in shown
+    assert shown.count("10.00 ± 0.00") == 3
+
+
+def test_a_list_with_options_before_it_or_another_ending_is_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`plimsoll simulate` takes them, and lists that begin with a byte order mark, as spreadsheets write them."""
+    nodes = write(tmp_path / "nodes", "\ufeffsn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.trace", f"\ufeff{POD_HEADER}", ["p,1000,1,1,500,"])
+    assert main([str(trace), "--nodes", str(nodes), "--policy", "random", "--seeds", "1"]) == 0
+    assert main(["--policy=random", "--seeds=1", f"--nodes={nodes}", str(trace)]) == 0
+    assert capsys.readouterr().out.count("│ random") == 2
+
+
+def test_a_missing_column_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list with another separator, or of another form, is refused by its first line."""
+    nodes = write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.csv", POD_HEADER.replace(",", ";"), ["p;1000;1;1;500;"])
+    assert main([str(trace)]) == 2
+    refusal = f"TRACE: '{trace}' has no column cpu_milli; give a CSV file with the columns"
+    assert refusal in capsys.readouterr().err
+    assert main([str(trace), "--nodes", str(trace)]) == 2
+    assert f"--nodes: '{trace}' has no column" in capsys.readouterr().err
+    assert nodes.exists()
 
 
 @pytest.mark.skipif(REAL is None, reason="the openb traces are not beside this project")

@@ -1,6 +1,6 @@
 """A command that starts ordinary CUDA programs, each with a context of its own and nothing else.
 
-`start COUNT` starts so many at once; it answers with what the driver returned to each for its context, in any order.
+`start COUNT` starts that many together. It answers with the driver's result for each one's context, in any order.
 The programs live until the command ends.
 """
 

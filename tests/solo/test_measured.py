@@ -30,7 +30,7 @@ class Crowd:
         self.process = process
 
     async def start(self, count: int) -> list[str]:
-        """Start so many programs at once; returns the driver's result of each."""
+        """Start this many programs at once; returns the driver's result of each."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"start {count}\n".encode())
@@ -67,7 +67,7 @@ async def private_log(machine: Machine, event: str) -> list[dict[str, object]]:
 
 
 async def test_contexts_are_held_to_the_line_once_one_was_measured(machine: Machine) -> None:
-    """Once a context was measured, three of 20 programs get theirs, as 1 GiB holds no more.
+    """Once a context was measured, three of 20 programs get theirs, because 1 GiB has room for three.
 
     The denials are logged. The next command's 20 programs start at once, and three get a context again.
     """

@@ -148,7 +148,7 @@ async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> N
     os.kill(broker, signal.SIGKILL)
     async with asyncio.timeout(PATIENCE_S):
         _, errors = await process.communicate(b"\n")
-    assert (process.returncode, "could be told of the end" in errors.decode()) == (7, True), errors
+    assert (process.returncode, "answered at the command's end" in errors.decode()) == (7, True), errors
     assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
 
 

@@ -17,7 +17,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- end -}}
 
-{{/* Selectors cannot change in an upgrade, so they hold nothing that may. */}}
+{{/* Selectors cannot change in an upgrade, so they hold only labels that never change. */}}
 {{- define "plimsoll.selector" -}}
 app: plimsoll-{{ . }}
 {{- end -}}
@@ -117,7 +117,7 @@ app: plimsoll-{{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* What Pod Security's `restricted` asks of a pod and of a container. */}}
+{{/* The fields that Pod Security's profile `restricted` demands of a pod and of a container. */}}
 {{- define "plimsoll.restricted.pod" -}}
 securityContext:
   runAsNonRoot: true
@@ -134,7 +134,7 @@ securityContext:
   capabilities: {drop: ["ALL"]}
 {{- end -}}
 
-{{/* What every pod of ours has. */}}
+{{/* The fields that every pod of ours has. */}}
 {{- define "plimsoll.pod" -}}
 # Kubernetes would give each pod variables such as PLIMSOLL_WEBHOOK_PORT for the Services of this namespace.
 enableServiceLinks: false

@@ -13,7 +13,7 @@ struct ipc_handle {
     int fd;
 };
 
-_Static_assert(sizeof(struct ipc_handle) <= CU_IPC_HANDLE_SIZE, "a handle holds no more");
+_Static_assert(sizeof(struct ipc_handle) <= CU_IPC_HANDLE_SIZE, "a handle has no room for more");
 
 /* Fills all fields but the offset. */
 void ipc_describe(struct ipc_handle *handle, const struct share *share, uint64_t size);

@@ -27,7 +27,7 @@ struct pool_pointer {
 };
 
 _Static_assert(sizeof(struct pool_pointer) <= sizeof(CUmemPoolPtrExportData),
-               "a pointer's data hold no more");
+               "a pointer's data have no room for more");
 
 static uint64_t book_inode(void) {
     struct stat book;

@@ -13,7 +13,7 @@
 
 enum {
     QUEUE_DEPTH = 1024,     /* commits per GPU before a launch blocks; NVIDIA's queues are as deep */
-    ROOM_NS = 2000000,      /* a blocked launch goes on after so much work, not after each commit */
+    ROOM_NS = 2000000,      /* a blocked launch goes on after this much work, not after each commit */
     PORTER_NAP_NS = 200000, /* sleep while waiting work depends on a flag or the like */
 };
 

@@ -2,7 +2,7 @@
  *
  * Invariants: work is committed to the timeline in an order that respects every stream and every event;
  * data moves at the commit. Work that comes after a host function, a kernel that spins or another GPU's
- * event cannot be committed yet. It waits in its stream's list. One thread, the porter, starts when first
+ * event cannot be committed yet. It waits in its stream's list. A thread, the porter, starts when it is first
  * needed and commits waiting work. */
 #ifndef PLIMSOLL_EMULATOR_STREAM_QUEUE_H
 #define PLIMSOLL_EMULATOR_STREAM_QUEUE_H

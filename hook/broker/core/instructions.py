@@ -58,7 +58,7 @@ class ClearSlots:
 
 @dataclass(frozen=True, slots=True)
 class VacateSlots:
-    """Clear the slots of a living process, if it does not map `counts`: after an exec, or as it never did."""
+    """Clear the slots of a living process that does not map `counts`, because of an exec or because it never did."""
 
     container: ContainerKey
     process: Process

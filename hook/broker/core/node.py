@@ -157,7 +157,7 @@ class Node:
                 assert_never(event)
 
     def lay_out_again(self, pod: PodUid) -> list[Instruction]:
-        """Lay out a pod whose files are elsewhere now; nothing for one that is not registered, or is leaving."""
+        """Lay out a pod whose files are elsewhere now. A pod that is unknown or leaving stays as it is."""
         record = self._records.get(pod)
         return [] if record is None or record.leaving else self._lay_out(record.pod)
 
@@ -281,7 +281,9 @@ class Node:
         if event.container in self._lives.places(event.process.key):
             return instructions + self._requests.received(event, now_s)
         if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
-            instructions.append(Reply(event.connection, event.datagram.gpu, refusal="it is not who it says"))
+            instructions.append(
+                Reply(event.connection, event.datagram.gpu, refusal="its process is not known")
+            )
         return instructions
 
     def _share_violated(self, event: ShareViolated, now_s: float) -> list[Instruction]:

@@ -118,7 +118,7 @@ def target_of(path: str, kubelet: PurePosixPath) -> Target:
     """Read the target path of a volume; the path names the pod, and no tenant can change that name.
 
     Args:
-        path: as the kubelet gives it.
+        path: the path as the kubelet gives it.
         kubelet: the kubelet's root directory.
 
     Raises:
@@ -203,7 +203,7 @@ def counts_of(mounts: Iterable[Mount], below: PurePosixPath) -> dict[ContainerKe
 
 
 def counts_options(page_bytes: int) -> str:
-    """The options of a tmpfs that holds a `counts` of so many bytes."""
+    """The options of a tmpfs that holds a `counts` of this many bytes."""
     return f"mode=0755,size={_whole_pages(page_bytes) + SPARE_BYTES},nr_inodes={INODES}"
 
 

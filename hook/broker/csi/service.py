@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-# gRPC writes its own lines to standard error unless it is told not to, before its first import.
+# gRPC writes its own lines to standard error unless this variable is set before its first import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
@@ -48,7 +48,7 @@ class Sockets:
     """The paths of the two sockets, as the kubelet sees them too.
 
     Attributes:
-        registration: in the kubelet's plugin registry.
+        registration: the registration in the kubelet's plugin registry.
         volumes: the CSI endpoint.
     """
 

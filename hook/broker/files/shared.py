@@ -49,7 +49,7 @@ DIRECTORY_MODE: Final = 0o755
 LIMITS_MODE: Final = 0o644
 RECORD_MODE: Final = 0o600
 COUNTS_MODE: Final = 0o666
-"""Any user inside the container may run a process of it."""
+"""A process of any user inside the container may use it."""
 
 _TENANTS_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for `counts`: a tenant may put a link or a pipe in its place."""
@@ -103,7 +103,7 @@ class SharedFiles:
 
         Returns:
             the error of `counts` where its container has filled a file system of its own. The container's next
-            programs find no `counts`, and fail. None if all is laid out.
+            programs find no `counts`, and fail. None if everything is laid out.
 
         Raises:
             OSError: the disk is full or read-only, for example.
@@ -207,7 +207,7 @@ class SharedFiles:
 
 
 def _remove_tree(directory: Path) -> None:
-    """Remove a directory, if it is there. What a volume stands on stays, emptied, and goes with the volume."""
+    """Remove a directory, if it is there. A volume's own directory is emptied, and removed with the volume."""
     try:
         shutil.rmtree(directory)
     except FileNotFoundError:

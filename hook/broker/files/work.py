@@ -1,7 +1,7 @@
 """The file work of a turn: everything that instructions read and write, in the only thread for files.
 
 What always holds: instructions run in the core's order. A failed instruction does not stop the others. Where a page
-could not be written, nothing is read that has to be newer than that page.
+could not be written, readings that must be newer than that page are left out.
 """
 
 import time
@@ -59,7 +59,8 @@ class FileResults:
     Attributes:
         watches: processes whose death is to be watched, with their pidfd; None for a process that is gone already.
         answers: readings for the core.
-        looks: readings by GPU that are still to be made: each after the decisions of the one before are written.
+        looks: the readings still to be made, by GPU. Each is made after the decisions of the reading before are
+        written.
         gates: the gates of the containers that were laid out, with their open `counts`. The caller owns both.
         failures: the errors of instructions that failed.
     """

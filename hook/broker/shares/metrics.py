@@ -20,10 +20,13 @@ successor."""
 _COUNTERS: Final = {
     "used_seconds": (
         "busy_s",
-        "Time in which the GPU executed its work while the gate was not open, mean over its GPUs.",
+        "Time in which a GPU executed the container's work while the gate was not open, mean over its GPUs.",
     ),
     "waited_seconds": ("waited_s", "Time in which a thread stood at the shut gate."),
-    "waits": ("waits", "Times that a thread began to stand at the shut gate while no other did."),
+    "waits": (
+        "waits",
+        "Times that a thread began to stand at the shut gate while no other thread stood there.",
+    ),
 }
 """By the name after `plimsoll_hook_share_`: the field of `ShareUse`, and the help text."""
 
@@ -56,10 +59,14 @@ def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
         labels=CONTAINER,
     )
     requested = GaugeMetricFamily(
-        "plimsoll_hook_share_requested_ratio", "Compute time guaranteed, of one GPU.", labels=CONTAINER
+        "plimsoll_hook_share_requested_ratio",
+        "Part of each GPU's compute time that is guaranteed to the container.",
+        labels=CONTAINER,
     )
     limit = GaugeMetricFamily(
-        "plimsoll_hook_share_limit_ratio", "Compute time at most, of one GPU.", labels=CONTAINER
+        "plimsoll_hook_share_limit_ratio",
+        "Part of each GPU's compute time that the container may use at most.",
+        labels=CONTAINER,
     )
     for row in rows:
         requested.add_metric(row.names, row.use.terms.request_pct / 100)

@@ -52,18 +52,18 @@ BUSY_MOST: Final = 0.35
 come further apart. `ShareSettings.tick_ms` says what longer ticks cost."""
 
 IDLE_TICK_S: Final = 0.02
-"""Seconds between two ticks while no process has work and no account has a debt. Then a tick only looks for new work,
+"""Seconds between two ticks while no process has work and no account has a debt. Then a tick only finds new work,
 which is charged from its start, however late the tick is."""
 
 SMOOTHING: Final = 8
-"""The duration of a tick is averaged over about so many ticks."""
+"""The duration of a tick is averaged over about this many ticks."""
 
 SCAN_S: Final = 1.0
 """Seconds between two scans of a container's slots, for processes whose hello or death no event reported."""
 
 FAILURES_MOST: Final = 5
 FAILURES_S: Final = 60.0
-"""After more failures than this in so many seconds, a new scheduler would fail too."""
+"""After more failures than this in this many seconds, a new scheduler would fail too."""
 
 COMPARE_S: Final = 1.0
 """Seconds between two questions to NVML. The driver keeps samples of some seconds."""
@@ -288,7 +288,7 @@ class Shares:
         try:
             work()
         except Exception:  # noqa: BLE001 - else a thread might stand at a gate for ever
-            effect, remedy = "all shares begin anew", "none needed if it stays at that; report it as a bug"
+            effect, remedy = "all shares begin anew", "none is needed if it happens once; report it as a bug"
             _log.exception("scheduler_failed", value=repr(what)[:VALUE_MOST], effect=effect, remedy=remedy)
             self._mend()
         self._set_timer()

@@ -31,7 +31,7 @@ BACKLOG: Final = 1024
 """Connections that may wait to be accepted. Each message uses its own connection, and the library does not wait. If
 the queue is full, the library sends the message again with its next one, or the audit finds the change."""
 SOCKET_MODE: Final = 0o666
-"""Any user inside the container may run a process of it."""
+"""A process of any user inside the container may connect."""
 
 LAST_WORDS_S: Final = 10.0
 """The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a
@@ -45,8 +45,8 @@ GLANCE_S: Final = 0.001
 """Seconds until the next check, after a datagram was still unread."""
 
 QUIET_ROUNDS: Final = 3
-"""Rounds of the loop in a row in which no datagram may be unread. What the loop takes from the kernel reaches its
-task in the loop's next round, and is seen nowhere until then."""
+"""Rounds of the loop in a row in which no datagram may be unread. Data that the loop takes from the kernel
+reaches its task in the loop's next round. Until then nothing here shows it."""
 
 ACCEPT_PAUSE_S: Final = 0.5
 """Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
@@ -294,7 +294,7 @@ def _speaker(pid: int, datagram: Datagram) -> Process:
         return Process(ProcessKey(pid, start_ticks), datagram.owner)
     if process.owner != datagram.owner:
         problem = f"is not {process.owner}, the word of process {pid}"
-        raise InputError("owner", datagram.owner, problem, "let each process speak for itself")
+        raise InputError("owner", datagram.owner, problem, "let each process send its own messages")
     return process
 
 

@@ -116,7 +116,7 @@ static void send_unknown(const char *function) {
 }
 
 /* CUDA's runtime looks everything up before cuInit, when this process has no slot to report for yet. The
- * first unknown name is kept until it has one. */
+ * first unknown name is kept until the process has a slot. */
 static void keep_for_later(const char *function) {
     int none = UNKNOWN_NONE;
     if (!__atomic_compare_exchange_n(&plimsoll.unknown_state, &none, UNKNOWN_WRITING, false, __ATOMIC_ACQUIRE,

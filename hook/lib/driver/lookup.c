@@ -34,7 +34,7 @@ static plimsoll_function as_function(void *object) {
 }
 
 /* The wrapper, if `found` is the driver's function or, through the global scope, the wrapper itself. In the
- * latter case only with the driver loaded, so that a missing driver stays missing.
+ * second case only where the driver is loaded, so that a missing driver stays missing.
  *
  * A second driver in the process, from another folder or in a namespace of its own (dlmopen), is not the one
  * that the wrappers call. Mixing the two would break the program, so the function passes through, and is

@@ -133,8 +133,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return result;
 }
 
-/* In the second version reserved, used and free memory add up to the total. So `reserved` takes the part of
- * the line that the container does not use and that is not free on the card. */
+/* In the second version reserved, used and free memory add up to the total. So `reserved` gets the unused
+ * part of the line that the card does not have free. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
     enum plimsoll_teller teller = plimsoll_teller();

@@ -219,8 +219,8 @@ static bool find_heir(struct plimsoll_holdings *all, int gpu, uint64_t bytes, ui
     return is_found;
 }
 
-/* Several threads may do this at once. The former charge of the chosen import is placed again, until no
- * import has a smaller charge than what is left. Every round raises some charge. */
+/* Several threads may do this at once. The charge that the chosen import had is then placed again, until no
+ * import has a smaller charge than the rest. Every round raises some charge. */
 uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes) {
     uint64_t heir;
     while (find_heir(all, gpu, bytes, &heir)) {

@@ -4,7 +4,7 @@
  * A process holds GPU memory as long as it has the driver's files open. The kernel closes them (exit_files,
  * and the deferred fput in exit_task_work) before a thread becomes a zombie (exit_notify), and it lowers
  * num_threads when the thread has come that far. So a zombie that is the last thread of its process holds
- * nothing any more, while a zombie with other living threads may. Only a child that inherited the files
+ * nothing, while a zombie with other living threads may. Only a child that inherited the files
  * without an exec keeps the memory. The broker's measurements then show in whose name that memory stands.
  *
  * A process counts as living where this process cannot judge it. That is so in another PID or time namespace,

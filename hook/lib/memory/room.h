@@ -6,7 +6,7 @@
 
 enum plimsoll_fit {
     FIT_RESERVED,
-    FIT_PAST_LINE,  /* never fits, unless something is given back or the line rises */
+    FIT_PAST_LINE,  /* fits only once memory is given back or the line rises */
     FIT_PAST_GRANT, /* within the line, but past what the broker granted so far: the caller may wait */
 };
 

@@ -187,7 +187,7 @@ static uint64_t word_of(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* Another process must have polled its work lately. The page of a stopped process is ignored here, and the
+/* The other process must have polled its work lately. The page of a stopped process is ignored here, and the
  * broker charges nothing for it. */
 static bool executes_in(uint32_t slot, uint64_t now_ns) {
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++) {

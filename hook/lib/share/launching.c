@@ -20,7 +20,7 @@
 
 /* Work that no mark follows yet is only estimated. It may come to this much. */
 #define UNMARKED_NS 300000
-/* After this many launches a mark follows, however short they are. */
+/* A mark follows after this many launches, however short they are. */
 #define UNMARKED_MOST 16
 #define CALL_NS 2000
 

@@ -1,5 +1,5 @@
 /* Sampling limits how much a program behind an open gate can queue, so that a new neighbour does not wait
- * long. One launch in some hundred is marked and polled. The others pass. */
+ * long. About one launch in a hundred is marked and polled. The others pass. */
 #ifndef PLIMSOLL_SAMPLING_H
 #define PLIMSOLL_SAMPLING_H
 

@@ -105,8 +105,8 @@ static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
     stand->until_ns = stand->renewed_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
 }
 
-/* Nothing executes, so the awaited work has ended. Learns how much later than expected that was. One slice is
- * added to the expected time: without it, the short time until the end was noticed would look long beside a
+/* Nothing executes, so the awaited work has ended. Learns how much later than expected that was. The expected
+ * time includes one slice more. Without it, the short time until the end was noticed would seem long beside a
  * short queue. */
 static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
     if (stand->since_ns && is_shut) {
@@ -138,8 +138,8 @@ static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
     return clamp(plimsoll_sooner(drained_ns, runnable_ns(gpu)), SHORTEST_NS, LONGEST_NS);
 }
 
-/* While the length of a launch is unknown, the first launch counts as the whole allowed queue. While the
- * launches under way take much longer than earlier ones did, the first few do. */
+/* While the length of a launch is unknown, the first launch counts as the whole allowed queue. The first few
+ * launches are exact while those under way take much longer than earlier ones did. */
 static uint64_t left_ns(int gpu, uint64_t now_ns) {
     uint64_t sum_ns = 0;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {

@@ -14,7 +14,7 @@ def expected_of(owner: str | None, ledger: Ledger, learned: Expectation | None) 
     repeat it.
 
     Args:
-        owner: of its pod, see `placer.core.owners`.
+        owner: the owner of its pod, see `placer.core.owners`.
         ledger: what decisions count.
         learned: what was learned of the owner, or None.
     """
@@ -33,7 +33,7 @@ def _whence(owner: str | None, learned: Expectation | None) -> str:
         return "assumed, as nothing tells which pods do the same work"
     if learned is None:
         return f"assumed, as no pod of {owner} was measured yet"
-    return f"expected, as earlier pods of {owner} needed so much"
+    return f"expected, as earlier pods of {owner} needed that"
 
 
 def is_expected(booking: Booking) -> bool:

@@ -84,7 +84,7 @@ def _row(grant: Grant, gpu: Gpu | None, pod: PodUid, sharers: int) -> GrantRow:
         limit_pct=grant.limit_pct,
         whole=grant.whole,
         used_bytes=None if tasks is None else sum(task.used_bytes for task in tasks),
-        processes=None if tasks is None else len(tasks),
+        processes=None if tasks is None else sum(task.count for task in tasks),
         idle_pct=gpu.idle_pct if gpu is not None else None,
         sharers=sharers,
     )
@@ -106,6 +106,6 @@ def _part(row: GrantRow, gpu: Gpu | None, pod: PodUid, promised_pct: int) -> Par
         used_bytes=row.used_bytes,
         processes=row.processes,
         idle_pct=row.idle_pct,
-        others=None if gpu is None else sum(task.pod != pod for task in gpu.tasks),
+        others=None if gpu is None else sum(task.count for task in gpu.tasks if task.pod != pod),
         promised_pct=promised_pct,
     )

@@ -17,7 +17,7 @@ from plimsoll.placer_api.explain import Check, Finding
 from plimsoll.quantity import format_bytes
 
 IDLE_PCT: Final = 25.0
-"""A GPU that idles for at least so much of the time has time for all of its containers: work rarely waits for it."""
+"""A GPU that idles for this part of the time or more has time for all its containers: work rarely waits for it."""
 
 NEAR_PCT: Final = 5.0
 """The points within which busy time counts as at the limit: the average decays, and short pauses are in it."""
@@ -236,6 +236,6 @@ def _ailing(health: GpuHealth) -> str:
 
 def _gets_no_work(part: Part) -> bool:
     """Whether a GPU that works for one container idles for longer than the container's limit makes it."""
-    assert part.idle_pct is not None, "only GPUs with a report are looked at"
+    assert part.idle_pct is not None, "only GPUs with a report are examined"
     limit_pct = 100 if part.whole else part.limit_pct
     return part.idle_pct >= IDLE_PCT and 100 - part.idle_pct < limit_pct - NEAR_PCT

@@ -356,7 +356,7 @@ class MixTable:
         return self._policy.scores(lost_milli, (kind.gpus * need).astype(float), after)
 
     def _reserve(self, slot: int, gpus: int) -> None:
-        """Have room for a slot, and for a node of so many GPUs."""
+        """Have room for a slot, and for a node of this many GPUs."""
         slots, width = self._idle.shape
         if slot < slots and gpus <= width:
             return

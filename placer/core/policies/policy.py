@@ -18,7 +18,7 @@ from plimsoll.part.errors import SHOWN_CHARS, PlimsollError
 
 
 class PolicyError(PlimsollError):
-    """A policy raised an error or gave an answer that cannot be; the pod that names it is refused for that."""
+    """A policy raised an error or gave an impossible answer. The pod that names the policy is refused for that."""
 
     def __init__(self, name: str, problem: str) -> None:
         shown = " ".join(problem.split())[:SHOWN_CHARS]
@@ -74,7 +74,7 @@ class Policy(ABC):
         return None
 
     def state(self, request: Request, ledger: Ledger) -> Hashable:  # noqa: ARG002 - for overriding
-        """Everything besides the node on which objections to this pod depend; equal as long as all of it is."""
+        """All but the node on which objections to this pod depend. Equal values mean equal objections."""
         return None
 
     def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
@@ -84,7 +84,7 @@ class Policy(ABC):
             site: the node, the pod, and the GPUs that its other containers have been given so far.
             demand: the container's demand.
             fitting: the GPUs that fit and to which the policy has no objection, at least `demand.gpus`, with the room
-                that the pod's other containers leave. The answer holds some of them, also at least so many.
+                that the pod's other containers leave. The answer holds some of them, and at least this many of them.
         """
         return sorted(fitting, key=lambda room: -self.score(room, demand))
 

@@ -11,7 +11,7 @@ ones:
   models. Gaia reads the model from a quota. Here a pod that names models in `plimsoll.dev/gpu-model` may have any
   of these.
 
-Links of a node without `node.info` count as equal, and as the farthest there are. The decision's note says so.
+Links of a node without `node.info` all count as the farthest kind. The decision's note says so.
 """
 
 from collections.abc import Hashable, Sequence

@@ -55,7 +55,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Search:
-    """A search for plans of so many moves."""
+    """A search for plans of this many moves."""
 
     board: Board
     moves: int
@@ -153,7 +153,7 @@ def search(
         board: the cluster.
         pod: the waiting pod.
         most_moves: 1 or more.
-        most_trials: of all steps together.
+        most_trials: the most trials of all steps together.
     """
     known: dict[object, Booking | None] = {}
     for moves in range(1, most_moves + 1):

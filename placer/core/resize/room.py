@@ -42,9 +42,7 @@ def _check_memory(
 ) -> None:
     seen = next((one for one in view.gpus if one.uuid == new.gpu), None) if view is not None else None
     if seen is None:
-        raise NotNowError(
-            f"no report shows {new.gpu} on {change.new.node}; look after its monitor, and ask again"
-        )
+        raise NotNowError(f"no report shows {new.gpu} on {change.new.node}; check its monitor, and ask again")
     measured = seen.measured_bytes.get(change.new.pod, 0)
     counted = max(ledger.expected_bytes(change.counted, new.gpu), measured)
     expected = ledger.expected_bytes(change.new, new.gpu)

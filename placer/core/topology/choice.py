@@ -14,7 +14,7 @@ from placer.core.view import NodeView
 from plimsoll.ids import GpuUuid
 
 FRAGMENT: Final = 0.5
-"""The least score of a GPU in use; an empty GPU has at most so much. So fragments come first, on whatever node."""
+"""The least score of a GPU in use; an empty GPU has at most this much. So fragments come first, on whatever node."""
 
 
 class Links(NamedTuple):

@@ -16,7 +16,7 @@ PATHS: Final = ("PIX", "PXB", "PHB", "NODE", SYS)
 """The ways over PCIe as `nvidia-smi topo -m` calls them, the closest first."""
 
 MOST_NVLINKS: Final = 18
-"""The most NVLinks of one GPU today. More of them count as so many."""
+"""The most NVLinks of one GPU today. A larger number counts as this one."""
 
 NVLINK: Final = "NVLINK"
 

@@ -45,10 +45,11 @@ class Shape:
         return sum(self.costs[one][other] for one, other in combinations(places, 2))
 
     def nearness(self, places: tuple[int, ...]) -> float:
-        """The cost of a set as a score, 0 to 1: 1 for a single GPU, and the less the farther its farthest pairs are.
+        """The cost of a set as a score, 0 to 1: 1 for a single GPU, and smaller the farther apart its farthest pairs
+        are.
 
         Sets with fewer pairs at the farthest level have the higher score, then those with fewer at the next one, and
-        so on. A level takes a sixth.
+        so on. Each level has a sixth of the scale.
         """
         farther, nvlinks = divmod(self.cost(places), _UNIT)
         return 1 - _grade(_counts(farther), nvlinks / _UNIT)
@@ -56,7 +57,7 @@ class Shape:
     def apartness(self, place: int, empty: frozenset[int]) -> float:
         """How little an empty GPU is worth to the other empty ones, as a score: 1 if there is no other, else to 0.5.
 
-        The score is the less the closer its closest empty neighbours are, and then the more of them there are.
+        The score is smaller the closer the nearest empty neighbours are, and then the more of them there are.
         """
         others = empty - {place}
         if not others:
@@ -106,7 +107,7 @@ def _grade(counts: Sequence[float], below: float = 0.0) -> float:
 
 @lru_cache(REMEMBERED)
 def best_set(shape: Shape, preferred: tuple[int, ...], count: int, empty: frozenset[int]) -> tuple[int, ...]:
-    """The cheapest set of so many GPUs; among equals the one that leaves most, then the most preferred.
+    """The cheapest set of this many GPUs; among equals the one that leaves most, then the most preferred.
 
     Args:
         shape: the node's.
@@ -160,7 +161,7 @@ def _cheap_sets(
 
 
 def _grown(shape: Shape, among: tuple[int, ...], count: int, first: int) -> int:
-    """The cost of a set with this GPU, to which the one that adds least is added each time."""
+    """The cost of a set that starts with this GPU and always takes the GPU that adds least."""
     added = {place: shape.costs[first][place] for place in among if place != first}
     cost = 0
     for _ in range(count - 1):

@@ -31,7 +31,7 @@ class _State(NamedTuple):
     """A node whose GPUs all have one model, as pods of every kind read it.
 
     Attributes:
-        model: of its GPUs.
+        model: the model of its GPUs.
         instances: whether a GPU is a MIG instance.
         links: those between its GPUs.
         empty: the places of its empty GPUs.

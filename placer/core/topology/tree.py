@@ -159,7 +159,7 @@ def link(tree: Node, free_pct: Free, count: int, pick: Pick) -> tuple[int, ...]:
 
 
 def _cheapest(tree: Node, gpus: Sequence[int], pick: Pick) -> tuple[int, ...]:
-    """One of these GPUs with the lowest access cost; empty if there is none."""
+    """A set of one GPU: one with the lowest access cost. Empty if there is no GPU."""
     if not gpus:
         return ()
     cost_of = costs(tree)

@@ -54,7 +54,7 @@ class Standing(Reading[DomainRules]):
     """A pod's rules with the tallies that they read.
 
     Attributes:
-        is_first: the affinity means the pod itself, so the pod needs no other one where there is none.
+        is_first: the affinity selects the pod itself, so the first such pod needs no other one.
     """
 
     is_first: bool = field(init=False)

@@ -74,8 +74,8 @@ class Headcount:
     Attributes:
         selection: selects them.
         nodes: their number by node.
-        tallies: by partition.
-        crowds: those that it has taken.
+        tallies: the tallies by partition.
+        crowds: the crowds that the headcount has taken.
         unread: the crowds that have yet to be read.
     """
 
@@ -114,9 +114,9 @@ class Partition:
         pulse: takes changes.
         domains: the domain of each node that counts.
         sizes: the number of these nodes by domain.
-        tallies: by headcount.
+        tallies: the tallies by headcount.
         unread: the nodes that have yet to be read.
-        serial: of the last change of the set of domains.
+        serial: the serial of the last change of the set of domains.
     """
 
     topology_key: str
@@ -174,7 +174,7 @@ class Tally:
         total: the number of all.
         users: the keys of the rules that read this tally.
         wishers: the keys of the wishes that read it. Its changes make no node fit for these.
-        serial: of the last change.
+        serial: the serial of the last change.
     """
 
     headcount: Headcount
@@ -184,7 +184,9 @@ class Tally:
     users: set[Hashable] = field(default_factory=set)
     wishers: set[Hashable] = field(default_factory=set)
     serial: int = 0
-    _levels: dict[int, int] = field(default_factory=dict)  # by number of pods, the domains that have so many
+    _levels: dict[int, int] = field(
+        default_factory=dict
+    )  # by number of pods, the domains that have this many
     _lowest: int | None = None  # the lowest level, if it is known
 
     def __post_init__(self) -> None:
@@ -266,7 +268,7 @@ class Reading(Generic[R_co]):
 
     Attributes:
         rules: the rules or wishes.
-        tallies: by rule.
+        tallies: the tallies by rule.
         labels_of: the labels of a namespace.
         is_complete: whether the tallies count all pods and nodes.
     """

@@ -37,11 +37,11 @@ _SPREAD_WEIGHT: Final = 2
 _AFFINITY_WEIGHT: Final = 2
 
 _DOMAINS: Final = 16
-"""The domains of a wish of which the best are looked for: all zones of a cluster, and enough nodes to choose well."""
+"""The domains of a wish among which the best are sought: all zones of a cluster, and enough nodes to choose well."""
 _NODES: Final = 64
-"""The nodes of a domain that are looked at for some that count."""
+"""The nodes of a domain that are read to find some that count."""
 _SPAN: Final = 1024
-"""The domains or nodes among which one choice after another moves on. To skip so many takes 10 µs."""
+"""The domains or nodes among which one choice after another moves on. Skipping all of them takes 10 µs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class Gauge(Reading[DomainWishes]):
     """A pod's wishes with the tallies that they read: of the constraints, then of the terms.
 
     Attributes:
-        turn: the number of times that promising nodes were looked for.
+        turn: the number of searches for promising nodes so far.
     """
 
     turn: int = field(default=0, init=False)
@@ -65,7 +65,7 @@ class Gauge(Reading[DomainWishes]):
         return tuple(found)
 
     def promising(self, having: Having, most: int) -> list[NodeName]:
-        """Nodes in domains that meet the wishes well, at most so many; they may be unfit.
+        """Nodes in domains that meet the wishes well, at most this many; they may be unfit.
 
         Calls after each other give different nodes where many are equal, so that no few nodes are filled first.
         """
@@ -145,7 +145,7 @@ def _nodes(tally: Tally, domains: Iterable[str], having: Having, start: int) -> 
 
 
 def _window(things: Collection[T], most: int, start: int) -> Iterator[T]:
-    """So many things from one on, the first ones after the last."""
+    """This many things from one on, the first ones after the last."""
     if not things:
         return iter(())
     first = islice(things, start % min(len(things), _SPAN), None)

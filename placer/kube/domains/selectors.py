@@ -78,7 +78,7 @@ def label_rule(
     """A selector in the form in which it is used.
 
     Args:
-        selector: in the API's form; None selects nothing.
+        selector: the selector in the API's form; None selects nothing.
         more: further requirements, which must hold too.
         unknown: the result of a requirement with an operator that is not known here.
     """

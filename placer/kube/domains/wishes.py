@@ -31,7 +31,7 @@ from plimsoll.part.errors import InputError
 
 MOST_WISHES: Final = 16
 """The constraints and terms of one pod that have an effect: constraints first, then the terms of most weight. Each is
-looked up on each node that is read, and no known pod states so many."""
+looked up on each node that is read, and no known pod states this many."""
 _MEND: Final = "mend the term, or let kube-scheduler place the pod (spec.schedulerName)"
 
 

@@ -48,7 +48,7 @@ class _Bind:
 
 @dataclass(slots=True)
 class Binds:
-    """Carries out binds while `run` does.
+    """Carries out binds while `run` runs.
 
     Attributes:
         pods: the pods of other schedulers, as the watch showed them.
@@ -175,7 +175,7 @@ class Binds:
             raise NotBoundError(f"pod {name}: {error}") from error
         if isinstance(decided, Refusal):
             why = ", ".join(decided.reasons[node])
-            raise NotBoundError(f"pod {name} fits on {node} no more: {why}")
+            raise NotBoundError(f"pod {name} no longer fits on {node}: {why}")
         self.cluster.assume(decided.booking, asked.needs, pod)
         self.preempting.placed(PodUid(pod.metadata.uid), node)
         return decided

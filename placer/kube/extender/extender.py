@@ -28,7 +28,7 @@ from plimsoll.kube.models import Pod
 COMPUTED: Final = 64
 """The nodes whose answers are computed in one piece: some 2 ms."""
 LOOKED_UP: Final = 4096
-"""The nodes that are looked at in one piece, if their answers are known: some 2 ms."""
+"""The nodes that are handled in one piece, if their answers are known: some 2 ms."""
 BROKEN_S: Final = 5.0
 """Seconds without a live watch after which nothing is answered. Shorter pauses also pass while everything is well."""
 

@@ -20,7 +20,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
 
 LOOK_S: Final = 60.0
-"""The interval at which the certificate's files are looked at. They are replaced hours before the old one ends."""
+"""The interval at which the certificate's files are checked. They are replaced hours before the old one ends."""
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class TlsFiles:
         used = await asyncio.to_thread(self._stamp)
         while True:
             heed_cancellation()
-            await asyncio.sleep(look_s)  # no event tells of a mounted Secret that changed
+            await asyncio.sleep(look_s)  # no event reports that a mounted Secret changed
             stamp = await asyncio.to_thread(self._stamp)
             if stamp == used:
                 continue

@@ -33,7 +33,7 @@ class ExtenderArgs(Struct, frozen=True, rename="pascal"):
     Attributes:
         pod: the pod that is being scheduled.
         nodes: the nodes to choose from, if the extender is not `nodeCacheCapable`.
-        node_names: their names, if it is.
+        node_names: the nodes' names, if it is true.
     """
 
     pod: Pod
@@ -122,7 +122,7 @@ class PreemptionArgs(Struct, frozen=True, rename="pascal"):
     Attributes:
         pod: the pod that needs the room.
         node_name_to_victims: if the extender is not `nodeCacheCapable`.
-        node_name_to_meta_victims: if it is.
+        node_name_to_meta_victims: the victims' uids by node, if it is true.
     """
 
     pod: Pod

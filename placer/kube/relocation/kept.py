@@ -2,17 +2,21 @@
 
 A room is kept as a nomination: first for a pod that stands for the replacement, then for the replacement itself, once
 the watch shows it. A replacement is known by its controller and by its demand. What always holds: a room is kept for
-a bounded time, and for one pod. The rooms are in memory alone: the next leader keeps none, and places replacements
-like any other pods.
+one pod, and for a bounded time after the moved pod has ended. Rooms are stored before a pod is evicted, so that the
+next leader keeps them too.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from placer.kube.cluster import Cluster
 from placer.kube.nominations import Nomination
+from placer.kube.occupants import Occupant
 from placer.kube.preempting import Preempting
-from placer.kube.relocation.movers import Mover, controller_of
+from placer.kube.relocation.memory import NoMemory, RoomMemory, StoredRoom, without_programs
+from placer.kube.relocation.movers import controller_of, replacement_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -23,17 +27,19 @@ class Kept:
     """A room that is kept.
 
     Attributes:
-        mover: the pod that moves.
+        moved: the pod that moves, as it was before.
         kind: that of its replacement's demand.
         nomination: holds the room; its pod is the replacement once it is known.
-        until_s: when it is given up, on the loop's clock.
+        since_s: when the room was first kept, in seconds since 1970.
+        until_s: when it is given up, on the loop's clock; later while the moved pod still ends.
         is_leaving: the pod was evicted.
         has_come: the replacement is known.
     """
 
-    mover: Mover
+    moved: Pod
     kind: bytes
     nomination: Nomination
+    since_s: float
     until_s: float
     is_leaving: bool = False
     has_come: bool = False
@@ -44,32 +50,59 @@ class KeptRooms:
     """All kept rooms. Not thread-safe: one event loop owns it.
 
     Attributes:
-        cluster: the nominations.
+        cluster: the nominations, and the pods that end.
         preempting: holds rooms, and ends nominations.
+        keep_s: the longest time in seconds for which a room is kept after the moved pod has ended.
+        clock: the wall clock in UTC.
+        memory: outlives this placer.
     """
 
     cluster: Cluster
     preempting: Preempting
+    keep_s: float
+    clock: Callable[[], datetime]
+    memory: RoomMemory = field(default_factory=NoMemory)
     _kept: dict[PodUid, Kept] = field(default_factory=dict)  # by the uid of the pod that moves
+    _stored: frozenset[PodUid] = frozenset()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, mover: Mover, kind: bytes, nomination: Nomination, for_s: float) -> None:
+    def keep(self, moved: Pod, kind: bytes, nomination: Nomination) -> None:
         """Keep the room of a nomination for the replacement of a pod, whose demand is of this kind."""
         self.cluster.nominations.put(nomination)
-        self._kept[mover.movable.pod] = Kept(mover, kind, nomination, _now_s() + for_s)
+        since_s, until_s = self.clock().timestamp(), _now_s() + self.keep_s
+        self._kept[PodUid(moved.metadata.uid)] = Kept(moved, kind, nomination, since_s, until_s)
+
+    async def save(self) -> None:
+        """Store the rooms that are kept now, if others are stored."""
+        kept = frozenset(self._kept)
+        if kept != self._stored:
+            rooms = [
+                StoredRoom(without_programs(one.moved), one.nomination.node, one.since_s)
+                for one in self._kept.values()
+            ]
+            if await self.memory.write(tuple(rooms)):
+                self._stored = kept
+
+    async def restore(self) -> None:
+        """Keep the rooms that an earlier leader kept, for replacements that may still come, or wait already."""
+        for stored in await self.memory.read():
+            self._stored |= {PodUid(stored.moved.metadata.uid)}
+            if self._is_awaited(stored):
+                self._keep_again(stored)
+        for waiting in tuple(self.preempting.waiting.values()):
+            self.take(waiting.pod)
 
     def take(self, pod: Pod) -> None:
         """Give a waiting pod the room that is kept for it, if one is."""
-        controller = controller_of(pod)
-        if controller is None or not self._kept:
+        controller, uid = controller_of(pod), PodUid(pod.metadata.uid)
+        if controller is None or not self._kept or self.cluster.is_assumed(uid):
             return
-        uid = PodUid(pod.metadata.uid)
         if any(one.nomination.uid == uid for one in self._kept.values()):
             return
         for one in self._kept.values():
-            if not one.has_come and self._is_replacement(pod, controller.uid, one):
+            if not one.has_come and self._is_replacement(pod, one):
                 self._hand_over(pod, one)
                 return
 
@@ -90,6 +123,8 @@ class KeptRooms:
         given_up: list[Kept] = []
         for uid, one in tuple(self._kept.items()):
             held = self.cluster.nominations.find(one.nomination.uid)
+            if self._still_ends(self.cluster.occupants.find(uid)):
+                one.until_s = _now_s() + self.keep_s
             if held is None or held.node != one.nomination.node:
                 del self._kept[uid]  # the replacement has a place, or others had a right to the room
             elif one.until_s <= _now_s() or (not under_way and not (one.is_leaving or one.has_come)):
@@ -98,13 +133,38 @@ class KeptRooms:
                 given_up.append(one)
         return given_up
 
-    def _is_replacement(self, pod: Pod, controller: str, one: Kept) -> bool:
-        moved = one.mover.occupant.pod
-        owner = controller_of(moved)
-        if owner is None or (moved.metadata.namespace, owner.uid) != (pod.metadata.namespace, controller):
-            return False
+    def _still_ends(self, moved: Occupant | None) -> bool:
+        """Whether a pod is ending, and not for too long: some controllers replace a pod only once it has ended."""
+        return (
+            moved is not None
+            and moved.pod.metadata.deletionTimestamp is not None
+            and not moved.should_have_ended(self.clock().timestamp() - self.keep_s)
+        )
+
+    def _is_awaited(self, stored: StoredRoom) -> bool:
+        """Whether the replacement for a room of an earlier leader may still come."""
+        moved = self.cluster.occupants.find(PodUid(stored.moved.metadata.uid))
+        if moved is not None:
+            return self._still_ends(moved)  # the leader may have died before it evicted the pod
+        is_old = self.clock().timestamp() - stored.since_s > self.keep_s
+        return not is_old and not any(
+            _replaces(one.pod, stored.moved) and _was_made_after(one.pod, stored.since_s)
+            for one in self.cluster.occupants.on(stored.node)
+        )
+
+    def _keep_again(self, stored: StoredRoom) -> None:
         try:
-            return self.preempting.understand(pod).kind == one.kind
+            wanted = self.preempting.understand(replacement_of(stored.moved))
+        except InputError:
+            return  # by the rules of an earlier version
+        # Which GPUs are held is found out when the leader checks all nominations.
+        self.keep(stored.moved, wanted.kind, Nomination(wanted.pod, stored.node, wanted.needs))
+        kept = self._kept[PodUid(stored.moved.metadata.uid)]
+        kept.since_s, kept.is_leaving = stored.since_s, True
+
+    def _is_replacement(self, pod: Pod, one: Kept) -> bool:
+        try:
+            return _replaces(pod, one.moved) and self.preempting.understand(pod).kind == one.kind
         except InputError:
             return False
 
@@ -120,6 +180,22 @@ class KeptRooms:
         one.nomination = Nomination(pod, held.node, held.needs, booking, held.victims)
         one.has_come = True
         self.preempting.hold(one.nomination)
+
+
+def _replaces(pod: Pod, moved: Pod) -> bool:
+    """Whether one controller made both pods."""
+    controller, owner = controller_of(pod), controller_of(moved)
+    return (
+        controller is not None
+        and owner is not None
+        and (pod.metadata.namespace, controller.uid) == (moved.metadata.namespace, owner.uid)
+    )
+
+
+def _was_made_after(pod: Pod, time_s: float) -> bool:
+    """Whether a pod was made after a time in seconds since 1970, or in the same second."""
+    made = pod.metadata.creationTimestamp
+    return made is not None and datetime.fromisoformat(made).timestamp() >= int(time_s)
 
 
 def _now_s() -> float:

@@ -21,7 +21,7 @@ from placer.kube.budgets import Budgets
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
 from placer.kube.relocation.rules import RelocationRules
-from plimsoll.contract import SCHEDULER_NAME, without_answers
+from plimsoll.contract import RELOCATION_COST, SCHEDULER_NAME, without_answers
 from plimsoll.demand import relocation_cost_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import OwnerReference, Pod, PodStatus
@@ -63,14 +63,37 @@ class Movers:
 
     def on(self, node: NodeName, priority: int) -> list[Mover]:
         """The pods of a node that may be moved for a pod of this priority, those of low cost first."""
-        refused = self.refused()
         found = [
-            mover
+            Mover(one, _movable(one, self.ledger.booking(one.uid)))
             for one in self.cluster.occupants.relocatable_on(node)
-            if one.priority <= priority and one.uid not in refused
-            if (mover := self._mover(one)) is not None
+            if self.obstacle(one, priority) is None
         ]
         return sorted(found, key=lambda one: (one.movable.cost, one.movable.pod))
+
+    def obstacle(self, one: Occupant, priority: int) -> str | None:
+        """The first reason why a pod is not moved for one of this priority, for people; None if it may be moved."""
+        booking = self.ledger.booking(one.uid)
+        if not one.is_relocatable:
+            return f"no annotation {RELOCATION_COST}"
+        if one.pod.spec.schedulerName != SCHEDULER_NAME or booking is None or booking.doubt is not None:
+            return "not placed by Plimsoll, or in doubt"
+        if not booking.grants or _cost_of(one.pod) is None:
+            return "no GPU, or no readable cost"
+        return _lasting_obstacle(one, booking, priority) or self._obstacle_now(one)
+
+    def _obstacle_now(self, one: Occupant) -> str | None:
+        """Likewise, of the reasons that may pass."""
+        if not one.is_bound or one.pod.metadata.deletionTimestamp:
+            return "it is being bound, or ends"
+        if not self._has_rested(one.pod):
+            return f"it started less than {self.rules.rest_s:g} s ago"
+        if len(self._times(owner_of(one.pod) or "")) >= self.rules.per_hour:
+            return f"{self.rules.per_hour} pods of its owner were moved within the hour"
+        if one.uid in self.refused():
+            return "its eviction was refused not long ago"
+        if self.budgets.forbid([one]):
+            return "a disruption budget"
+        return None
 
     def note_moved(self, pod: Pod) -> None:
         """Count a move for the limit of its owner."""
@@ -83,44 +106,7 @@ class Movers:
         is_past = any(
             len(self._times(owner)) + count > self.rules.per_hour for owner, count in by_owner.items()
         )
-        return is_past or self.violates(pods)
-
-    def violates(self, pods: list[Occupant]) -> bool:
-        """Whether the end of all these pods would violate a disruption budget."""
-        steps = self.budgets.split(pods)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return bool(end.value[0])
-
-    def _mover(self, one: Occupant) -> Mover | None:
-        booking = self.ledger.booking(one.uid)
-        if booking is None or not self._may_move(one, booking):
-            return None
-        try:
-            cost = relocation_cost_of(one.pod.metadata.annotations or {})
-        except InputError:
-            return None
-        gpus = frozenset(grant.gpu for grant in booking.grants)
-        return Mover(one, Movable(one.uid, one.node, gpus, cost)) if cost is not None and gpus else None
-
-    def _may_move(self, one: Occupant, booking: Booking) -> bool:
-        pod, controller = one.pod, controller_of(one.pod)
-        is_ours = pod.spec.schedulerName == SCHEDULER_NAME and booking.doubt is None
-        is_replaced = controller is not None and controller.kind not in NOT_REPLACED_ELSEWHERE
-        # Pods that share a GPU by a name or a label would have to move together.
-        is_free = booking.gpu_name is None and booking.locality.affinity is None
-        return (
-            is_ours
-            and is_replaced
-            and is_free
-            and one.is_bound
-            and not pod.metadata.deletionTimestamp
-            and self._has_rested(pod)
-            and len(self._times(owner_of(pod) or "")) < self.rules.per_hour
-            and not self.violates([one])
-        )
+        return is_past or self.budgets.forbid(pods)
 
     def _has_rested(self, pod: Pod) -> bool:
         try:
@@ -139,6 +125,34 @@ class Movers:
         if not times:
             del self._moved[owner]
         return times
+
+
+def _lasting_obstacle(one: Occupant, booking: Booking, priority: int) -> str | None:
+    controller = controller_of(one.pod)
+    if controller is None or controller.kind in NOT_REPLACED_ELSEWHERE:
+        return "no controller that replaces it elsewhere"
+    if one.priority > priority:
+        return "its priority is higher"
+    # Pods that share a GPU by a name or a label would have to move together.
+    if booking.gpu_name is not None or booking.locality.affinity is not None:
+        return "it shares a GPU by a name or a label"
+    return None
+
+
+def _cost_of(pod: Pod) -> float | None:
+    """The cost that a pod's annotation states; None for a damaged one, too."""
+    try:
+        return relocation_cost_of(pod.metadata.annotations or {})
+    except InputError:
+        return None
+
+
+def _movable(one: Occupant, booking: Booking | None) -> Movable:
+    """A pod against which there is no obstacle, for the search."""
+    cost = _cost_of(one.pod)
+    assert booking is not None, "it was placed here"
+    assert cost is not None, "its annotation can be read"
+    return Movable(one.uid, one.node, frozenset(grant.gpu for grant in booking.grants), cost)
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

@@ -28,6 +28,7 @@ from placer.kube.preempting import Preempting
 from placer.kube.preemption_orders import Order
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.kept import KeptRooms
+from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.rules import Mode, RelocationRules
 from placer.kube.telling import Telling
@@ -41,7 +42,7 @@ from plimsoll.part.ending import heed_cancellation
 SLICE_S: Final = 0.002
 """Seconds after which a search lets other tasks run."""
 REST_RATIO: Final = 4
-"""A search rests so many times as long as it works, so that it takes a fifth of the placer's time at most."""
+"""A search rests this many times as long as it works, so that it takes a fifth of the placer's time at most."""
 NODES_AT_ONCE: Final = 64
 """The nodes whose idle GPUs are counted before other tasks run."""
 WHOLE_GPU: Final = Pod(
@@ -60,13 +61,14 @@ MOST_KEPT: Final = 3
 
 @dataclass(slots=True)
 class Relocating:
-    """Moves pods while `run` does.
+    """Moves pods while `run` runs.
 
     Attributes:
         rules: see `RelocationRules`.
         preempting: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
         telling: reports plans and moves.
         clock: the wall clock in UTC.
+        memory: keeps the rooms for the next leader.
         movers: the pods that may be moved.
         kept: the rooms that are kept for replacements.
     """
@@ -75,11 +77,12 @@ class Relocating:
     preempting: Preempting
     telling: Telling
     clock: Callable[[], datetime]
+    memory: RoomMemory
     movers: Movers = field(init=False)
     kept: KeptRooms = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
-    _under_way_until_s: float = 0.0  # others have waited long enough for it then
+    _under_way_until_s: float = 0.0  # by then other pods have waited long enough
     _leaving: dict[PodUid, float] = field(
         default_factory=dict
     )  # evicted pods: until when their end is awaited
@@ -96,7 +99,7 @@ class Relocating:
             lambda: preempting.orders.unmovable,
             self.clock,
         )
-        self.kept = KeptRooms(choice.cluster, preempting)
+        self.kept = KeptRooms(choice.cluster, preempting, self.rules.keep_s, self.clock, self.memory)
         preempting.orders.on_relocated = self._moved
 
     async def run(self) -> NoReturn:
@@ -110,6 +113,7 @@ class Relocating:
     async def look(self) -> None:
         """Give up rooms whose time is over, and move pods once, if there is a reason to."""
         self._give_up_rooms()
+        await self.kept.save()
         self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.preempting.waiting}
         if self._is_busy():
             return
@@ -175,7 +179,7 @@ class Relocating:
         self._tried[wanted.kind] = _now_s() + self.rules.after_s
         if not self.movers.budgets.are_read:
             return
-        board, found = await self._search(wanted, spares_idle=False)
+        board, found = await self.searched(wanted, spares_idle=False)
         waiting = self.preempting.waiting.get(uid)
         if waiting is None or waiting.wanted is not wanted or not self._may_have(uid):
             return
@@ -183,7 +187,7 @@ class Relocating:
             self._plans.pop(uid, None)
             self._metrics.relocation_plans.labels("none").inc()
             return
-        text = _text(found, board)
+        text = told(found, board)
         self._plans[uid] = text
         structlog.get_logger().info(
             "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
@@ -192,10 +196,10 @@ class Relocating:
             self._metrics.relocation_plans.labels("dry-run").inc()
             self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
-            self._carry_out(waiting.pod, found, board)
+            await self._carry_out(waiting.pod, found, board)
             self.telling.relocation_planned(waiting.pod, text)
 
-    async def _search(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
+    async def searched(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
         uid = wanted.request.pod
         understand = self.preempting.understand
@@ -204,14 +208,15 @@ class Relocating:
         found = confirmed(board, uid, found) if found is not None and found.moves else None
         return board, None if found is None or self.movers.are_too_many(_moved(found, board)) else found
 
-    def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
-        """Hold all rooms, and have the pods evicted meanwhile."""
+    async def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
+        """Hold and store all rooms, and have the pods evicted meanwhile."""
         self._under_way = uid = PodUid(pod.metadata.uid)
         self._under_way_until_s = _now_s() + self.rules.keep_s
         own = board.nomination(found.place, [one.movable for one in found.moves])
         own.pod = pod  # as the watch shows it now
         self.preempting.hold(own)
         self._keep_rooms(found, board)
+        await self.kept.save()
         order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
         self.preempting.orders.put(order)
         self.preempting.retry(uid)
@@ -222,10 +227,10 @@ class Relocating:
         for one in found.moves:
             held, wanted = board.nomination(one.to, leaving), board.wanted(one.movable.pod)
             assert wanted is not None, "a place was planned for it"
-            self.kept.keep(board.movers[one.movable.pod], wanted.kind, held, self.rules.keep_s)
+            self.kept.keep(board.movers[one.movable.pod].occupant.pod, wanted.kind, held)
 
     async def _lacks_spare(self) -> bool:
-        """Whether it is time to look, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
+        """Whether a search is due, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
         now_s = _now_s()
         find = self._cluster.occupants.find
         self._leaving = {
@@ -247,17 +252,18 @@ class Relocating:
 
     async def _free_gpu(self) -> None:
         """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
-        board, found = await self._search(self.preempting.understand(WHOLE_GPU), spares_idle=True)
+        board, found = await self.searched(self.preempting.understand(WHOLE_GPU), spares_idle=True)
         if found is None:
             self._metrics.relocation_plans.labels("none").inc()
             return
         is_dry = self.rules.mode is Mode.DRY_RUN
-        text = _text(found, board)
+        text = told(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
         self._metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
             return
         self._keep_rooms(found, board)
+        await self.kept.save()
         orders, moved = self.preempting.orders, _moved(found, board)
         refused = await orders.tried(moved)
         for one in moved:
@@ -278,9 +284,7 @@ class Relocating:
     def _give_up_rooms(self) -> None:
         under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
         for one in self.kept.expire(under_way):
-            structlog.get_logger().warning(
-                "room given up", moved=_name(one.mover.occupant.pod), node=one.nomination.node
-            )
+            structlog.get_logger().warning("room given up", moved=_name(one.moved), node=one.nomination.node)
             self._metrics.relocation_plans.labels("given-up").inc()
 
 
@@ -302,15 +306,20 @@ def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
     return [board.movers[one.movable.pod].occupant for one in found.moves]
 
 
-def _text(found: Relocation, board: KubeBoard) -> str:
-    """A plan for people."""
+def told(found: Relocation, board: KubeBoard) -> str:
+    """A plan for people, with all moves."""
     moves = [
         f"{_name(board.movers[one.movable.pod].occupant.pod)} from {one.movable.node} to {one.to.node} "
         f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
         for one in found.moves
     ]
-    count = f"{len(moves)} pod" + ("s" if len(moves) > 1 else "")
-    return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}: {'; '.join(moves)}."
+    return f"{planned(found)}: {'; '.join(moves)}."
+
+
+def planned(found: Relocation) -> str:
+    """The number of pods that a plan moves, their cost, and the node."""
+    count = f"{len(found.moves)} pod" + ("s" if len(found.moves) > 1 else "")
+    return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}"
 
 
 def _name(pod: Pod) -> str:

@@ -37,5 +37,5 @@ class RelocationRules:
 
     @property
     def check_s(self) -> float:
-        """The pause between two looks at the pods that wait, in seconds."""
+        """The pause between two readings of the waiting pods, in seconds."""
         return min(max(self.after_s / 10, 0.05), 5.0)

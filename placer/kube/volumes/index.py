@@ -42,7 +42,7 @@ from plimsoll.kube.storage_models import (
 )
 
 FEW_NODES: Final = 16
-"""A change that concerns so many nodes at most is noted for each; else it is noted for a whole class."""
+"""A change that concerns this many nodes at most is noted for each; else it is noted for a whole class."""
 ASKS: Final = 1000
 """The pods whose claims are kept as they were read last."""
 
@@ -111,7 +111,7 @@ class Volumes:
             mounts: `mounts_of` the pod.
             node: the node.
             labels: the node's.
-            moves: pods that are left out there, or added; None: there are none.
+            moves: pods that are left out on the node, or added to it; None for none.
         """
         if not mounts:
             return ()
@@ -300,7 +300,7 @@ class Volumes:
         return [one for one in map(self.storage.attachable, claims) if one is not None]
 
     def _nodes_for(self, wanted: WantedVolume, most: int) -> list[NodeName] | None:
-        """The nodes that can have an unbound claim, or so many of them; None if that is not known."""
+        """The nodes that can have an unbound claim, or this many of them; None if that is not known."""
         if wanted.selected_node is not None:
             return [NodeName(wanted.selected_node)]
         storage_class = self.storage.classes.get(wanted.class_name)
@@ -314,7 +314,7 @@ class Volumes:
                 return None
             found.update(dict.fromkeys(nodes))
             if len(found) >= most:
-                break  # so many unfit nodes make no refusal final, and then all nodes are read
+                break  # this many unfit nodes make no refusal final, and then all nodes are read
         return list(found)[:most]
 
     def _nodes_of(self, pairs: frozenset[Pair], most: int) -> list[NodeName] | None:

@@ -19,7 +19,7 @@ def match(
 
     Args:
         wanted: the claim's.
-        labels: of the node.
+        labels: the labels of the node.
         shelf: all volumes.
         taken: the names of volumes that other claims of the pod get.
     """

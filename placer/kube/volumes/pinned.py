@@ -1,4 +1,4 @@
-"""Things that only nodes with certain labels can use, looked up by the labels of a node.
+"""Objects that only nodes with certain labels can use, found by the labels of a node.
 
 A cluster may have a local volume and a storage capacity for each node. What always holds: the look-up costs as much
 as the node has labels, and as there are things for this node, however many there are for other nodes.
@@ -21,7 +21,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Pinned(Generic[T]):
-    """Things by the labels of their nodes."""
+    """Objects by the labels of their nodes."""
 
     def __init__(self) -> None:
         self._by_pair: defaultdict[Pair, dict[T, None]] = defaultdict(dict)

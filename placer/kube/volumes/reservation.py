@@ -20,7 +20,7 @@ class VolumeStep:
     """A claim that gets a volume which exists.
 
     Attributes:
-        volume: as assumed, in the version in which it is written.
+        volume: the volume as assumed, in the version in which it is written.
         claim: the claim.
         is_open: the volume has yet to be written.
         version: the resourceVersion that the write gave; empty before.
@@ -54,7 +54,7 @@ class Reservation:
         pod: the pod's metadata.
         node: its node.
         volumes, claims: the claims to bind.
-        problem: the node does not offer the volumes any more; empty if it does.
+        problem: the reason why the node no longer offers the volumes; empty if it does.
     """
 
     pod: ObjectMeta

@@ -52,7 +52,7 @@ class Storage:
     Attributes:
         claims: by name, as assumed.
         shelf: the volumes, as assumed.
-        classes: by name.
+        classes: the classes by name.
         limits: the attach limits of each node that has a CSINode.
         serving: the nodes whose broker serves our inline volume.
         measured: the drivers whose free space counts.

@@ -32,7 +32,7 @@ class VolumeWatches:
     Attributes:
         transport: the connection to the API server.
         volumes: takes the objects.
-        timing: of each watch.
+        timing: the timing of each watch.
         synced: set once all lists were taken in.
     """
 

@@ -8,7 +8,7 @@ import { bytes, percent, podName } from "./format.js";
 const EACH_FRAME = 25;
 // The part of the bar up to the line; the rest shows what is past it.
 const UP_TO_LINE = 0.94;
-// From so many GPUs on, the page begins dense.
+// From this many GPUs on, the page begins dense.
 export const MANY_GPUS = 64;
 // Pods that a GPU names below its bar; the dialog has all of them.
 const NAMED = 4;

@@ -62,7 +62,7 @@ class _Entry:
         gpus: the GPUs of the pool that it uses.
         named: the nodes where a GPU may be acquired for it, while it waits.
         demand: for such a pod; else None.
-        reservation: for a reservation pod; else None.
+        reservation: the reservation of a reservation pod; else None.
     """
 
     node: NodeName
@@ -84,7 +84,7 @@ class Facts:
         devices: by node, the GPUs of the device plugin that pods with this node have.
         users: by node and GPU, the pods that use it.
         waiting: by the nodes that the placer named, the demands of the pods that wait for a GPU on one of them.
-        reservations: by node.
+        reservations: the reservations by node.
         strangers: the names of other pods in the namespace of reservations, which no reservation can have.
     """
 

@@ -29,7 +29,7 @@ AVOID_S: Final = 300.0
 """The time for which a node where a reservation failed is the last choice, as its runtime or its network may be at
 fault, which a person has to mend."""
 PINNED_RETRY_S: Final = 60.0
-"""The pause after which a GPU is looked for again that a pod names by its UUID, and that a native pod has. Each
+"""The pause between two searches for a GPU that a pod names by its UUID while a native pod has it. Each
 search takes all free GPUs of the node for some seconds, because the kubelet chooses which GPU it gives."""
 
 Card = tuple[NodeName, GpuUuid]
@@ -40,7 +40,7 @@ class Round:
     """The result of one planning.
 
     Attributes:
-        steps: in this order.
+        steps: the steps, in the order in which they are taken.
         lost: the GPUs that pods use without a reservation, with these pods.
         phases: the number of GPUs in each phase: `acquiring`, `active`, `idle`, `releasing`.
         due_s: when to look again although nothing changed; infinite for never.

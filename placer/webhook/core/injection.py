@@ -114,7 +114,7 @@ class Injector:
         return _put(container, "env", self._with_variable(where, container.get("env") or [], entry))
 
     def _with_variable(self, where: str, env: list[Json], entry: Json) -> list[Json]:
-        """The variables with exactly this entry of its name, in the place of the first that was there."""
+        """The variables with exactly one entry of this name: this one, in the place of the first."""
         there = [one for one in env if one["name"] == entry["name"]]
         if there == [entry]:
             return env
@@ -172,7 +172,7 @@ def _with_count(container: Json) -> Json:
 
 
 def _with_preload(where: str, env: list[Json]) -> list[Json]:
-    """The variables with the library before all that the author preloads, as `plimsoll run` does it.
+    """The variables with the library in front of everything that the author preloads, as under `plimsoll run`.
 
     Raises:
         InputError: the value comes from elsewhere, so that it cannot be read here.

@@ -33,10 +33,11 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 
 SILENT_HEARTBEATS: Final = 3
-"""The placer's measure too: it places nothing on a node that has been silent for so many of its heartbeats."""
+"""The placer's measure too: it places nothing on a node that has been silent for this many of its heartbeats."""
 
 FOREIGN_S: Final = 1500.0
-"""Two monitors name each other every 10 minutes while both report. After two and a half such spans one is gone."""
+"""Two monitors name each other every 10 minutes while both report. After two and a half such spans the other monitor
+counts as gone."""
 
 _VIOLATED, _UNENFORCED, _RESIZED = (
     event_type(f"limit.{what}") for what in ("violated", "unenforced", "resized")
@@ -81,7 +82,7 @@ _Key = tuple[Kind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
 
 @dataclass(slots=True)
 class Book:
-    """All that is known. The reader of the stream fills it.
+    """Everything that the service knows. The reader of the stream fills it.
 
     Attributes:
         kinds: the alerts that are wanted.
@@ -100,7 +101,7 @@ class Book:
         """Take in a message.
 
         Args:
-            message: as it came from the stream.
+            message: the message as it came from the stream.
             place: see `Place`.
             wall_s: seconds since 1970, see `plimsoll.envelope.largest_epoch`.
 
@@ -126,7 +127,7 @@ class Book:
 
     def _take_report(self, state: NodeState, place: Place) -> None:
         known = self._nodes.get(state.node)
-        if known is not None and known.state.order >= state.order:
+        if state.is_omitted or (known is not None and known.state.order >= state.order):
             return
         self._nodes[state.node] = _Node(state, place)
         for key, one in list(self._breaches.items()):
@@ -218,6 +219,11 @@ def _holds(breach: _Breach, state: NodeState) -> bool:
 def _tasks(limit: Limit, state: NodeState) -> list[Task]:
     """The living tasks that an event is about."""
     on_gpu = (task for gpu in state.gpus if gpu.uuid == limit.gpu for task in gpu.tasks)
-    if limit.pid:
-        return [task for task in on_gpu if task.pid == limit.pid]
-    return [task for task in on_gpu if (task.pod, task.container) == (limit.pod, limit.container)]
+    about = (limit.pod, limit.container)
+    if limit.pid:  # it may be one of those of its container that share an entry
+        return [
+            task
+            for task in on_gpu
+            if task.pid == limit.pid or (task.count > 1 and (task.pod, task.container) == about)
+        ]
+    return [task for task in on_gpu if (task.pod, task.container) == about]

@@ -20,7 +20,7 @@ def unhealthy(node: NodeName, one: GpuHealth) -> Alert:
         summary = f"GPU {one.index} of {node} is unfit for work: {one.reason}"
         return alert(Kind.HEALTH, "PlimsollGpuFatal", CRITICAL, about, one.since, (summary, text))
     summary = f"GPU {one.index} of {node} is degraded: {one.reason}"
-    text = f"It works, and is placed on as before. Found: {found}."
+    text = f"It works, and pods are placed on it as before. Found: {found}."
     return alert(Kind.HEALTH, "PlimsollGpuDegraded", WARNING, about, one.since, (summary, text))
 
 
@@ -67,7 +67,7 @@ def foreign(found: Foreign, since: str) -> Alert:
     summary = f"Two monitors report as node {found.node}"
     text = (
         "The placer sees only one of the two machines. Stop the monitor that has the wrong name. "
-        "The GPUs of both are in the event node.foreign."
+        "The event node.foreign lists the GPUs of both machines."
     )
     about = {"node": found.node}
     return alert(Kind.FOREIGN, "PlimsollForeignMonitor", CRITICAL, about, since, (summary, text))
@@ -77,16 +77,16 @@ def silent(state: NodeState) -> Alert:
     """A node without a report for three of its heartbeats."""
     summary = f"The monitor of {state.node} has not reported for three of its heartbeats"
     text = (
-        "Nothing is placed on the node. Its programs run on. Look at the node, at its monitor's log, and whether it "
-        f"reaches NATS. Its last report is of {state.time}."
+        "Nothing is placed on the node. Its programs run on. Check the node, its monitor's log, and whether the "
+        f"monitor reaches NATS. Its last report is of {state.time}."
     )
     about = {"node": state.node}
     return alert(Kind.SILENT, "PlimsollNodeSilent", CRITICAL, about, state.time, (summary, text))
 
 
 def bus_away(since: str) -> Alert:
-    """The stream cannot be read, so all other alerts stand as they were."""
-    text = "All other alerts of Plimsoll's events stand as they were when it could be read last."
+    """The alert that the stream cannot be read. All other alerts stay as they were."""
+    text = "All other alerts of Plimsoll's events stay as they were when the stream was last read."
     summary = "The stream of Plimsoll's events cannot be read"
     return alert(Kind.BUS, "PlimsollBusAway", CRITICAL, {}, since, (summary, text))
 

@@ -15,6 +15,7 @@ SUMMARIES: Final = {
     "gpus": "List the GPUs: memory and compute time, in use and not yet promised.",
     "pods": "List the pods that share GPUs: what each was promised, holds, or waits for.",
     "explain": "Say why a pod waits, or where it runs and what may slow it.",
+    "relocation": "Say which pods would move so that a waiting pod fits.",
     "events": "Print the events of the bus, those so far or those from now on.",
     "doctor": "Look for what is broken, with a remedy for each finding.",
     "resize": "Change a running container's memory line, share or share limit.",

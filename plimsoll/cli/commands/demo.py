@@ -40,5 +40,5 @@ COMMAND = Command(
     description="Run a dozen pods on three emulated nodes, live, in under a minute. Needs no GPU and no cluster.",
     declare=_declare,
     run=_run,
-    exits={"0": "every promise held", "1": "one broke, or a server did not start"},
+    exits={"0": "every promise held", "1": "an invariant broke, or a server did not start"},
 )

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    add_nats(parser, "", "the bus, with a user who may read the stream")
+    add_nats(parser, "", "the URL of NATS, with a user who may read the stream")
     url = os.environ.get("PLIMSOLL_REDIS_URL", "")
     parser.add_argument(
         "--redis-url", metavar="URL", default=url, help="the sorted list; or PLIMSOLL_REDIS_URL"
     )
     add_placer(parser)
-    add_namespace(parser, RELEASE_NAMESPACE, "that of the release")
+    add_namespace(parser, RELEASE_NAMESPACE, "the release's namespace")
     add_cluster(parser)
     add_broker_root(parser)
     add_output(parser, ("table", "json", "yaml"), "json and yaml have all findings")
@@ -96,5 +96,8 @@ finding.
 Nothing is changed. A part whose address is not given is skipped.""",
     declare=_declare,
     run=_run,
-    exits={"0": "no check failed, also with warnings", "1": "one did, or the bundle cannot be written"},
+    exits={
+        "0": "no check failed; warnings are possible",
+        "1": "a check failed, or the bundle cannot be written",
+    },
 )

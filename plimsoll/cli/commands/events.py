@@ -20,7 +20,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         help="only events of the pod with this uid; or its name, for placement events",
     )
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="wait for new events, in place of those so far"
+        "-f", "--follow", action="store_true", help="wait for new events, instead of printing those so far"
     )
     add_nats(parser, "nats://127.0.0.1:4222", "the bus")
     add_output(
@@ -50,5 +50,5 @@ COMMAND = Command(
 following, the command outlives restarts of NATS.""",
     declare=_declare,
     run=_run,
-    exits={"0": "all were printed", "1": "NATS does not answer", "2": "there is no such type"},
+    exits={"0": "all were printed", "1": "NATS does not answer", "2": "there is no such type of event"},
 )

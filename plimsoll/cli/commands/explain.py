@@ -59,7 +59,7 @@ COMMAND = Command(
     run=_run,
     exits={
         "0": "the placer explained the pod, whatever its state",
-        "2": "it knows no such pod, or a name or address cannot be one",
+        "2": "the placer knows no such pod, or a name or address is malformed",
         "1": "no placer answers, or it cannot answer now",
     },
 )

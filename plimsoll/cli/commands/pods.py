@@ -33,8 +33,8 @@ COMMAND = Command(
     description="""List the pods that share GPUs: what each was promised and holds, or why it waits.
 
 MEMORY is held and promised, over all GPUs of the pod; SHARE is the promised compute time, in percent of one GPU. A
-pod waits, has no process yet, has started (without its input in memory), is loading, or has loaded. Of the pods that
-wait, the placer names the first 200.""",
+pod waits, has no process yet, has started (without its input in memory), is loading, or has loaded. The placer names
+the first 200 of the pods that wait.""",
     declare=_declare,
     run=_run,
     exits={"0": "the placer answered", "1": "no placer answers"},

@@ -24,13 +24,13 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-share",
         metavar="PERCENT",
-        help="compute time guaranteed, in percent of one GPU, in total over its GPUs: 40",
+        help="guaranteed compute time, in percent of one GPU, in total over the container's GPUs: 40",
     )
     parser.add_argument(
-        "--gpu-share-limit", metavar="PERCENT", help="compute time at most, in percent of each GPU: 80"
+        "--gpu-share-limit", metavar="PERCENT", help="the most compute time, in percent of each GPU: 80"
     )
     add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`")
-    parser.add_argument("--container", metavar="NAME", help="needed where several have a GPU")
+    parser.add_argument("--container", metavar="NAME", help="needed where several containers have a GPU")
     add_cluster(parser)
     add_nats(parser, "", "the bus of a placer's local nodes, without Kubernetes")
     parser.add_argument(
@@ -38,7 +38,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=seconds,
         default=30.0,
-        help="for placer and broker together (30)",
+        help="time for the answers of placer and broker together (30)",
     )
     add_broker_root(parser)
 
@@ -117,8 +117,8 @@ server asks for them in your name.""",
     declare=_declare,
     run=_run,
     exits={
-        "0": "all requested changes hold",
-        "2": "they were refused, and nothing was changed",
-        "1": "they are not confirmed",
+        "0": "all requested changes are in force",
+        "2": "the changes were refused, and nothing was changed",
+        "1": "the changes are not confirmed",
     },
 )

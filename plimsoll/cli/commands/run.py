@@ -39,10 +39,12 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--best-effort", action="store_true", help="declare no memory: use the memory that is left"
     )
     parser.add_argument("--policy", metavar="NAME", help="the policy that chooses among GPUs that fit")
-    parser.add_argument("--name", metavar="NAME", help="the name for `plimsoll resize` (that of the program)")
+    parser.add_argument(
+        "--name", metavar="NAME", help="the name for `plimsoll resize` (by default the program's)"
+    )
     add_broker_root(parser)
     parser.add_argument(
-        "--hook-library", metavar="FILE", type=Path, help="libplimsoll.so (that of this installation)"
+        "--hook-library", metavar="FILE", type=Path, help="libplimsoll.so (by default this installation's)"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
 

@@ -30,5 +30,5 @@ Reads this machine's broker: that of `plimsoll run`, or, as root on a node of a 
 the span of the figures for use and waiting.""",
     declare=_declare,
     run=_run,
-    exits={"0": "the broker answered", "1": "there is none, or it does not answer"},
+    exits={"0": "the broker answered", "1": "there is no broker, or it does not answer"},
 )

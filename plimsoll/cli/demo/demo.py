@@ -96,7 +96,7 @@ PARTS: Final = 3 + 2 * len(NODES)
 
 
 class _Steps:
-    """On a terminal, a line with the part that is being started, until all are; it leaves nothing behind."""
+    """On a terminal, a line that names the part being started. It vanishes once all parts run."""
 
     def __init__(self, console: Console) -> None:
         self._status = console.status("")
@@ -115,7 +115,7 @@ class _Steps:
         self._status.update(f"starting {part}, {self._number} of {PARTS}")
 
     def end(self) -> None:
-        """All parts are there."""
+        """All parts run."""
         self._status.stop()
 
 

@@ -1,7 +1,8 @@
 """`plimsoll doctor --bundle`: one archive with what a bug report needs, and without secrets.
 
 What always holds: each file passes `Secrets.removed`. A source that does not answer is named in `missing.txt`, and
-the others are there all the same. Of the workloads, names, demands and events are packed, and no logs or manifests.
+the others are there all the same. The bundle has the names, demands and events of workloads, but no logs or manifests
+of theirs.
 """
 
 import asyncio

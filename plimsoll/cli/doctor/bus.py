@@ -40,7 +40,7 @@ CLOCK_S: Final = 10.0
 """Seconds by which clocks may differ: those of machines with NTP differ by less than one."""
 
 LATE_S: Final = 120.0
-"""A report stored so many seconds after it was made comes from a slow clock, or has waited in an outbox."""
+"""A report stored this many seconds after it was made comes from a slow clock, or has waited in an outbox."""
 
 MONITORS: Final = (
     "see `kubectl get pods -A -o wide -l app=plimsoll-monitor`, and `kubectl logs` of the monitor there"
@@ -206,7 +206,7 @@ async def _reports(client: Client) -> dict[NodeName, _Stored]:
                 made = _moment(decode_event(message.data).time)
                 one = _Stored(state, message.metadata.timestamp.astimezone(UTC), made)
                 known = found.get(state.node)
-                if known is None or known.state.order < state.order:
+                if not state.is_omitted and (known is None or known.state.order < state.order):
                     found[state.node] = one
         await asyncio.sleep(0)
     return found

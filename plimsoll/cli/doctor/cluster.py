@@ -1,6 +1,7 @@
 """The checks of a cluster, by the caller's own kubeconfig: the API server first, then what is installed there.
 
-What always holds: what the caller may not read is skipped and says so. It does not count as broken, and not as well.
+What always holds: what the caller may not read is skipped and says so. Such a check counts neither as passed nor as
+failed.
 """
 
 import asyncio

@@ -23,13 +23,13 @@ GROUP_S: Final = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the parts are; an empty text is a part that is not looked at.
+    """The addresses of the parts. A part with an empty address is not examined.
 
     Attributes:
         machine: this machine.
         nats_url, access: the bus, and the files to come in by.
         redis_url: the sorted list.
-        placer: the placer; it is looked for in the cluster where no address was given.
+        placer: the placer's address. Where none was given, the placer is sought in the cluster.
         cluster: the cluster, as kubectl names it.
         namespace: the namespace of the release there.
     """
@@ -73,5 +73,5 @@ async def _group(name: str, checks: AsyncIterator[Finding]) -> Group:
         findings.append(failed("time", f"the checks did not end in {GROUP_S:.0f} s", remedy))
     except Exception as error:  # noqa: BLE001 - one broken check must not hide the findings of the others
         remedy = "report it as a bug of `plimsoll doctor`, with this line"
-        findings.append(failed("doctor", f"a check failed itself: {type(error).__name__}: {error}", remedy))
+        findings.append(failed("doctor", f"the check itself failed: {type(error).__name__}: {error}", remedy))
     return Group(name=name, findings=tuple(findings))

@@ -18,7 +18,7 @@ class Verdict(enum.Enum):
     OK = "ok"
     WARNING = "warning"  # it works, and something will go wrong or be missed
     FAILED = "failed"
-    SKIPPED = "skipped"  # not looked at; the text says why
+    SKIPPED = "skipped"  # not examined; the text says why
 
 
 class Finding(Struct, frozen=True, kw_only=True):

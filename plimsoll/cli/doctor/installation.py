@@ -165,7 +165,7 @@ async def webhook(client: KubeClient, namespace: str) -> list[Finding]:
 
 
 def _authority_problem(bundle: str) -> str | None:
-    """Why the API server cannot trust a webhook with this bundle, as the end of a sentence; None if it can."""
+    """The end of a sentence: why the API server cannot trust a webhook with this bundle. None if it can."""
     from cryptography import x509  # noqa: PLC0415 - takes a tenth of a second, and only this check needs it
 
     try:

@@ -28,7 +28,7 @@ RETRY_S: Final = 1.0
 """The pause before a connection that broke is made again."""
 
 PACE_S: Final = 0.1
-"""The least time between two drawings: a burst of messages is one."""
+"""The least time between two drawings, so that a burst of messages causes one drawing."""
 
 TICK_S: Final = 1.0
 """The longest time between two drawings, for the clock and the ages of pods."""

@@ -329,7 +329,7 @@ def _ends(left: Text, right: Text, width: int) -> Text:
 
 
 def _cut(text: Text, width: int) -> Text:
-    """The text in so many columns at most, as `shortened` does, with its styles."""
+    """The text in this many columns at most, as `shortened` does, with its styles."""
     if columns(text.plain) <= width:
         return text
     kept = len(shortened(text.plain, width)) - 1

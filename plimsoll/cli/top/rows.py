@@ -17,7 +17,7 @@ _DIGITS: Final = re.compile(r"(\d+)")
 
 
 def rows(cluster: LiveCluster, view: View) -> list[Row]:
-    """The rows of the list that the user looks at."""
+    """The rows of the list that the user sees."""
     sort = view.sort[view.screen]
     wanted = view.filter.casefold()
     descends = (sort not in BY_NAME) != view.is_reversed

@@ -246,10 +246,10 @@ class Broker:
         return process
 
     async def announced(self, count: int) -> list[Announcement]:
-        """Wait for so many announcements of a new subscription, and return them.
+        """Wait for this many announcements of a new subscription, and return them.
 
-        A subscription that the broker ends, because its reader is slow, begins anew and has them once more. Left out
-        is that nobody held a process to its share: a busy machine decides how soon the broker hears of a process.
+        A subscription that the broker ends, because its reader is slow, begins anew and has them once more.
+        `share_unenforced` is left out, because a busy machine decides how soon the broker gets a process's message.
         """
         entries: list[Announcement] = []
         try:

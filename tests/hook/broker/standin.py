@@ -122,13 +122,13 @@ class StandIn:
         self._held = self.connection()
 
     def use(self, place: int, used_bytes: int, denied_count: int = 0) -> None:
-        """Hold so many bytes on the GPU at this index of the lines."""
+        """Hold this many bytes on the GPU at this index of the lines."""
         self._counts.slots[self.slot].changed_ns = time.monotonic_ns()
         self._counts.slots[self.slot].used_bytes[place] = used_bytes
         self._counts.slots[self.slot].denied_count = denied_count
 
     def take(self, place: int, size: int) -> str:
-        """Take so many more bytes and wait for them as the library does.
+        """Take this many more bytes and wait for them as the library does.
 
         Returns `taken` or the reason of the refusal.
         """
@@ -211,7 +211,7 @@ class StandIn:
         work.standing = standing
 
     def work(self, seconds: float) -> list[tuple[int, int]]:
-        """Run endless work for so long as the library would; returns begin and end of each burst, in nanoseconds.
+        """Run endless work for this long as the library would; returns begin and end of each burst, in nanoseconds.
 
         The process stands by futex while its gate is shut, and has no queued work when it becomes so.
         """

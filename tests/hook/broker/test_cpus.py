@@ -44,7 +44,7 @@ async def test_program_threads_and_children_are_bound(
 
 
 async def test_a_later_registration_changes_the_page(broker: Broker) -> None:
-    """The page is written anew for programs that start later, and goes when the container is bound no more."""
+    """The page is rewritten for programs that start later, and removed when the container is no longer bound."""
     page = broker.limits_dir() / CPUS_NAME
     await broker.client.register(bound("0-3,8"))
     first = page.read_bytes()

@@ -67,7 +67,7 @@ class Machine:
         await until(holds, f"a limit of {hard_bytes}")
 
     async def enforcement(self) -> dict[GpuUuid, tuple[str, str]]:
-        """The enforcement that the broker claims, and its reason for no more."""
+        """The enforcement that the broker claims, and its reason for not offering more."""
 
         async def is_known() -> bool:
             return bool((await self.broker.client.describe()).enforcement)
@@ -163,7 +163,7 @@ async def test_a_resize_reaches_a_program_without_the_library(machine: Machine) 
 
 
 async def test_lines_are_set_again_by_the_next_broker(machine: Machine) -> None:
-    """A limit holds without a broker. The next one sets what is due, and takes away what is due no more."""
+    """A limit holds without a broker. The next one sets due limits and removes others."""
     await machine.broker.start()
     await machine.broker.client.register(registration(GIB))
     await machine.until_limit(GIB + ROOM)

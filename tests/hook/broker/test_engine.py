@@ -88,7 +88,7 @@ async def _bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def measured(sizes: Sequence[int]) -> Measured:
-    """Report so much memory on each GPU."""
+    """Report this much memory on each GPU."""
     gpus = [
         MeasuredGpu(gpu=gpu, usable_bytes=size, used_bytes=0) for gpu, size in zip(GPUS, sizes, strict=True)
     ]

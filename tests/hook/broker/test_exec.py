@@ -81,7 +81,7 @@ async def _begin(broker: Broker, node: Node, asker: Path) -> Program:
 
 
 async def _look(broker: Broker, node: Node, *programs: Program, times: int) -> None:
-    """Send so many measurements that list only these programs."""
+    """Send this many measurements that list only these programs."""
     stats = [(program.pid, read_stat(program.pid)) for program in programs]
     keys = [ProcessKey(pid, stat.start_ticks) for pid, stat in stats if stat is not None]
     for _ in range(times):

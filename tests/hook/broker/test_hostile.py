@@ -99,7 +99,7 @@ async def _is_gone(broker: Broker) -> bool:
 
 
 async def test_connections_that_say_nothing_cost_no_other_container_anything(broker: Broker) -> None:
-    """Past the limit they are closed, and the neighbour's processes are heard while they stand."""
+    """Past the limit connections are closed, and the neighbour's processes are served while they stand."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2 * OPEN_AT_ONCE:
         pytest.skip("this machine lets a process open too few files")

@@ -130,7 +130,7 @@ class Scene:
         return found
 
     async def until_asked(self, more: int = 3) -> None:
-        """Wait until the broker has asked the kubelet so many times more."""
+        """Wait until the broker has asked the kubelet this many times more."""
         wanted = self.kubelet.questions + more
 
         async def asked() -> bool:

@@ -81,7 +81,7 @@ async def test_the_journal_is_told_again_until_acknowledged(broker: Broker) -> N
 
 
 async def test_a_subscription_survives_restarts_without_gaps(broker: Broker) -> None:
-    """One iterator goes on over a kill of the broker: no entry is missing, and repeated ones are equal."""
+    """An iterator goes on over a kill of the broker: no entry is missing, and repeated ones are equal."""
     await broker.client.register(registration())
     seen: dict[int, Announcement] = {}
 

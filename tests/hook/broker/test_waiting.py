@@ -27,7 +27,7 @@ def pod(uid: PodUid, *line_bytes: int) -> Register:
 
 
 def measured(usable_bytes: int) -> Measured:
-    """Both GPUs have so many bytes, and NVML shows no process on them."""
+    """Both GPUs have this many bytes, and NVML shows no process on them."""
     gpus = [MeasuredGpu(gpu=gpu, usable_bytes=usable_bytes, used_bytes=0) for gpu in GPUS]
     return Measured(began_ns=time.monotonic_ns(), gpus=tuple(gpus), processes=())
 
@@ -54,7 +54,7 @@ async def _begun(broker: Broker, uid: PodUid) -> Process:
 
 @contextlib.asynccontextmanager
 async def _asking(process: Process, size: int, place: int = 0) -> AsyncIterator[asyncio.Task[str]]:
-    """A process that allocates so much, and may wait for it, for the length of a block."""
+    """A process that allocates this much, and may wait for it, for the length of a block."""
     task = asyncio.create_task(process.do(f"take {place} {size}"))
     try:
         yield task
@@ -69,7 +69,7 @@ Wait = TypeVar("Wait", Paused, Resumed)
 
 
 async def _told(broker: Broker, sort: type[Wait], count: int = 1) -> list[Wait]:
-    """Wait for so many announcements of one sort, and return them."""
+    """Wait for this many announcements of one sort, and return them."""
 
     async def are_there() -> bool:
         return len([entry for entry in broker.journaled() if isinstance(entry, sort)]) >= count

@@ -69,7 +69,7 @@ class GateWriter:
         self._gate.beat_ns = monotonic_ns() + ahead_ns
 
     def allow_ahead(self, ahead_us: int) -> None:
-        """Let a process have so much work queued behind a metered gate."""
+        """Let a process have this much work queued behind a metered gate."""
         self._gate.ahead_us = ahead_us
 
     def share_with(self, sharers: int) -> None:

@@ -26,14 +26,14 @@ from tests.hook.lib.program import LIBRARY, MIB, Node
 
 CONTEXT_MIB: Final = 64
 LINES_MIB: Final = (1024, 768)
-"""One line a GPU: eight contexts and a few hundred blocks, so that most of the time somebody is refused."""
+"""The line of each GPU: eight contexts and a few hundred blocks, so that most of the time some process is refused."""
 
 PATHS: Final = (
     "alloc", "pitch", "managed", "array", "array3d", "mipmap", "create", "map", "export", "async", "pool",
     "graph", "capture",
 )  # fmt: skip
-"""Those whose every byte is counted. The program knows one more, `import`: what an importer holds after its exporter
-let it go is counted nowhere yet."""
+"""The paths whose every byte is counted. The program knows one more, `import`: what an importer holds after its
+exporter let it go is counted nowhere yet."""
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOURCES: Final = tuple(PROGRAMS / f"hammer{part}.c" for part in ("", "_paths", "_pools"))
@@ -48,7 +48,7 @@ class Plan:
 
     Attributes:
         seconds: how long memory is taken and given back.
-        threads: of each process.
+        threads: the threads of each process.
         deaths_per_s: by SIGKILL; each is followed by a new process.
         is_broker_stopped: the broker stands still meanwhile, so that the dead keep their slots.
     """

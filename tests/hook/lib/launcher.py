@@ -43,12 +43,12 @@ class Launcher(Script):
         return sum(map(int, delays))
 
     def work(self, gpu: int = 0) -> Work:
-        """The words in which the library tells of its work there."""
+        """The words in which the library records its work there."""
         work: Work = self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
         return work
 
     def stands_idle(self, threads: int = 1, gpu: int = 0) -> bool:
-        """Whether so many threads stand while nothing executes; in one copy, as a burst may begin in between."""
+        """Whether this many threads stand while nothing executes; in one copy, as a burst may begin in between."""
         work = self.work(gpu)
         return (work.launched_ns, work.standing) == (0, threads)
 
@@ -60,6 +60,6 @@ class Launcher(Script):
 
 @contextmanager
 def launching(node: Node, container: Container, root: Path) -> Iterator[Launcher]:
-    """One with a context on the first GPU."""
+    """A launcher with a context on the first GPU."""
     with Launcher(node, container, root) as launcher:
         yield launcher

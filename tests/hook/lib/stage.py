@@ -30,7 +30,7 @@ class Stage:
 
     @property
     def work(self) -> Work:
-        """The words in which the library tells of the program's work."""
+        """The words in which the library records the program's work."""
         work: Work = self.container.counts().works[self.container.slot_of(self.script.pid)].gpus[0]
         return work
 

@@ -34,7 +34,7 @@ def test_it_exports_the_table_and_nothing_else(built: Library) -> None:
 def test_it_needs_libc_alone(built: Library) -> None:
     """The preload loads no driver, and no library into programs that would not have it.
 
-    One function runs at the start of every program: it binds the program to its container's CPUs.
+    A single function runs at the start of every program: it binds the program to its container's CPUs.
     """
     assert built.needed == {"libc.so.6"}
     assert built.constructors == 1

@@ -109,7 +109,7 @@ def test_a_line_that_sinks_holds_from_the_moment_it_is_audited(books: Path) -> N
 
 
 def test_a_dead_ones_word_is_left_out_and_its_successors_is_not(books: Path) -> None:
-    """The word of a dead process, attempts included, counts no more. The next process in its slot counts in full."""
+    """A dead process's word, attempts included, no longer counts. The next process in its slot counts in full."""
     _run(books, "dead")
 
 

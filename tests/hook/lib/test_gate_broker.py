@@ -34,7 +34,7 @@ def _errors(tmp_path: Path) -> str:
 
 
 def test_a_broker_without_a_beat_holds_nobody(launcher: Launcher, gate: GateWriter, tmp_path: Path) -> None:
-    """Launches go once the beat has stood still for three seconds. One message reports that."""
+    """Launches go once the beat has stood still for three seconds. A single message reports that."""
     with beating(gate):
         launcher.do("aside(launch, 1000)")
         until(lambda: launcher.work().standing == 1)

@@ -15,10 +15,10 @@ from tests.hook.lib.stage import Stage, staged
 LAUNCHES, SYNCS = hooks_of("LAUNCH"), hooks_of("SYNC")
 ROUNDS = 3
 QUIET_S = 60.0
-"""How long a moment is awaited in which the launching thread keeps its processor."""
+"""The longest wait for a moment in which the launching thread keeps its processor."""
 WAITS = 20
 DOZING_S = 0.02
-"""How long a launch that is told to stand is watched doing so."""
+"""The time for which a launch that must stand is watched."""
 
 
 @pytest.fixture(name="stage", scope="module")
@@ -66,7 +66,7 @@ def test_a_launch_is_metered_by_what_it_executes(stage: Stage, name: str) -> Non
 
 
 def _off(stage: Stage, name: str, stream: str) -> float:
-    """Launch some; returns by which part more is told than was executed.
+    """Launch some kernels; returns by which part the recorded time exceeds the executed time.
 
     Where the launching thread loses the processor between an event of the library and the launch, that time counts.
     """

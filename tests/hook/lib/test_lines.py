@@ -265,7 +265,7 @@ def test_a_context_measured_later_is_not_charged_twice(
 def test_an_excess_beyond_the_line_leaves_nothing(
     program: Program, container: Container, lines: list[Line], excess_bytes: int
 ) -> None:
-    """An excess beyond the line wraps nothing: nothing is free, and no more is granted."""
+    """An excess beyond the line causes no wrap-around: nothing is free, and nothing is granted."""
     container.rewrite([replace(line, excess_bytes=excess_bytes) for line in lines])
     for bytes_ in (1, 5 * MIB // 4, 32 * MIB, 2**64 - 1):
         assert program.ask(f"alloc cuMemAlloc_v2 {bytes_}")[0] == OUT_OF_MEMORY

@@ -30,7 +30,7 @@ def _gate(container: Container) -> GateWriter:
 
 
 def _both_ns(launcher: Launcher, gpus: range) -> tuple[int, int]:
-    """As told and by the book, once all is done and said."""
+    """The recorded time and the book's time, once all work is done and recorded."""
     until(lambda: not any(launcher.work(gpu).launched_ns for gpu in gpus))
     return sum(map(launcher.told_ns, gpus)), sum(map(launcher.executed_ns, gpus))
 
@@ -43,7 +43,7 @@ def _until_agreed(
     points: float = 1,
     gpus: range = range(1),
 ) -> None:
-    """Work so much in all, and until what is told of it is for once what the book says, within points of a second.
+    """Work for this long, and then until the recorded time once equals the book's time within `points` of a second.
 
     A thread that loses the processor between an event of the library and its launch is metered meanwhile: where other
     things want the machine, some attempts fail.

@@ -24,7 +24,7 @@ def _agree(script: Script, node: Node, container: Container, mib: int) -> None:
 def test_small_requests_count_as_the_chunk_that_the_pool_took(
     script: Script, node: Node, container: Container
 ) -> None:
-    """One byte from a pool costs the pool's growth at once, and a second one nothing."""
+    """The first byte from a pool costs the pool's growth at once, and the second byte nothing."""
     assert script.get("take(1)[0]") == SUCCESS
     _agree(script, node, container, 64 + 32)
     assert script.get("take(MIB)[0]") == SUCCESS

@@ -20,7 +20,7 @@ class Way:
     Attributes:
         make: the exporter's; leaves what the importer must know in `answer`.
         steps: the importer's, from opening to use.
-        wrong: the importer's; frees by a function that is not the way to, whatever comes of it.
+        wrong: the importer frees by an unsuitable function, with any result.
         close: the importer's.
         free: the exporter's.
     """

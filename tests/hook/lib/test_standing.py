@@ -18,7 +18,7 @@ LONG_S = 1.5
 FOLLOWING = 1500
 """With stands that double up to 64 times these would take five minutes."""
 MANY = 2000
-"""So many launches that each of them can not have stood in vain."""
+"""This many launches that each of them can not have stood in vain."""
 
 
 @pytest.fixture(name="gate")

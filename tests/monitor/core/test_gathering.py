@@ -23,6 +23,8 @@ def test_events_without_end_share_ten_rounds_a_second() -> None:
     while now_s < 110.0:
         rounds += 1
         now_s += 0.002 + gathering.pause_s(now_s, has_events=True)
+    assert not gathering.is_calm(now_s)
+    assert gathering.is_calm(now_s + AT_ONCE_S)
     assert AT_ONCE_S / WRITING_S <= rounds <= 10.0 / WRITING_S + AT_ONCE_S / WRITING_S + 1
 
 

@@ -1,8 +1,10 @@
 """When the GPUs are sampled next."""
 
+import pytest
+
 from monitor.core import tasks as table
 from monitor.core.lifecycle import NOBODY, Owner, Rules, TaskKey
-from monitor.core.pace import Pace
+from monitor.core.pace import LEAST_S, Pace
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
@@ -17,16 +19,33 @@ def listed(tasks: Tasks, now_s: float, *held: tuple[int, int], owner: Owner = NO
     return table.take_listing(tasks, Listing(frozenset({GPU}), seen), now_s, RULES)[0]
 
 
+def pause_s(pace: Pace, tasks: Tasks, now_s: float) -> float:
+    """The pause after a sample that took no time."""
+    pace.begins(now_s)
+    return pace.next_s(tasks, now_s) - now_s
+
+
 def test_a_loading_task_is_sampled_often_and_one_that_never_rests_rarely() -> None:
     """Samples are frequent while a task has not settled, and become rare for a task that never settles."""
     pace = Pace(0.1, 5, RULES)
-    assert pace.pause_s(Tasks(), 0) == 5
+    assert pause_s(pace, Tasks(), 0) == 5
     tasks = listed(Tasks(), 0, (1, 1), owner=HOOKED)
     pace.sampled(tasks, 0)
-    assert pace.pause_s(tasks, 0.5) == 0.1
-    assert pace.pause_s(tasks, 100) == 1
-    assert pace.pause_s(tasks, 3600) == 5
-    assert pace.pause_s(listed(tasks, 2, (1, 1), owner=HOOKED), 2) == 5
+    assert pause_s(pace, tasks, 0.5) == pytest.approx(0.1)
+    pace.sampled(tasks, 1.0)
+    assert pause_s(pace, tasks, 100) == pytest.approx(1)
+    assert pause_s(pace, tasks, 3600) == 5
+    assert pause_s(pace, listed(tasks, 2, (1, 1), owner=HOOKED), 2) == 5
+
+
+def test_fast_samples_are_a_fast_pause_apart_however_long_they_take() -> None:
+    """A sample and the storing of its events delay the next sample only where they take longer than the pause."""
+    pace = Pace(0.1, 5, RULES)
+    tasks = listed(Tasks(), 0, (1, 1), owner=HOOKED)
+    for took_s, after_s in ((0.03, 0.1), (0.09, 0.11), (0.5, 0.52)):
+        pace.begins(0)
+        pace.sampled(tasks, took_s)
+        assert pace.next_s(tasks, took_s) == pytest.approx(after_s)
 
 
 def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
@@ -34,23 +53,24 @@ def test_an_unhooked_task_that_changed_is_sampled_sooner() -> None:
     pace = Pace(0.1, 5, RULES)
     loaded = listed(listed(Tasks(), 0, (1, 100)), 2, (1, 100))
     pace.sampled(loaded, 2)
-    assert pace.pause_s(loaded, 2.5) == 0.1
-    assert pace.pause_s(loaded, 22) == 2
+    assert pause_s(pace, loaded, 2.5) == pytest.approx(0.1)
+    assert pause_s(pace, loaded, 22) == pytest.approx(2)
     pace.sampled(listed(loaded, 22, (1, 108)), 22)
-    assert pace.pause_s(loaded, 22) == 2
+    assert pause_s(pace, loaded, 22) == pytest.approx(2)
     pace.sampled(shrunk := listed(loaded, 22, (1, 50)), 22)
-    assert pace.pause_s(shrunk, 23) == 0.1
+    assert pause_s(pace, shrunk, 23) == pytest.approx(0.1)
     pace.sampled(Tasks(), 30)
-    assert pace.pause_s(Tasks(), 32) == 0.2
+    assert pause_s(pace, Tasks(), 32) == pytest.approx(0.2)
 
 
 def test_events_in_a_row_share_a_sample() -> None:
-    """An event alone may be sampled at once; after a sample the next one waits for the shortest pause."""
+    """An event alone may be sampled at once; after a sample the next one waits for the shortest pause, or less."""
     pace = Pace(0.1, 5, RULES)
     assert pace.wait_s(3) <= 0
     pace.begins(3)
     assert 0 < pace.wait_s(3.05) < 0.1
     assert pace.wait_s(3.2) <= 0
+    assert pace.wait_s(3.01, at_once=True) == pytest.approx(LEAST_S - 0.01)
 
 
 def test_hooked_tasks_at_rest_need_no_timed_sample() -> None:
@@ -58,7 +78,7 @@ def test_hooked_tasks_at_rest_need_no_timed_sample() -> None:
     pace = Pace(0.1, 5, RULES)
     loaded = listed(listed(Tasks(), 0, (1, 100), owner=HOOKED), 2, (1, 100), owner=HOOKED)
     pace.sampled(loaded, 2)
-    assert pace.pause_s(loaded, 2) == 5
+    assert pause_s(pace, loaded, 2) == 5
 
 
 def test_memory_that_settles_is_sampled_at_that_moment() -> None:
@@ -67,9 +87,9 @@ def test_memory_that_settles_is_sampled_at_that_moment() -> None:
     tasks = listed(listed(Tasks(), 0, (1, 1), owner=HOOKED), 99.05, (1, 900), owner=HOOKED)
     pace.begins(100)
     pace.sampled(tasks, 100)
-    assert 0.04 < pace.pause_s(tasks, 100) < 0.06
+    assert pace.next_s(tasks, 100) == pytest.approx(100.05)
     assert pace.wait_s(100.06) <= 0 < pace.wait_s(100.04)
     pace.begins(100.06)
     pace.sampled(tasks, 100.06)  # the driver did not list the task
-    assert pace.pause_s(tasks, 100.06) == 0.1
+    assert pace.next_s(tasks, 100.06) == pytest.approx(100.16)
     assert pace.wait_s(100.1) > 0

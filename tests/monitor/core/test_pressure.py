@@ -1,4 +1,4 @@
-"""Pressure: one event where memory becomes short, and one where it is short no more."""
+"""Pressure: one event when memory becomes short, and one when it no longer is."""
 
 from hypothesis import given
 from hypothesis import strategies as st

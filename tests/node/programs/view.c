@@ -1,6 +1,6 @@
 /* Prints what a container sees as one line of JSON: its variables, device files, the driver's GPUs by CUDA
  * and by NVML with their memory, and its user. It loads both libraries as programs do, so a missing one is
- * told. */
+ * reported. */
 #include <cuda.h>
 #include <nvml.h>
 

@@ -75,7 +75,7 @@ def test_features_follow_from_the_pods_fields(wanted: Pod, features: set[str]) -
 
 
 def test_a_node_must_declare_each_feature() -> None:
-    """One feature of two is not enough, and a feature that is not needed does no harm."""
+    """Having one feature of two is not enough, and a feature that is not needed does no harm."""
     wanted = pod(RESTARTING, hostNetwork=True, hostUsers=False)
     both = [RESTART_ALL, HOST_NETWORK, "FeatureOfTomorrow"]
     assert why_not(wanted, node(declaredFeatures=[RESTART_ALL])) == (

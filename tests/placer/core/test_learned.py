@@ -34,7 +34,7 @@ def phased(phase: Phase, pod: str, peak_bytes: int, pid: int = 1) -> Task:
 
 
 def event(of: Task, *beside: Task, after_s: float = 0.0) -> Report:
-    """The event about a task, so long after the beginning."""
+    """The event about a task, this long after the beginning."""
     living = beside if of.phase is Phase.EXITED else (*beside, of)
     reported = state("n", gpu("g", *living))
     time = rfc3339(BEGAN + timedelta(seconds=after_s))
@@ -161,7 +161,7 @@ def test_owners_long_unseen_are_forgotten_before_those_still_seen() -> None:
 
 
 def test_an_owner_without_pods_is_forgotten_in_the_end() -> None:
-    """A sample that was not seen for a month counts no more, here and in the store."""
+    """A sample that is a month old no longer counts, here and in the store."""
     ledger = booked("a")
     learned = Learned(ledger)
     learned.observe(state("n", gpu("g", task("a", "g", 6 * GIB))), NOW_S)

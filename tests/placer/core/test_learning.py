@@ -99,7 +99,7 @@ def test_a_pod_counts_once() -> None:
 
 
 def test_the_load_time_is_the_median() -> None:
-    """One slow load, of a cold cache, does not stand for all."""
+    """A single slow load from a cold cache does not stand for all."""
     found = expectation(record(*(Sample(f"{load}", GIB, NOW_S, load) for load in (3.0, 4.0, 500.0))), NOW_S)
     assert found is not None
     assert found.load_s == 4.0

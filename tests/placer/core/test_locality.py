@@ -41,7 +41,7 @@ def pod_of(
     containers: int = 1,
     share_pct: int = 0,
 ) -> dict[str, Any]:
-    """A pod with so much memory and compute time for each container, and these annotations."""
+    """A pod with this much memory and compute time for each container, and these annotations."""
     limits = {MEMORY: f"{int(gib * 1024)}Mi", SHARE: str(share_pct)}
     return {
         "metadata": {
@@ -190,7 +190,7 @@ def test_a_pod_whose_labels_contradict_each_other_waits_with_both_reasons() -> N
 
 
 def test_affinity_of_several_gpus_and_bad_labels_are_refused_by_name() -> None:
-    """One label is one GPU, so a container with two cannot have it; a text that is no label gets a remedy."""
+    """A label is a single GPU, so a container with two GPUs cannot have it. A malformed label gets a remedy."""
     document = pod_of("p", 2, {AFFINITY: "x"})
     document["spec"]["containers"][0]["resources"]["limits"]["plimsoll.dev/gpu"] = 2
     with pytest.raises(

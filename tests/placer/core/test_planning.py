@@ -12,7 +12,7 @@ from placer.core.learned import Learned
 from placer.core.ledger import ASSUMED_BYTES, Ledger, NotBookedError
 from placer.core.plan import Plan
 from placer.core.planning import plan
-from placer.core.policies import policy_named
+from placer.core.policies import POLICIES, policy_named
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
 from placer.core.refusal import Refusal
@@ -212,14 +212,23 @@ pods = st.lists(
 )
 
 
-@given(pods, st.lists(st.integers(0, 24), max_size=12))
-def test_nothing_is_ever_oversubscribed(demands: list[ContainerDemand], forgotten: list[int]) -> None:
-    """For any arrivals and departures, a GPU's declared bytes stay within its memory and its shares within 100."""
-    ledger = Ledger()
+@given(
+    st.sampled_from([*POLICIES, "fragmentation", "plimsoll"]),
+    pods,
+    st.lists(st.integers(0, 24), max_size=12),
+)
+def test_nothing_is_ever_oversubscribed(
+    policy: str, demands: list[ContainerDemand], forgotten: list[int]
+) -> None:
+    """For any arrivals and departures, a GPU's declared bytes stay within its memory and its shares within 100.
+
+    That holds under every policy.
+    """
+    ledger, chosen = Ledger(), policy_named(policy, "test")
     nodes = [node_view(state(name, gpu(f"{name}0"), gpu(f"{name}1"))) for name in ("a", "b")]
     bookings: dict[PodUid, Booking] = {}
     for index, demand in enumerate(demands):
-        decided = plan(request(str(index), demand), nodes, ledger, HEADROOM)
+        decided = plan(request(str(index), demand), nodes, ledger, chosen)
         if isinstance(decided, Plan):
             ledger.book(decided.booking)
             bookings[decided.booking.pod] = decided.booking

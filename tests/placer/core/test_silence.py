@@ -58,7 +58,7 @@ acts = st.tuples(
 
 @given(st.lists(acts, max_size=60))
 def test_silent_are_exactly_those_whose_last_report_is_too_old(made: list[tuple[NodeName, int, int]]) -> None:
-    """For any sequence of reports, forgets (heartbeat 0) and looks, the result is that of a look at all nodes."""
+    """For any sequence of reports, forgets (heartbeat 0) and checks, the result is that of a check of all nodes."""
     silence, last, silent, now_s = Silence(), dict[NodeName, tuple[int, int]](), set[NodeName](), 0
     for node, passed_s, heartbeat_s in made:
         now_s += passed_s

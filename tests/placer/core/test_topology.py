@@ -19,7 +19,6 @@ from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, linked
-from placer.core.topology.matrix import parse_matrix
 from placer.core.view import NodeView, node_view
 from placer.decide import Decider
 from placer.metrics import Metrics
@@ -29,6 +28,7 @@ from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
+from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
 from tests.placer.core.worlds import declared, gpu, request, state, whole
 
@@ -228,7 +228,7 @@ def test_the_most_free_memory_is_not_that_of_a_gpu_refused_for_its_model() -> No
 
 
 def booked(pod: str, uuid: str, gib: int, node: str = "n") -> Booking:
-    """A pod that is promised so much memory of a GPU."""
+    """A pod that is promised this much memory of a GPU."""
     grant = Grant(ContainerName("main"), GpuUuid(uuid), gib * GIB, 0, 100, whole=False, line_bytes=gib * GIB)
     return Booking(PodUid(pod), NodeName(node), (grant,))
 

@@ -82,7 +82,7 @@ def test_a_full_gpu_beside_an_unhealthy_one_has_both_reasons() -> None:
 
 
 def test_a_fault_that_the_pod_cannot_mind_is_not_named() -> None:
-    """A pod that wants another model, or another GPU by its UUID, is told nothing of the unhealthy one."""
+    """A pod that wants another model, or another GPU by its UUID, gets no message about the unhealthy one."""
     view = node_view(report(gpu("full", usable_gib=4), gpu("bad"), unhealthy=[health("bad")]))
     assert reasons(decided(view, gpu_models=("A100",))) == (Reason.GPU_MODEL.value,)
     assert reasons(decided(view, gpu_id=GpuUuid("full"))) == (Reason.GPU_MEMORY.value,)

@@ -27,7 +27,7 @@ def ledger_of(*grants: Grant) -> Ledger:
 
 
 def holds(used_bytes: int) -> Gpu:
-    """The GPU with so much memory of the pod, by two processes, and with a neighbour."""
+    """The GPU with this much memory of the pod, by two processes, and with a neighbour."""
     half = used_bytes // 2
     return gpu("g", task("pod", "g", half), task("pod", "g", used_bytes - half), task("other", "g", 9 * GIB))
 

@@ -36,7 +36,7 @@ def answer(there: Offer, *preferred: Object, tolerations: tuple[Object, ...] = (
 
 
 def test_a_pod_without_wishes_is_content_with_a_node_without_taints() -> None:
-    """Nothing is said about wishes that nobody has."""
+    """The explanation omits wishes that the pod does not have."""
     assert answer(offer()) == Met(1.0, {})
 
 

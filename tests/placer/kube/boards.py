@@ -8,12 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, cast
 
 import msgspec
 
 from placer.core.verdicts import Explanation
 from placer.kube.preemption_writes import PreemptionWrites
+from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
@@ -22,6 +24,7 @@ from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
 from plimsoll.kube.storage_models import Claim, CsiNode, Volume, VolumeAttachment
 from plimsoll.kube.transport import NotFoundError, Transport
+from plimsoll.part.times import rfc3339
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.scene import MEMORY, SHARE, Object, Scene, scene
@@ -87,11 +90,11 @@ def on_gpu(
     return pod(name, node, priority, limits, annotations=given, **more)
 
 
-def budget(name: str, app: str, allowed: int, *disrupted: str) -> DisruptionBudget:
-    """A budget of the pods with this label `app`."""
+def budget(name: str, app: str | None, allowed: int, *disrupted: str) -> DisruptionBudget:
+    """A budget of the pods with this label `app`; None: its selector is empty."""
     document = {
         "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "spec": {"selector": {} if app is None else {"matchLabels": {"app": app}}},
         "status": {"disruptionsAllowed": allowed, "disruptedPods": dict.fromkeys(disrupted, "t")},
     }
     return msgspec.json.decode(msgspec.json.encode(document), type=DisruptionBudget)
@@ -109,6 +112,7 @@ class Board:
         evicted: likewise.
         nominated: each nomination that was written, in order: pod and node.
         faults: called with the name of each pod before its deletion; may raise.
+        grace_s: the grace period of all pods.
     """
 
     scene: Scene
@@ -116,6 +120,7 @@ class Board:
     evicted: list[str] = field(default_factory=list)
     nominated: list[tuple[str, str | None]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    grace_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.front_end = self.scene.front_end
@@ -190,7 +195,7 @@ class Board:
         self.evicted.append(name)
         evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         self._change(name, conditions=msgspec.convert([evicted], list[PodCondition]))
-        self.scene.show_again(name, deletionTimestamp="2026-01-01T00:00:00Z")
+        self._end(name)
         return b"{}"
 
     async def delete(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - as in `Transport`
@@ -203,8 +208,13 @@ class Board:
             raise NotFoundError("gone", 404)
         assert body["preconditions"]["uid"] == name
         self.deleted.append(name)
-        self.scene.show_again(name, deletionTimestamp="2026-01-01T00:00:00Z")
+        self._end(name)
         return b"{}"
+
+    def _end(self, name: str) -> None:
+        """A pod begins to end; its timestamp is the end of its grace period."""
+        until = self.front_end.clock() + timedelta(seconds=self.grace_s)
+        self.scene.show_again(name, deletionTimestamp=rfc3339(until))
 
     def _change(self, name: str, **status: object) -> None:
         known = self.scene.pods[name]
@@ -213,9 +223,11 @@ class Board:
 
 
 @asynccontextmanager
-async def board(relocation: RelocationRules | None = None) -> AsyncIterator[Board]:
+async def board(
+    relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
+) -> AsyncIterator[Board]:
     """A board whose preemptions are carried out meanwhile."""
-    async with scene(relocation=relocation) as made:
+    async with scene(relocation=relocation, rooms=rooms) as made:
         playing = Board(made)
         task = asyncio.create_task(playing.preempting.run(), name="preempt")
         try:

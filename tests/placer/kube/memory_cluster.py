@@ -36,7 +36,7 @@ class MemoryCluster:
     def node(
         self, name: str, cpu: str = "8", labels: Object | None = None, ram: str = "8Gi", **spec: object
     ) -> None:
-        """Add or change a node with so much CPU and memory, the latter not its GPUs'."""
+        """Add or change a node with this much CPU and memory, the latter not its GPUs'."""
         document = {
             "metadata": {"name": name, "labels": labels or {}},
             "spec": spec,

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -21,6 +22,7 @@ from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.options import KubeOptions
+from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.tries import Probe, Try
 from placer.kube.wanted import Wanted
@@ -51,7 +53,12 @@ class Scene:
         tries: the number of pods that were tried.
     """
 
-    def __init__(self, pool_namespace: str = "", relocation: RelocationRules | None = None) -> None:
+    def __init__(
+        self,
+        pool_namespace: str = "",
+        relocation: RelocationRules | None = None,
+        rooms: RoomMemory | None = None,
+    ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
         self.front_end = KubeFrontEnd(
@@ -64,6 +71,8 @@ class Scene:
                 pool_namespace=pool_namespace,
                 relocation=relocation or RelocationRules(),
             ),
+            clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
+            room_memory=rooms or NoMemory(),
         )
         self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
         self.cluster.bookings.decides = True
@@ -71,7 +80,7 @@ class Scene:
         self.nodes: dict[str, Node] = {}
         self.probes = self.tries = 0
         self._versions = 0
-        self.late_s = 0.0  # by so much the loop's clock is ahead, see `scene`
+        self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self._seqs: dict[str, int] = {}
         self._on_placed: Callable[[str], None] = lambda _: None
         self.reports.on_report(self.cluster.observe)
@@ -110,7 +119,7 @@ class Scene:
             self.front_end._watches.on_node(Deleted(self.nodes.pop(name)))
 
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
-        """A node reports GPUs of 24 GiB with so much free memory, and these tasks."""
+        """A node reports GPUs of 24 GiB with this much free memory, and these tasks."""
         self._seqs[name] = self._seqs.get(name, 0) + 1
         uuids = [f"GPU-{name}-{index}" for index in range(len(free_gib))]
         gpus = (
@@ -282,9 +291,11 @@ def keeper(name: str, node: str, app: str = "x") -> Pod:
 
 
 @asynccontextmanager
-async def scene(pool_namespace: str = "", relocation: RelocationRules | None = None) -> AsyncIterator[Scene]:
+async def scene(
+    pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
+) -> AsyncIterator[Scene]:
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
-    made, loop = Scene(pool_namespace, relocation), asyncio.get_running_loop()
+    made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()
     real_s = loop.time
     task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
     try:

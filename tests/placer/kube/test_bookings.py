@@ -72,7 +72,7 @@ def test_without_any_annotation_left_a_pod_keeps_its_booking() -> None:
 def test_an_edited_decision_counts_as_the_larger_of_both_until_it_is_as_before() -> None:
     """A decision that somebody else changed never shrinks the booking, and takes the room that it states.
 
-    The broker may act on it. Once the decision is as before, the pod counts as before and is in doubt no more.
+    The broker may act on it. Once the decision is as before, the pod counts as before and is no longer in doubt.
     """
     node = Node()
     node.cluster.confirm(with_line(4, 30, 60))

@@ -312,7 +312,7 @@ class Work:
 
 
 def wordy(terms: int, zone: str) -> Object:
-    """The affinity of so many terms, of which only the last can select a node, by its zone."""
+    """The affinity of this many terms, of which only the last can select a node, by its zone."""
     none = [
         {"matchExpressions": [{"key": "zone", "operator": "Exists"}, {"key": f"k{i}", "operator": "Exists"}]}
         for i in range(terms - 1)

@@ -19,7 +19,7 @@ N1 = NodeName("n1")
 
 
 def node(name: str = "n1", cpu: str = "4") -> Node:
-    """A node with so much CPU."""
+    """A node with this much CPU."""
     allocatable = {"cpu": cpu, "pods": "10", "memory": "8Gi"}
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": allocatable}}, Node)
 

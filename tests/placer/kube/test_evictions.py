@@ -1,4 +1,4 @@
-"""Pods that pass their lines are told of, and evicted through the API server where the setting says so.
+"""Pods that pass their lines are reported, and evicted through the API server where the setting says so.
 
 No kubelet runs here, so an evicted pod stays, with its deletion timestamp, until its test is over.
 """
@@ -55,7 +55,7 @@ async def running(world: World, name: str, labels: dict[str, str] | None = None,
 
 
 async def passes(world: World, *pods: Object, gib: int = 6, times: int = 3) -> None:
-    """The audit accuses these pods, and reports show each of them with so much memory."""
+    """The audit accuses these pods, and reports show each of them with this much memory."""
     uids = [pod["metadata"]["uid"] for pod in pods]
     for uid in uids:
         world.front_end.evictions.suspect(PodUid(uid), GpuUuid(GPU))
@@ -235,7 +235,7 @@ async def test_a_placer_that_starts_reads_the_findings_that_it_missed(
         seqs = iter(range(100, 10_000))
 
         async def is_evicted() -> bool:
-            """Each look is a heartbeat of the node."""
+            """Each reading is a heartbeat of the node."""
             uid = greedy["metadata"]["uid"]
             seq = next(seqs)
             state = report("n1", seq, gpus=(gpu("GPU-n1", task(uid, "GPU-n1", 6 * GIB)),))

@@ -130,7 +130,9 @@ async def test_a_replica_is_not_put_where_its_workload_did_not_fit_before(
     await site.tell("exited", other_gib=21, about=ended)
     pods = f"/api/v1/namespaces/{site.namespace}/pods"
     await site.api.call("DELETE", f"{pods}/first?gracePeriodSeconds=0")
-    learned = f"The pod declares no memory, and 6Gi on a GPU is expected, as earlier pods of {owner} needed so much."
+    learned = (
+        f"The pod declares no memory, and 6Gi on a GPU is expected, as earlier pods of {owner} needed that."
+    )
     await site.replica("second", "trainer")
     assert learned in await site.refused("second")
 

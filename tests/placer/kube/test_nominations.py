@@ -72,7 +72,7 @@ async def test_a_higher_pod_takes_the_room_and_the_preemptor_is_nominated_anew()
 
 
 async def test_a_nomination_that_nothing_can_fulfil_is_taken_back() -> None:
-    """A preemptor whose room went to a higher pod, and for which no victims are left, is nominated no more."""
+    """A preemptor whose room went to a higher pod, and that has no victims left, loses its nomination."""
     async with board() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))

@@ -107,7 +107,7 @@ async def test_people_see_all_gpus_and_no_room_outside_of_the_pool(here: Scene) 
 
 
 async def test_what_no_new_gpu_would_help_is_not_acquired(here: Scene) -> None:
-    """A pod that is too large for any GPU, or whose node has no CPU left, is told so."""
+    """A pod that is too large for any GPU, or whose node has no CPU left, gets a refusal that says so."""
     here.show(here.pod("large", {MEMORY: "30Gi"}))
     here.show(here.pod("several", {WHOLE: "3"}))
     here.show(here.pod("cpu", {**SMALL, "cpu": "100"}))

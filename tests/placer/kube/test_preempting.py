@@ -224,6 +224,26 @@ async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytes
         assert len(tried) < 60 + 10 * 30
 
 
+async def test_a_victim_that_never_ends_is_awaited_for_a_time_only() -> None:
+    """A finalizer keeps the victim. After ten minutes another pod ends instead, although its priority is higher."""
+    async with board() as made:
+        for name, priority in (("n1", 0), ("n2", 1)):
+            made.scene.node(name)
+            made.scene.show(cpu(f"on-{name}", name, priority))
+        made.scene.show(waiting("p", 10))
+        await later(made)
+        for passed_s in (500, 200):
+            assert made.deleted == ["on-n1"]
+            made.scene.late_s += passed_s
+            made.front_end._stuck.look()
+            await later(made)
+        assert made.deleted == ["on-n1", "on-n2"]
+        assert made.nominated[-1] == ("p", "n2")
+        made.scene.delete("on-n2")
+        await later(made)
+        assert made.scene.is_placed("p")
+
+
 async def test_of_equal_preemptors_the_first_needs_no_room_of_the_second() -> None:
     """A nominated pod is placed once its own victims are gone, while those of an equal, later one still end."""
     async with board() as made:

@@ -105,6 +105,13 @@ ROWS = {
         frozenset({"b"}),
         budgets=(budget("web", "web", 0),),
     ),
+    "an empty selector selects nothing": Row(
+        wants(limits={"cpu": "4"}),
+        (cpu("a", "n1", 1, "4", labels={"app": "web"}), cpu("b", "n1", 5, "4")),
+        "n1",
+        frozenset({"a"}),
+        budgets=(budget("all", None, 0),),
+    ),
     "a budget allows one disruption of two": Row(
         wants(limits={"cpu": "4"}),
         (

@@ -53,7 +53,7 @@ def test_pod_that_comes_back_stands_behind_those_that_came_before() -> None:
 
 
 def test_nudge_brings_back_a_parked_pod_alone() -> None:
-    """A parked pod whose claims changed is tried at once, beside its kind. One that backs off keeps its pause."""
+    """A parked pod whose claims changed is tried at once, beside its kind. A pod that backs off keeps its pause."""
     queue = queue_of(A, B, C)
     park(queue, A, kind="kind")
     park(queue, B, kind="kind")
@@ -160,7 +160,7 @@ def test_new_pod_waits_for_one_piece_of_hopeless_retries_at_most() -> None:
         queue.put(PodUid(f"old{index}"), 0, 0, tried=True)
     waits = []
     for round_number in range(50):
-        for _ in range(30):  # so many retries go on before the next new pod comes
+        for _ in range(30):  # this many retries go on before the next new pod comes
             uid = tried(queue, now_s)
             now_s += 0.005
             if uid is not None:
@@ -302,7 +302,7 @@ def test_fresh_pods_never_wait_for_retries_for_ever(attempts: list[tuple[bool, f
 
 
 def test_upcoming_pods_are_those_of_the_highest_rank_and_one_of_each_parked_kind() -> None:
-    """However many pods wait, so many are named at most, and each that is tried next is among them."""
+    """However many pods wait, this many are named at most, and each that is tried next is among them."""
     queue = queue_of(PodUid("parked"), PodUid("joins"))
     park(queue, PodUid("parked"), kind="large")
     assert tried(queue, 0) == "joins"

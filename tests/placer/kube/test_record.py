@@ -275,7 +275,7 @@ async def test_news_does_not_wait_for_binds_for_ever(
 
 
 async def _events_of(api: ApiServer, namespace: str, number: int) -> list[Object]:
-    """The events of a namespace, once there are so many."""
+    """The events of a namespace, once there are this many."""
 
     async def look() -> list[Object]:
         found = await events(api, namespace)
@@ -395,4 +395,4 @@ class EndlessPauses:
         return 3600.0
 
     def reset(self) -> None:
-        """Nothing to begin anew."""
+        """There is nothing to begin anew."""

@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from placer.kube import preemption_orders
+from placer.kube.record import _Pending
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.room_store import room_store
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
-from plimsoll.kube.models import Pod
+from plimsoll.kube.models import DisruptionBudget, Pod
 from plimsoll.kube.transport import TransientError
+from plimsoll.part.times import rfc3339
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.scene import SHARE, Object
 from tests.servers.waiting import until_true
@@ -26,10 +30,12 @@ def mover(
     share: int,
     cost: str | None = "1",
     owner: Object | None = None,
+    namespace: str = "default",
     **more: Any,  # noqa: ANN401
 ) -> Pod:
     """A pod of a controller on this GPU; its annotation states what it costs to move it."""
-    metadata = {"ownerReferences": [OWNER if owner is None else owner] if owner != {} else []}
+    owners = [OWNER if owner is None else owner] if owner != {} else []
+    metadata = {"namespace": namespace, "ownerReferences": owners}
     made = on_gpu(name, gpu, share=share, metadata=metadata, started="2026-01-01T00:00:00Z", **more)
     if cost is not None and made.metadata.annotations is not None:
         made.metadata.annotations[COST] = cost
@@ -78,7 +84,7 @@ async def wait(playing: Board, *pods: Pod) -> None:
 
 
 async def plan(playing: Board) -> None:
-    """Relocation looks once at the pods that wait, and carries out what it found."""
+    """Relocation reads the waiting pods once, and carries out what it found."""
     await relocating_of(playing).look()
     await playing.settle()
 
@@ -91,6 +97,26 @@ def relocating_of(playing: Board) -> Relocating:
 def node_of(playing: Board, name: str) -> str | None:
     """The node of a pod, as the watch shows it."""
     return playing.scene.pods[name].spec.nodeName
+
+
+def other_halves(playing: Board) -> None:
+    """Two more nodes: on n3 a pod that may be moved, and room for it on n4."""
+    for node in ("n3", "n4"):
+        playing.scene.node(node, labels={"zone": "b"})
+        playing.scene.report(node, 24)
+    playing.scene.show(mover("m3", "GPU-n3-0", 60))
+    playing.scene.show(on_gpu("more", "GPU-n4-0", share=40))
+
+
+async def settle_stuck(playing: Board) -> None:
+    """The placer looks once for pods that do not end."""
+    playing.front_end._stuck.look()
+    await playing.settle()
+
+
+def news_of(playing: Board, name: str) -> list[_Pending]:
+    """The news of a pod that would be written."""
+    return list(playing.front_end._recorder._waiting.get(PodUid(name), ()))
 
 
 async def test_both_pods_end_with_a_place() -> None:
@@ -217,6 +243,22 @@ async def test_of_two_pods_none_is_evicted_if_one_must_stay(refused: str, spare_
         assert sorted(playing.evicted) == ["m1", "m2"]
 
 
+async def test_a_pod_whose_owner_takes_the_annotation_back_stays() -> None:
+    """The annotation goes while the API server is asked about the first of two pods: neither is evicted."""
+
+    async def take_back(name: str) -> None:
+        meta = playing.scene.pods[name].metadata
+        kept = {key: value for key, value in (meta.annotations or {}).items() if key != COST}
+        playing.scene.show_again(name, annotations=kept)
+
+    async with board(RULES) as playing:
+        pair(playing)
+        playing.faults.append(take_back)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == []
+
+
 async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
     """Two pods of one owner would have to move together, and one an hour may."""
     async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
@@ -226,18 +268,15 @@ async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
         assert playing.evicted == []
 
 
-async def test_a_moved_pod_that_does_not_end_holds_up_others_for_a_time_only() -> None:
-    """While a finalizer keeps the moved pod, pods are moved for another one that waits."""
+async def test_a_moved_pod_that_ends_slowly_holds_up_others_for_a_time_only() -> None:
+    """While the moved pod uses its grace period, its room is held, and pods are moved for another one that waits."""
     async with board(RULES) as playing:
         halves(playing)
+        playing.grace_s = 3600
         await wait(playing, wide())
         await plan(playing)
         assert playing.evicted == ["m1"]
-        for node in ("n3", "n4"):
-            playing.scene.node(node, labels={"zone": "b"})
-            playing.scene.report(node, 24)
-        playing.scene.show(mover("m3", "GPU-n3-0", 60))
-        playing.scene.show(on_gpu("more", "GPU-n4-0", share=40))
+        other_halves(playing)
         await wait(playing, wide("other", 100))
         await plan(playing)
         assert playing.evicted == ["m1"]
@@ -247,11 +286,73 @@ async def test_a_moved_pod_that_does_not_end_holds_up_others_for_a_time_only() -
         assert playing.nomination("wide") is not None
 
 
-async def test_a_disruption_budget_that_allows_nothing_keeps_the_pod() -> None:
-    """The plan heeds budgets before anything is evicted."""
+async def test_a_moved_pod_that_never_ends_is_awaited_for_a_time_only() -> None:
+    """A finalizer keeps the moved pod. Its room is given up, which an event says, and another pod moves instead."""
+    async with board(RULES) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        other_halves(playing)
+        await settle_stuck(playing)
+        assert playing.nomination("wide") == ("n1", {"m1"})
+        playing.scene.late_s += RULES.keep_s + 1
+        await settle_stuck(playing)
+        assert playing.nomination("wide") is None
+        assert playing.nominated[-1] == ("wide", None)
+        [told] = [one.news for one in news_of(playing, "wide") if one.news.reason == "NominationGivenUp"]
+        assert "default/m1" in told.note
+        await plan(playing)
+        assert playing.evicted == ["m1", "m3"]
+        playing.scene.delete("m3")
+        await playing.scene.settle_after_backoff()
+        assert node_of(playing, "wide") == "n3"
+
+
+async def test_a_room_is_kept_for_as_long_as_the_moved_pod_may_end() -> None:
+    """A StatefulSet makes the replacement once the pod is gone, here at the end of an hour of grace."""
+    async with board(RULES) as playing:
+        halves(playing)
+        playing.grace_s = 3600
+        await wait(playing, wide())
+        await plan(playing)
+        playing.scene.late_s += 3600
+        await plan(playing)
+        playing.scene.delete("m1")
+        await wait(playing, pod("other", limits={"cpu": "0", SHARE: "50"}))
+        playing.scene.show(replacement("m2", 50))
+        await playing.scene.settle_after_backoff()
+        assert [node_of(playing, name) for name in ("wide", "m2", "other")] == ["n1", "n2", None]
+
+
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        (budget("web", "web", 0),),
+        (budget("all", None, 0),),
+        (budget("web", "web", 1), budget("all", None, 1)),
+    ],
+    ids=["spent", "of-all-pods", "two"],
+)
+async def test_a_pod_that_budgets_keep_stays_and_another_one_moves(
+    budgets: tuple[DisruptionBudget, ...],
+) -> None:
+    """The API server evicts no pod of a spent budget, or of two, so a dearer pod moves."""
     async with board(RULES) as playing:
         halves(playing, labels={"app": "web"})
-        playing.budgets(budget("web", "web", 0))
+        playing.scene.node("n3")
+        playing.scene.report("n3", 24)
+        playing.scene.show(mover("dear", "GPU-n3-0", 50, "5", namespace="b"))
+        playing.budgets(*budgets)
+        await wait(playing, wide())
+        await plan(playing)
+        assert playing.evicted == ["dear"]
+
+
+async def test_two_pods_of_a_budget_that_allows_one_stay() -> None:
+    """Each of them might move alone, and only both make room."""
+    async with board(RULES) as playing:
+        pair(playing)
+        playing.budgets(budget("all", None, 1))
         await wait(playing, wide())
         await plan(playing)
         assert playing.evicted == []
@@ -320,25 +421,55 @@ async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
         assert playing.evicted == []
 
 
-async def test_a_leader_that_takes_over_waits_for_the_evicted_pod() -> None:
-    """The nomination on the API server is all that the next leader knows; it holds the room until the pod is gone."""
-    async with board(RULES) as playing:
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer, has_ended: bool) -> None:  # noqa: FBT001
+    """The next leader holds the rooms of the waiting pod and of the replacement, and gives neither to a later pod.
+
+    Meanwhile the moved pod may have ended, and the replacement may wait.
+    """
+    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
         pods, nodes = playing.scene.pods, playing.scene.nodes
-    async with board(RULES) as playing:
+    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
         for name in nodes:
             playing.scene.node(name)
             playing.scene.report(name, 24)
         for one in pods.values():
-            playing.scene.show(one)
+            if not has_ended or one.metadata.name != "m1":
+                playing.scene.show(one)
+        playing.scene.show(pod("other", limits={"cpu": "0", SHARE: "50"}))
+        if has_ended:
+            playing.scene.show(replacement("m2", 50))
+        await relocating_of(playing).kept.restore()
         playing.preempting.check_all()
         await playing.settle()
-        assert playing.nomination("wide") is not None
-        playing.scene.show(replacement("m2", 50))
-        await playing.settle()
-        assert node_of(playing, "m2") == "n2"
+        await plan(playing)
+        assert node_of(playing, "other") is None
+        if not has_ended:
+            playing.scene.show(replacement("m2", 50))
         playing.scene.delete("m1")
         await playing.scene.settle_after_backoff()
-        assert node_of(playing, "wide") == "n1"
+        assert [node_of(playing, name) for name in ("wide", "m2", "other")] == ["n1", "n2", None]
+        await plan(playing)
+        assert await rooms.read() == ()
+
+
+async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey: EmbeddedServer) -> None:
+    """The leader died once it had bound the replacement, and before it could store that."""
+    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        stored = await rooms.read()
+        assert [(one.moved.metadata.name, one.node) for one in stored] == [("m1", "n2")]
+    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
+        halves(playing)
+        playing.scene.delete("m1")
+        playing.scene.delete("stone")
+        made = rfc3339(playing.front_end.clock())
+        owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
+        playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
+        await relocating_of(playing).kept.restore()
+        assert not len(relocating_of(playing).kept)

@@ -30,7 +30,7 @@ async def _are_parked(world: World, pods: int) -> bool:
 async def test_reasons_follow_nodes_that_come_and_leave(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """All pods of a kind are told of a node that was cordoned, deleted, or came, and none is tried for that."""
+    """All pods of a kind get a new text when a node was cordoned, deleted, or came, and none is tried for that."""
     async with scheduler(apiserver, valkey, namespace) as world:
         for name in ("n1", "n2"):
             await create_node(apiserver, name)
@@ -55,7 +55,7 @@ async def test_reasons_follow_nodes_that_come_and_leave(
 async def test_pod_that_comes_after_a_change_gets_the_new_reason(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod that shares the refusal of its kind is told what holds now, and each pod is written once a change."""
+    """A pod that shares the refusal of its kind gets the present text, and each pod is written once a change."""
     async with scheduler(apiserver, valkey, namespace) as world:
         for name in ("n1", "n2", "n3"):
             await create_node(apiserver, name)

@@ -132,7 +132,7 @@ async def test_more_readers_than_can_be_judged_are_sent_away(
 async def test_an_accepted_reader_reads_on_while_many_others_wait(
     access: Reviews, apiserver: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its answer is good no more, it is reviewed again beside a flood of invented tokens."""
+    """When its answer has expired, it is reviewed again beside a flood of invented tokens."""
     token = await token_of(apiserver, namespace, READER, AUDIENCE)
     await access.check(token, "/v1/state")
     monkeypatch.setattr(reviews, "MOST_WAITING", 0)

@@ -66,7 +66,7 @@ async def test_the_charts_rights_are_enough_and_needed(
                 await world.events("small", "Preempted")
         finally:
             await purge_storage(apiserver)
-    # An event that is told again within minutes is counted by a patch: see test_retelling.
+    # An event that repeats within minutes is counted by a patch: see test_retelling.
     told_again = {("patch", "events.k8s.io/events")}
     needed = calls.used | told_again
     assert needed == {one for one in placer.rights if one[1] != LEASES}

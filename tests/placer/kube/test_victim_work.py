@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 def fill(made: Board, pods: int, **more: Any) -> None:  # noqa: ANN401 - passed on
-    """A node of two GPUs whose CPU is taken by so many pods."""
+    """A node of two GPUs whose CPU is taken by this many pods."""
     made.scene.node("n1", {"zone": "a"}, cpu=str(pods), advertised={"pods": "500"})
     made.scene.report("n1", 24, 24)
     for number in range(pods):
@@ -35,7 +35,7 @@ def fill(made: Board, pods: int, **more: Any) -> None:  # noqa: ANN401 - passed 
 
 
 def terms(count: int, app: str = "other") -> Object:
-    """So many anti-affinity terms about distinct apps."""
+    """This many anti-affinity terms about distinct apps."""
     documents = [
         {"topologyKey": "zone", "labelSelector": by_app(f"{app}{number}")} for number in range(count)
     ]
@@ -43,7 +43,7 @@ def terms(count: int, app: str = "other") -> Object:
 
 
 def preemptor(made: Board, rules: int) -> Wanted:
-    """A pod with so many rules that needs the room of two pods of a full node."""
+    """A pod with this many rules that needs the room of two pods of a full node."""
     limits = {"cpu": "2", MEMORY: str(GIB)}
     return made.want(pod("high", None, 10, limits, labels={"app": "high"}, **terms(rules)))
 

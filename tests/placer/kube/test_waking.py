@@ -38,7 +38,7 @@ def probes(world: World) -> float:
 
 
 async def until_parked(world: World, pods: int) -> None:
-    """Wait until so many pods are parked."""
+    """Wait until this many pods are parked."""
 
     async def look() -> bool:
         return world.front_end._queue.counts[Place.PARKED] == pods

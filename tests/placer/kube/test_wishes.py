@@ -24,7 +24,7 @@ def wish(key: str, value: str, weight: int = 1) -> Object:
 
 
 def world(**free_gib: int) -> MemoryCluster:
-    """Nodes with one GPU each, which has so much free memory of 24 GiB; their label `name` is their name."""
+    """Nodes with one GPU each, which has this much free memory of 24 GiB; their label `name` is their name."""
     made = MemoryCluster()
     for name, free in free_gib.items():
         made.node(name, labels={"name": name})
@@ -89,7 +89,7 @@ async def test_a_pod_without_wishes_reads_one_node() -> None:
 
 
 async def test_wishes_read_a_bounded_number_of_nodes() -> None:
-    """A wish that no node meets costs the comparison of so many nodes, however many there are."""
+    """A wish that no node meets costs the comparison of this many nodes, however many there are."""
     made = world(**{f"n{number:03}": 20 for number in range(2 * MOST_PLANS)})
     await made.place(pod("p", "1Gi", affinity=wish("name", "nowhere")))
     assert made.decider.nodes_read <= MOST_PLANS

@@ -91,7 +91,7 @@ class World:
 
     Attributes:
         ledger: the running scheduler's ledger, for checks.
-        told: the placement events that it published.
+        told: the placement events that the scheduler published.
         metrics: its metrics.
         ready: set once its reports are loaded.
     """
@@ -115,7 +115,7 @@ class World:
         health: tuple[GpuHealth, ...] = (),
         tasks: tuple[Task, ...] = (),
     ) -> None:
-        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does."""
+        """Report idle GPUs `GPU-<node>-<n>` for a node, each with this much free memory, as a monitor does."""
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
             Gpu(

@@ -193,7 +193,7 @@ async def test_the_page_outlives_its_placer(watched: Watched) -> None:
         await expect(page.locator("#link")).to_contain_text("connection lost")
         detour.to = served
         await expect(page.locator("#link")).to_have_text("live")
-    watched.errors.clear()  # the browser tells of each connection that was refused
+    watched.errors.clear()  # the browser logs each refused connection
 
 
 async def test_a_thousand_gpus(watched: Watched) -> None:

@@ -51,7 +51,7 @@ class Model:
         self.facts.nodes[name] = replace(known, **changes)  # type: ignore[arg-type]
 
     def round(self, later_s: float = 0.0) -> Round:
-        """Plan once, after so much time, and carry the steps out as the API server would."""
+        """Plan once, after this much time, and carry the steps out as the API server would."""
         self.now_s += later_s
         planned = self.last = self.planner.plan(self.facts, self.now_s)
         for step in planned.steps:

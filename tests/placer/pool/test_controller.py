@@ -139,7 +139,7 @@ async def scene(apiserver: ApiServer, namespace: str, tmp_path: Path) -> AsyncIt
 
 
 async def test_the_charts_rights_are_enough_and_needed(scene: Scene) -> None:
-    """A card joins and leaves, a lost one is told to its pod, and each right of the roles is used meanwhile."""
+    """A card joins and leaves, a lost card's pod gets an event, and each right of the roles is used meanwhile."""
     calls = Recorder()
     async with scene.controller(calls):
         await scene.wait_for_gpu("a")

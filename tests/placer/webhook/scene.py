@@ -37,8 +37,8 @@ class Scene:
         api: the API server.
         namespace: a namespace that the webhook serves.
         own: the webhook's own namespace, which has its Secret.
-        port: of reviews, by HTTPS.
-        health: of metrics and health.
+        port: the port of reviews, by HTTPS.
+        health: the port of metrics and health.
     """
 
     api: ApiServer

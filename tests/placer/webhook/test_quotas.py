@@ -44,7 +44,7 @@ async def test_a_quota_counts_what_the_webhook_fills_in(webhook: Scene, tmp_path
 
 
 async def test_a_limit_range_bounds_a_containers_lines(webhook: Scene) -> None:
-    """The most and the least bytes of a container. What the webhook fills in is held to the bounds as well."""
+    """The most and the least bytes of a container. Values from the webhook are held to them too."""
     path = f"/api/v1/namespaces/{webhook.namespace}/limitranges"
     limits = [{"type": "Container", "max": {MEMORY: "8Gi", GPU: "1"}, "min": {MEMORY: "1Gi"}}]
     await webhook.api.must("POST", path, {"metadata": {"name": "lines"}, "spec": {"limits": limits}})

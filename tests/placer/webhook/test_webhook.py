@@ -42,7 +42,7 @@ async def webhook(
 
 
 async def test_a_pod_is_stored_with_all_it_needs(webhook: Scene) -> None:
-    """Two resource lines are all that its author writes; the stored pod sent in again changes no more."""
+    """Two resource lines are all that its author writes; the stored pod, sent in again, stays unchanged."""
     stored = await webhook.create(gpu_pod())
     spec = stored["spec"]
     [main] = spec["containers"]

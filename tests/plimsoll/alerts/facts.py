@@ -2,6 +2,8 @@
 
 from itertools import count
 
+from msgspec import UNSET
+
 from plimsoll.envelope import encode
 from plimsoll.events import Foreign, Gpu, Limit, NodeState, Phase, Report, Task
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
@@ -30,8 +32,9 @@ class Facts:
         short: tuple[GpuUuid, ...] = (),
         broker_away: bool = False,
         gpus: tuple[GpuUuid, ...] = (A, B),
+        omitted: bool = False,
     ) -> bytes:
-        """The node's state, with these tasks on their GPUs."""
+        """The node's state, with these tasks on their GPUs; or, `omitted`, an event without a state."""
         shown = tuple(
             Gpu(
                 uuid=gpu,
@@ -50,11 +53,12 @@ class Facts:
             epoch=self.epoch,
             seq=seq,
             time=TIME,
-            gpus=shown,
+            gpus=() if omitted else shown,
             heartbeat_s=self.heartbeat_s,
             health=health,
             short=dict.fromkeys(short, TIME),
             broker_away_since=TIME if broker_away else None,
+            omitted=omitted or UNSET,
         )
         return self._encoded("node.state", f"state-{self.epoch}-{seq}", Report(state=state))
 

@@ -21,9 +21,9 @@ from plimsoll.alerts.settings import load
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.web import serving_tcp
+from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import GIB, A, B, Facts, ill, task
 from tests.servers.alertmanager import alertmanager, alerts, until_firing
-from tests.servers.authority import authority
 from tests.servers.stores import ignore
 from tests.servers.waiting import TIMEOUT_S, until, until_true
 
@@ -174,7 +174,7 @@ async def test_an_alertmanager_that_is_away_gets_all_when_it_is_back(
 
 
 async def test_tls_and_a_password(nats: EmbeddedServer, tmp_path: Path) -> None:
-    """A wrong password is told with its remedy, and works once its file is corrected, without a restart."""
+    """A wrong password is logged with its remedy, and works once its file is corrected, without a restart."""
     made = await asyncio.to_thread(authority, tmp_path, "authority")
     certificate, key = await asyncio.to_thread(made.sign, "alertmanager", "alertmanager")
     configuration = tmp_path / "web.yml"

@@ -30,7 +30,7 @@ def test_what_is_given_is_used() -> None:
 
 
 def test_all_alerts_are_the_default() -> None:
-    """Nobody has to name them."""
+    """No user has to name them."""
     assert load(given()).book().kinds == frozenset(Kind)
 
 

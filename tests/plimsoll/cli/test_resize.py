@@ -167,7 +167,7 @@ async def test_line_and_share_asked_together_are_confirmed_together(nats: Embedd
 @pytest.mark.parametrize(
     ("answer", "then", "said"),
     [
-        (resizing(), (), "the broker on n.1 did not confirm in 5 s; what was before holds"),
+        (resizing(), (), "the broker on n.1 did not confirm in 5 s; the values before stay"),
         (resizing(), (limit(A, 3),), "the broker on n.1 did not confirm"),
         (resizing(), (limit(A, 3), limit(B, 9)), "another resize came after this one: GPU-B has line 9Gi"),
         (Failed(message="not now"), (), "not now"),

@@ -51,7 +51,7 @@ class Release:
 
     Attributes:
         person: the kubeconfig of somebody who has the chart's Role for readers.
-        stranger: of somebody who has no right.
+        stranger: the kubeconfig of somebody who has no right.
     """
 
     api: ApiServer

@@ -178,7 +178,7 @@ spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpumem: -1}}}]}
     ],
 )
 def test_what_cannot_be_converted_is_refused(text: str, message: str) -> None:
-    """One line with the object's name, and no half-converted output."""
+    """The error is one line with the object's name, and no half-converted output appears."""
     with pytest.raises(InputError, match=message):
         convert(text, ALL)
 

@@ -1,4 +1,4 @@
-{{/* What all webhooks have in common; `resources` and `operation` are those of the pods they are asked about. */}}
+{{/* The fields that all webhooks share. `resources` and `operation` say which requests about pods they review. */}}
 {{- define "plimsoll.webhook" -}}
 rules:
   - {apiGroups: [""], apiVersions: ["v1"], operations: ["{{ .operation }}"], resources: ["{{ .resource }}"], scope: Namespaced}

@@ -119,7 +119,7 @@ class Held:
 
     @cached_property
     def line_bytes(self) -> int:
-        """The line of its container on this GPU in bytes; 0 where there is none."""
+        """The line of the process's container on this GPU in bytes; 0 where there is none."""
         return 0 if self.container is None else self.container.line_bytes.get(self.process.gpu, 0)
 
     @cached_property

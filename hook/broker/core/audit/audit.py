@@ -33,7 +33,7 @@ class Verdict:
     """The result of a measurement.
 
     Attributes:
-        findings: to be announced.
+        findings: the findings to be announced.
         stale: containers whose `limits` hold old numbers now.
         has_learned: the cost of a context was learned, and is to be saved.
     """

@@ -1,1 +1,1 @@
-"""Which container may hold how much memory of an overcommitted GPU, and which allocations wait."""
+"""The memory of an overcommitted GPU: how much each container may hold, and which allocations wait."""

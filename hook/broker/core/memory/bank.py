@@ -7,7 +7,7 @@ of its own; a container on several claims all of them.
 
 A claim is the container's line, clipped to what the GPU can hold at all. A state may become unsafe without a grant:
 the node lost memory to other processes, or a line was raised. Then every container that can still end must stay able
-to.
+to end.
 
 The algorithm assumes that containers end or give memory back. It assumes nothing about the time.
 """

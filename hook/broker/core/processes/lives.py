@@ -24,8 +24,8 @@ from plimsoll.broker.announcements import (
 from plimsoll.ids import GpuUuid, ProcessKey
 
 DENIED_PAUSE_S: Final = 1.0
-"""A program may retry a refused allocation in a loop. One `denied` is announced in so many seconds, per GPU; the slot
-counts every denial."""
+"""A program may retry a refused allocation in a loop. The broker announces one `denied` per GPU in this many seconds.
+The slot counts every denial."""
 
 UNKNOWN_NAMES: Final = 64
 """Unknown functions announced per process. A driver has a few hundred functions, a hostile program any number."""

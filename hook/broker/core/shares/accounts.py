@@ -48,7 +48,8 @@ class Account:
         most_spare_ns: the largest spare.
         lag_ns, spare_ns, credit_ns: the three sums; see the module.
         wanted_ns: when the container last wanted the GPU.
-        pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only such wanting shuts gates of others.
+        pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only a container that wants the GPU in this
+        sense may shut the gates of others.
         rate: its due as a part of all charges, 0 to 1; 0 unless it is active.
         is_active: the container wanted the GPU within `WINDOW_NS`.
         rests: no tick changes the account until the container wants the GPU again.
@@ -144,7 +145,7 @@ class Account:
             return True
         if not claim_ns or self.spare_ns > 0:
             return False
-        # If two are behind, only the larger claim counts. Otherwise each would stand for the other, for ever.
+        # If two are behind, only the larger claim counts. Otherwise each container would wait for the other for ever.
         is_urgent = claim_ns - max(self.lag_ns, 0.0) > URGENT_NS
         return is_urgent or self.lag_ns < -quantum_ns / (8 if self.client.is_shut else 2)
 

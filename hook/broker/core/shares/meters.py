@@ -83,7 +83,7 @@ class Meter:
             Whether the process wants the GPU, or ran.
         """
         ended_ns = words[3] + words[4] + words[5]
-        if ended_ns < self.ended_ns:  # Another program runs under the same owner word.
+        if ended_ns < self.ended_ns:  # Another program now runs in this process, under the same owner word.
             self.unfinished_ns = self.sure_ns = self.sliced_ns = 0
         self.ended_ns = ended_ns
         # Comparisons instead of `min` and `max`, because this runs for each process at each tick.
@@ -108,7 +108,7 @@ class Meter:
         return self.is_busy or self.stands or gained_ns > 0 or new_sure_ns > 0 or new_sliced_ns > 0
 
     def _place(self, words: Words, now_ns: int, span_ns: int, gained_ns: int, ran_ns: int) -> None:
-        """Find where in this tick its work lies.
+        """Find where in this tick the process's work lies.
 
         The words show the place while they tell of a single burst. A burst changes the words three times: at its
         begin, when its execution is found, and at its end. So two changes cannot end two bursts, or begin two.

@@ -29,8 +29,8 @@ Below `ahead_ms`, only one long kernel passes at each opening. With 25 ms, two k
 8 ms they reach 0.93 of their possible rate, with 25 ms 0.96. All other programs reach the same with both."""
 
 SPARE_NS: Final = 30.0 * MS
-"""Bursts up to this times (1 - request) are not held. Else light containers wait behind greedy ones. A greedy
-container that starts gets this much beyond its request, once."""
+"""Bursts up to this times (1 - request) are not held. With a smaller value, light containers wait behind greedy ones.
+A greedy container that starts gets this much beyond its request, once."""
 
 OWED_NS: Final = 10.0 * MS
 REPAY: Final = 0.9
@@ -69,10 +69,10 @@ PAUSED: Final = 0.05
 """The claim of a container that paused for a larger part of a tick is bounded by `IDLE_CLAIM_NS`."""
 
 MOMENT: Final = 0.2
-"""A container holds up no other if it wanted the GPU for no larger part of a tick and wants nothing at the tick's
-end. Without this, a kernel of 20 µs in each 50 ms costs a neighbour that launches under a lock 9 points of 89: the
-neighbour is held at its gate for a tick each time. With 0.3 a container with a request of 90 and short pauses loses
-2 points more."""
+"""A container that wanted the GPU for at most this part of a tick, and wants nothing at the tick's end, holds up
+no other. Without this, a kernel of 20 µs in each 50 ms costs a neighbour that launches under a lock 9 points of
+89: the neighbour is held at its gate for a tick each time. With 0.3 a container with a request of 90 and short
+pauses loses 2 points more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ShareSettings:
         ahead_ms: work that a metered process may have queued. Below a tick and a slice together, the GPU idles.
         alone_ms: about the work queued behind an open gate, and so the longest wait of an arriving neighbour.
         slice_ms: the hardware's time slice per process. Real slices of 1 to 5 ms change shares by less than a point.
-        relax_s: a container without a limit is not metered once it was the only one that wanted its GPUs for so long.
+        relax_s: a container without a limit is not metered once no other has wanted its GPUs for this long.
         unmet_s: a container that wanted its GPUs for this whole time, and got less than its request, is announced.
     """
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hook.broker.core.shares.clients import Client
 
 UNMET_PCT: Final = 2.0
-"""A container is announced from so many points below its request on: shares are accurate to this."""
+"""A container is announced from this many points below its request on: shares are accurate to this."""
 
 
 @dataclass(eq=False, slots=True)

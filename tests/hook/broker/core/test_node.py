@@ -86,7 +86,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.carry_out(self.node.start(NOW_S))
 
     def handle(self, event: Event, limit: int | None = None) -> None:
-        """Handle one event. With a limit, the broker is killed after so many instructions."""
+        """Handle one event. With a limit, the broker is killed after this many instructions."""
         self.carry_out(self.node.handle(event, NOW_S), limit)
 
     def carry_out(self, instructions: list[Instruction], limit: int | None = None) -> None:
@@ -124,7 +124,7 @@ class NodeMachine(RuleBasedStateMachine):
                 self.watched.add(key)
 
     def note(self, line: Announcement) -> None:
-        """Write an announcement to disk. One number never stands for two announcements."""
+        """Write an announcement to disk. No number stands for two announcements."""
         assert self.everything.setdefault(line.seq, line) == line
 
     def check_announced(self, record: Record) -> None:

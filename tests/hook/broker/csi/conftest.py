@@ -114,7 +114,7 @@ class NodeMachine:
         """Create a pod that the placer has bound; returns its uid.
 
         Args:
-            name: of the pod.
+            name: the name of the pod.
             share_pct: its share of the only GPU.
             node: its node.
             changes: `decision`, another value of that annotation, empty for none; `resources`, empty for none.
@@ -138,7 +138,7 @@ class NodeMachine:
         """Start a program in the pod's container, with the directories of its volume.
 
         Args:
-            uid: of the pod.
+            uid: the uid of the pod.
             inner: the directory of the container in both parts of its pod's volume; none in a volume of its own.
         """
         target = self.kubelet.target(uid)

@@ -22,7 +22,7 @@ class RefusedError(Exception):
 
     Attributes:
         code: the name of gRPC's status.
-        message: as the user's events show it.
+        message: the message as the user's events show it.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -67,7 +67,7 @@ class Kubelet:
         """Ask for a volume; returns its directory.
 
         Args:
-            uid: of the pod.
+            uid: the uid of the pod.
             container: the container whose volume it is; None for the volume of a whole pod.
             context: replaces what the kubelet says of the pod.
             fields: replace other fields of the request.

@@ -190,7 +190,7 @@ async def only(machine: NodeMachine, uid: PodUid) -> bool:
 async def test_a_pod_that_ends_before_its_volume_goes_holds_up_nothing(
     machine: NodeMachine, where: str
 ) -> None:
-    """The API server tells of a pod's end before the kubelet takes the volume away. Other pods do not wait."""
+    """The API server reports a pod's end before the kubelet takes the volume away. Other pods do not wait."""
     await machine.start(where)
     uid = await machine.pod()
     await machine.kubelet.publish(uid)
@@ -245,7 +245,7 @@ async def test_no_attribute_leads_to_another_pods_pages(machine: NodeMachine) ->
 
 
 async def test_each_container_gets_its_own_pages(machine: NodeMachine) -> None:
-    """Two containers of a pod have a volume each. One for a container without GPUs, or of no pod, is refused."""
+    """Two containers of a pod have a volume each. A volume for a container without GPUs, or of no pod, is refused."""
     await machine.start()
     grant = {"gpu": GPU, "memory_bytes": GIB}
     lines = {"main": [{**grant, "line_bytes": GIB}], "side": [{**grant, "line_bytes": 2 * GIB}]}

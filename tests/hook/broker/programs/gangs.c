@@ -31,7 +31,7 @@ enum { GPUS = 2, RING = 8, ENTRY_US = 20, PAGE_BYTES = 4096 };
 static struct page {
     _Atomic uint32_t is_enough; /* set by the test */
     uint32_t come[GPUS];        /* written and waited for on the devices */
-    atomic_long agreed;         /* steps that both will do at least, */
+    atomic_long agreed;         /* the steps that both do at least, */
     atomic_bool is_over;        /* and at most */
 } *page;
 

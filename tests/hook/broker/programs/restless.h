@@ -36,7 +36,7 @@ void must(CUresult result, const char *what);
 void launch(CUstream stream, uint64_t us);
 CUstream stream_new(void);
 
-/* Allocates so many words on the device. */
+/* Allocates this many words on the device. */
 CUdeviceptr memory_new(void);
 
 /* Checks that all words of a piece of memory hold the value. */

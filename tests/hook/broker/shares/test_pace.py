@@ -28,7 +28,7 @@ TICK_S: Final = 0.005
 
 
 class _Timed(Scheduler):
-    """Records the times of its ticks; each tick takes so much processor time."""
+    """Records the times of its ticks; each tick takes this much processor time."""
 
     def __init__(self, laborious_s: float) -> None:
         super().__init__(ShareSettings())
@@ -44,7 +44,7 @@ class _Timed(Scheduler):
         return super().handle(event)
 
     async def have_passed(self, ticks: int) -> None:
-        """Wait for so many ticks."""
+        """Wait for this many ticks."""
 
         async def is_so() -> bool:
             return len(self.at_s) >= ticks

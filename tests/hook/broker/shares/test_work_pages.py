@@ -74,7 +74,7 @@ def came(pages: WorkPages) -> list[tuple[int, int]]:
 
 
 def test_words_are_as_in_the_layout() -> None:
-    """A page has so many words per GPU, in this order."""
+    """A page has this many words per GPU, in this order."""
     names = [field[0] for field in Work._fields_]
     assert len(names) == 10
     assert (names[SETTLED], names[LAUNCHED], names[6], names[STANDING]) == (
@@ -200,7 +200,7 @@ def test_a_truncated_file_harms_nobody(pages: WorkPages, tenant: Tenant, size_by
 
 
 def test_slots_are_read_at_once_up_to_the_last_in_use(tenant: Tenant, pages: WorkPages) -> None:
-    """One reading has the slots of all processes, and `changes` tells that a process came or went."""
+    """A single reading has the slots of all processes, and `changes` says that a process came or went."""
     assert pages.slots() == b""
     tenant.claim(0, 7)
     tenant.claim(2, 9)

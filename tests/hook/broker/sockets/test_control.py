@@ -14,7 +14,7 @@ from tests.hook.broker.conftest import DEADLINE_S
 
 
 def _ends(_work: Coroutine[Any, Any, None], _name: str) -> asyncio.Task[None]:
-    """In the place of a task group that takes no more tasks."""
+    """Stands for a task group that accepts no further tasks."""
     raise RuntimeError("TaskGroup is shutting down")
 
 

@@ -1,4 +1,4 @@
-/* GPU memory, taken by any variant of any function, told of, mapped and given back. */
+/* GPU memory: taken by any variant of any function, described, mapped and given back. */
 #define _GNU_SOURCE
 #include "asker.h"
 

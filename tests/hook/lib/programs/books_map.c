@@ -43,7 +43,7 @@ static void step(unsigned random_value) {
     expected[at] = 0;
 }
 
-/* Mappings at 0, 10, 20…: those that begin in a range go, however many, and nothing else of that key. */
+/* Mappings at 0, 10, 20…: exactly those that begin in a range are removed, and no others of that key. */
 static void check_mappings(void) {
     struct plimsoll_holding found;
     for (uint64_t at = 0; at < 1000; at++)

@@ -1,4 +1,4 @@
-/* A short program: takes so many MiB, prints the result, and dies without giving anything back.
+/* A short program: takes this many MiB, prints the result, and dies without giving anything back.
  *   brief MIB          at once
  *   brief MIB stay     when its input ends
  *   brief MIB leader   likewise, but its first thread is gone long before: a zombie, while another one lives

@@ -1,7 +1,7 @@
 /* A thread that was told to end launches while its gate is shut: it ends where it says so itself, not within
  * the launch. Its thread-local data are larger than a small stack. Linked against the driver.
  *
- * Says "ended 1" when that thread did as it was told, then what a launch of the next one answered.
+ * Prints "ended 1" when that thread ended where it should, then the result of the next thread's launch.
  */
 #include <cuda.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-"""One call of every function that puts work on the GPU, and of every one that waits for it.
+"""A call of every function that puts work on the GPU, and of every function that waits for it.
 
 `launches` is a table of name → function of a stream → arguments, and `syncs` one of name → arguments. Each launch
 is worth about two milliseconds on the node of `slow_node`. Functions for addresses of 32 bits get memory there.

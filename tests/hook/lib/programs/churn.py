@@ -31,7 +31,7 @@ def churn(seed: int) -> int:
 
 
 def churn_together(count: int) -> list[int]:
-    """So many threads at once: what each allocated."""
+    """This many threads at once: what each allocated."""
     hold_all(default_pool())
     made: list[int] = []
     threads = [threading.Thread(target=lambda seed=seed: made.append(churn(seed))) for seed in range(count)]

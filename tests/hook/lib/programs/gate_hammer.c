@@ -167,8 +167,8 @@ static void block_by_host(struct hand *hand, CUstream stream) {
         MUST(cuLaunchHostFunc_ptsz(NULL, run_on_host, pause));
 }
 
-/* The own stream waits for what a shared one writes some launches later; always the same one, as the word
- * only grows in its order. */
+/* This thread's stream waits for a value that a shared stream writes some launches later. It is always the
+ * same shared stream, because its order makes the word grow. */
 static void block_by_value(struct hand *hand) {
     CUdeviceptr word = hand->memory + BYTES - sizeof(cuuint32_t);
     CUstream writer = hammer.shared[hand - hammer.hands];

@@ -100,7 +100,7 @@ def greedy(
     every: float = 0.02,
     stream: Stream = None,
 ) -> int:
-    """Launches for so long, or until it is over, in a part of each period if `duty` says so: how often."""
+    """Launches for this long, or until it is over, in a part of each period if `duty` says so: how often."""
     held, end, count = parameters(ns), time.monotonic() + seconds, 0
     launch_one, wait = library.cuLaunchKernel, library.cuStreamSynchronize
     while (now := time.monotonic()) < end and not over.is_set():
@@ -124,7 +124,7 @@ def hold_and_release() -> None:
 
 
 def seconds_in_new_context(ns: int, count: int) -> float:
-    """The time that so many launches take in a context of their own."""
+    """The time that this many launches take in a context of their own."""
     own = make("cuCtxCreate_v2", 0, 0)
     one = load()
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-/* An ordinary program that links the driver: allocates, asks, and prints what it was told. */
+/* An ordinary program that links the driver: allocates, queries, and prints the answers. */
 #include <cuda.h>
 
 #include <stdio.h>

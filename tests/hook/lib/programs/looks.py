@@ -1,6 +1,6 @@
 """NVML's answers to a program that never calls CUDA: `python -m tests.hook.lib.programs.looks FUNCTION ARGUMENTS`.
 
-Each function is one look. Its arguments and its printed result are JSON.
+Each function makes one reading. Its arguments and its printed result are JSON.
 """
 
 import ctypes
@@ -123,7 +123,7 @@ def count_of(sort: str, version: str) -> list[int]:
 
 
 def utilization() -> object:
-    """Which processes keep the second GPU busy."""
+    """The processes that keep the second GPU busy."""
     return tried(n.nvmlDeviceGetProcessUtilization, gpus()[1], 0)
 
 

@@ -3,7 +3,7 @@
  * cudaTypedefs.h by the test.
  *   lookups all SYMBOL     each answer, one per line, from cuGetProcAddress or cuGetProcAddress_v2
  *   lookups odd            what is answered to senseless questions
- *   lookups allocate MIB   through each pointer that allocates: so much, and 1 MiB, freed again */
+ *   lookups allocate MIB   through each pointer that allocates: this much, and 1 MiB, freed again */
 #define _GNU_SOURCE
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

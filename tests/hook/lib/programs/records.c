@@ -50,8 +50,8 @@ static void free_from(struct plimsoll_pool *pool, uint64_t bytes) {
     plimsoll_pool_returned(&holding);
 }
 
-/* Two threads free the last of a destroyed pool, and the later one has only taken its bytes off when the
- * other drops the record and a third takes it for a pool that is yet to be made. */
+/* Two threads free the last allocations of a destroyed pool. The later thread has only subtracted its bytes
+ * when the other drops the record. A third thread then takes the record for a new pool. */
 static void late_thread(void) {
     struct plimsoll_pool *destroyed = plimsoll_pool_take(0, 0);
     plimsoll_pool_made(destroyed, (CUmemoryPool)(uintptr_t)0x1000);

@@ -41,7 +41,7 @@ def pod(
 
 
 def node(name: str, gpus: int, model: str = "L4") -> NodeView:
-    """A node with so many idle GPUs."""
+    """A node with this many idle GPUs."""
     cards = (GpuView(GpuUuid(f"{name}/{n}"), model, 1024 * GIB, 0, 100.0, 1.0, {}) for n in range(gpus))
     return NodeView(NodeName(name), (1, 1), tuple(cards))
 

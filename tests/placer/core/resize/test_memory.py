@@ -20,7 +20,7 @@ from tests.placer.core.worlds import best_effort, declared, gpu, state, task, wh
 
 
 def view(*used_gib: float, pod: str = "p") -> NodeView:
-    """A view of node n1 with GPUs A, B, … of 24 GiB. The pod holds so many measured bytes on each."""
+    """A view of node n1 with GPUs A, B, … of 24 GiB. The pod holds this many measured bytes on each."""
     uuids = "ABCD"[: len(used_gib)]
     gpus = (gpu(uuid, task(pod, uuid, int(gib * GIB))) for uuid, gib in zip(uuids, used_gib, strict=True))
     return node_view(state("n1", *gpus))

@@ -36,7 +36,7 @@ ROUND: Final = "differential/round"
 SETTLED_S: Final = 60.0
 """The time after which an answer counts as lost: far above what a loaded machine needs."""
 LOOK_S: Final = 0.004
-"""The pause between two looks at what the placer's watch has shown. A look reads a dictionary, and a run waits
+"""The pause between two checks of what the placer's watch has shown. A look reads a dictionary, and a run waits
 thousands of times."""
 
 _PATHS: Final = {

@@ -10,7 +10,7 @@ APP = {"app": "x"}
 
 
 def zones(free_gib: int = 20, cpu: str = "50", **zones: int) -> MemoryCluster:
-    """So many nodes in each zone, each with a GPU of 24 GiB that has so much free memory."""
+    """This many nodes in each zone, each with a GPU of 24 GiB that has this much free memory."""
     made = MemoryCluster()
     for zone, nodes in zones.items():
         for number in range(nodes):
@@ -31,6 +31,6 @@ def replica(name: str, memory: str | None, spec: Object, **labels: str) -> Wante
 
 
 async def zones_of(made: MemoryCluster, pods: int, memory: str | None, spec: Object) -> Counter[str]:
-    """The zones of so many replicas that are placed one after another."""
+    """The zones of this many replicas that are placed one after another."""
     nodes = [await made.place(replica(f"p{number}", memory, spec)) for number in range(pods)]
     return Counter(str(node)[0] for node in nodes)

@@ -53,7 +53,7 @@ async def test_a_pod_that_names_its_nodes_reads_no_other() -> None:
 
 
 async def test_a_decision_reads_a_bounded_number_of_nodes() -> None:
-    """A wish that no free node meets costs the comparison of so many nodes, however many there are."""
+    """A wish that no free node meets costs the comparison of this many nodes, however many there are."""
     made = zones(a=4 * MOST_PLANS)
     made.node("b000", cpu="0", labels={"zone": "b", "host": "b000"})
     resident(made, "cache", "b000", "cache")
@@ -119,7 +119,7 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
 
 
 def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of distinct wishes, beside rules with the same counts, leave no more behind than are kept."""
+    """Thousands of distinct wishes, beside rules with the same counts, leave only a bounded number behind."""
     monkeypatch.setattr(index, "STANDINGS", 8)
     made = zones(a=2)
     domains = made.cluster.pod_rules._domains

@@ -35,7 +35,7 @@ SPEC: dict[str, Any] = {
 
 
 def cluster(nodes: int, pods_per_node: int) -> NodeChoice:
-    """A cluster with so many pods that the rules of `SPEC` mean, and as many others."""
+    """A cluster with this many pods that the rules of `SPEC` mean, and as many others."""
     made = NodeChoice(Decider(ReportView(), Ledger(), Metrics()), Cluster(Ledger()))
     for number in range(nodes):
         labels = {"zone": f"z{number % 2}", "host": f"n{number}"}
@@ -122,7 +122,7 @@ async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyP
 
 
 def test_counts_of_rules_used_longest_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of distinct rules leave no more behind than are kept, and their answers stay right."""
+    """Of thousands of distinct rules only a bounded number is kept, and their answers stay right."""
     monkeypatch.setattr(index, "STANDINGS", 8)
     made = cluster(4, 2)
     for number in range(100):

@@ -44,7 +44,7 @@ class Between:
     """Hands kube-scheduler's requests on.
 
     Attributes:
-        port: of the placer's extender; 0 while none runs.
+        port: the port of the placer's extender; 0 while none runs.
         before: by verb, awaited with each question before it is handed on.
         answers: by verb, the answers in order.
     """
@@ -119,7 +119,7 @@ async def kube_scheduler(api: ApiServer, folder: Path, between: Between) -> Asyn
 async def configured(api: ApiServer, folder: Path, changes: Mapping[str, object]) -> AsyncIterator[None]:
     """Run kube-scheduler with the configuration in `deploy/` until the context ends.
 
-    What differs is where things are: the API server, and the extender by `changes`. There is no lease. A pod that was
+    Only addresses differ: of the API server, and of the extender by `changes`. There is no lease. A pod that was
     not bound is tried again after 1 s at the latest.
     """
     config = yaml.safe_load(await asyncio.to_thread(CONFIGURATION.read_text))
@@ -141,7 +141,7 @@ async def configured(api: ApiServer, folder: Path, changes: Mapping[str, object]
 
 
 async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24) -> None:
-    """A node whose GPUs have so much free memory, as the monitor advertises and reports it."""
+    """A node whose GPUs have this much free memory, as the monitor advertises and reports it."""
     totals = {
         MEMORY: f"{total_gib * len(free_gib)}Gi",
         SHARE: f"{100 * len(free_gib)}",
@@ -152,7 +152,7 @@ async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24)
 
 
 async def until_freed(world: World, node: str, pod: Object) -> None:
-    """Wait until the placer counts this pod no more, and let kube-scheduler try again, as on any event.
+    """Wait until the placer no longer counts this pod, and let kube-scheduler try again, as on any event.
 
     kube-scheduler may see a pod's end before the placer does, and then has tried in vain.
     """

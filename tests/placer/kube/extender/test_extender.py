@@ -46,13 +46,13 @@ def outside(
 
 
 def take(scene: Scene, node: str, gpu: str, size_bytes: int, pod: str) -> None:
-    """Give a pod so much memory of a GPU."""
+    """Give a pod this much memory of a GPU."""
     grant = Grant(ContainerName("main"), GpuUuid(gpu), size_bytes, 0, 100, whole=False, line_bytes=size_bytes)
     scene.ledger.book(Booking(PodUid(pod), NodeName(node), (grant,)))
 
 
 def cards(scene: Scene, node: str, *taken_mib: int, card_mib: int = 16276) -> None:
-    """A node `node` with GPUs `GPU0` and so on, each with so much memory taken by pods."""
+    """A node `node` with GPUs `GPU0` and so on, each with this much memory taken by pods."""
     gpus = tuple(
         Gpu(
             uuid=GpuUuid(f"{node}-GPU{index}"),
@@ -276,7 +276,7 @@ async def helped(scene: Scene, pod: Pod, *victims: str) -> bool:
 
 
 async def test_no_pod_is_evicted_in_vain(scene: Scene) -> None:
-    """Two victims on one GPU make room for a large pod. One on each GPU leave the same sum, and do not."""
+    """Two victims on one GPU make room for a large pod. Two on two GPUs do not."""
     scene.report("n1", 24, 24)
     for pod, index in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
         take(scene, "n1", f"GPU-n1-{index}", 10 * GIB, pod)

@@ -101,7 +101,7 @@ async def test_a_ticket_is_carried_out_and_answered(
         assert await written(world, "p") == Counted(6, 40, 100)
         brokers.confirm.clear()
         with pytest.raises(
-            NotConfirmedError, match="the broker on n1 did not confirm in 5 s; what was before"
+            NotConfirmedError, match="the broker on n1 did not confirm in 5 s; the values before"
         ):
             await resize_pod(Resize(pod="p", namespace=namespace, gpu_memory="5Gi"), cluster(world), 5.0)
         assert (await written(world, "p")).line_gib == 5
@@ -162,7 +162,7 @@ async def test_the_next_placer_carries_out_what_is_not_answered(
 
 
 async def test_without_a_placer_the_ticket_is_taken_back(apiserver: ApiServer, namespace: str) -> None:
-    """Nothing happens later that the person was told did not happen."""
+    """A change that was reported as not made is not made later either."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     pod = {
         "metadata": {"name": "p"},
@@ -183,7 +183,7 @@ async def test_a_ticket_that_was_taken_back_is_not_carried_out(
     async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", "4Gi")
         request = Resize(pod="p", namespace=namespace, gpu_memory="6Gi")
-        with pytest.raises(InputError, match="has not this ticket any more"):
+        with pytest.raises(InputError, match="no longer has this ticket"):
             await world.front_end.resize(request, ticket(gpu_memory="6Gi"))
         assert (await written(world, "p")).line_gib == 4
 

@@ -131,7 +131,7 @@ async def get_claim(api: ApiServer, namespace: str, name: str) -> Object:
 
 
 async def create_user(api: ApiServer, namespace: str, name: str, *claims: str, memory: str = "1Gi") -> None:
-    """Create a pod that uses these claims and declares so much memory of a GPU."""
+    """Create a pod that uses these claims and declares this much memory of a GPU."""
     pod = pod_manifest(name, {MEMORY: memory})
     pod["spec"]["volumes"] = [
         {"name": f"data-{number}", "persistentVolumeClaim": {"claimName": claim}}

@@ -50,7 +50,7 @@ class World:
         index: takes each change.
         stale: the nodes that the index said may have changed, since the last look.
         woken: the nodes on which the index said a pod may fit now, with None for all.
-        told: the claims that the index said have changed.
+        told: the claims whose change the index reported.
     """
 
     def __init__(self, seed: int) -> None:
@@ -289,7 +289,7 @@ def test_index_answers_for_pods_that_only_might_come_or_go(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
-    """A kept answer holds as long as state and node did not change. A pod that fits now is told of."""
+    """A kept answer holds as long as state and node did not change. A pod that fits now is reported."""
     world = World(seed)
     kept: dict[tuple[Hashable, NodeName], tuple[str, ...]] = {}
     last = {pod.metadata.name: answers(world.index, pod) for pod in world.pods}

@@ -214,7 +214,7 @@ def test_class_makes_volumes_in_its_topologies(
     ],
 )
 def test_free_space_must_be_large_enough_on_the_node(document: Document, *, enough: bool) -> None:
-    """One report must have the space for the whole claim, in a topology that the node is in."""
+    """A single capacity object must have the space for the whole claim, in a topology that the node is in."""
     spaces = FreeSpaces()
     capacity = msgspec.convert({"storageClassName": "k", **document}, StorageCapacity)
     spaces.put(("ns", "one"), free_space(capacity))

@@ -156,7 +156,7 @@ def test_a_volume_of_the_authors_with_our_driver_is_used() -> None:
 
 
 def test_a_pod_of_the_first_form_keeps_its_volume() -> None:
-    """One volume serves all its containers by `subPath`, under any name, and a wrong mount of it is mended."""
+    """A volume serves all its containers by `subPath`, under any name, and a wrong mount of it is mended."""
     whole = {"name": "lines", "csi": {"driver": "plimsoll.dev"}}
     wrong = {"name": "lines", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/other"}
     found = judged(pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[whole])).pod

@@ -5,6 +5,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from plimsoll.alerts.core.alert import Kind
 from plimsoll.alerts.core.book import FOREIGN_S, Book, Place
@@ -124,6 +125,18 @@ def test_a_process_without_its_hook_fires_until_it_is_gone() -> None:
     )
     assert firing(book) == ["PlimsollLimitUnenforced main"]
     assert firing(taken(book, node.report(task(72)), start=4)) == []
+
+
+def test_many_events_at_once_end_no_alert() -> None:
+    """Neither an event without a state nor an entry that stands for many processes says that a process is gone."""
+    node = Facts()
+    book = taken(Book(), node.report(task(pid=7)), node.limit("unenforced", pid=7))
+    assert firing(book) == ["PlimsollLimitUnenforced main"]
+    together = structs.replace(task(pid=5), processes=40)
+    taken(book, node.report(omitted=True), node.report(together), start=3)
+    assert firing(book) == ["PlimsollLimitUnenforced main"]
+    taken(book, node.report(task(pid=5)), start=5)
+    assert firing(book) == []
 
 
 def test_processes_without_a_broker_are_one_alert_until_it_is_back() -> None:

@@ -57,7 +57,7 @@ def files_of(path: Path) -> dict[str, str]:
     ],
 )
 def test_secrets_are_found_by_their_form(text: str) -> None:
-    """In URLs, JSON, JSON in JSON, options, variables, headers, and files of keys; nothing was told before."""
+    """In URLs, JSON, JSON in JSON, options, variables, headers, and files of keys; no secret was named before."""
     cleaned = Secrets(()).removed(text)
     for secret in (PASSWORD, base64.b64encode(PASSWORD.encode()).decode(), SEED, TOKEN, "MIGHAgEAMBMGByq"):
         assert secret not in cleaned, cleaned

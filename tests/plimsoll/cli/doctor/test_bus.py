@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 
 def report(node: str, *, by: timedelta = timedelta(), heartbeat_s: float = 3600.0) -> NodeState:
-    """A report that is made now, by a clock that is wrong `by` so much."""
+    """A report that is made now, by a clock that is wrong `by` this much."""
     made = (datetime.now(UTC) + by).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return msgspec.structs.replace(arrivals.report(node), time=made, heartbeat_s=heartbeat_s)
 

@@ -35,7 +35,7 @@ ALL_OK = dict.fromkeys(
 
 
 def bundle(days: float) -> str:
-    """An authority that is good for so many days more, as the API server has it."""
+    """An authority that is good for this many days more, as the API server has it."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
     made = (
@@ -66,7 +66,7 @@ async def trust(api: ApiServer, authority: str) -> None:
 
 
 async def set_ready(api: ApiServer, kind: str, name: str, ready: int) -> None:
-    """Say that so many pods of a workload are ready, as its controller does."""
+    """Say that this many pods of a workload are ready, as its controller does."""
     counts = (
         {"replicas": 2, "readyReplicas": ready}
         if kind == "deployments"
@@ -88,7 +88,7 @@ async def set_endpoint(api: ApiServer, *, ready: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def leading(api: ApiServer, by: timedelta = timedelta()) -> AsyncIterator[None]:
-    """Somebody renews the Lease until the context ends, by a clock that is wrong `by` so much."""
+    """Somebody renews the Lease until the context ends, by a clock that is wrong `by` this much."""
 
     async def renew() -> None:
         while True:
@@ -201,7 +201,7 @@ async def test_no_placer_leads(release: ApiServer, monkeypatch: pytest.MonkeyPat
 
 
 async def test_the_leaders_clock(release: ApiServer) -> None:
-    """A clock that is an hour wrong is told, in the right direction."""
+    """A clock that is an hour wrong is reported, in the right direction."""
     for by, text in ((timedelta(hours=1), "ahead of"), (timedelta(hours=-1), "behind")):
         async with leading(release, by):
             one = of(await examined(release), "clock")
@@ -255,7 +255,7 @@ async def test_no_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_rights_that_are_asked_for_are_those_of_the_chart() -> None:
-    """A right that the chart gives by a ClusterRole is looked for, and no other is."""
+    """A right that the chart gives by a ClusterRole is checked, and no other is."""
     for account, rights in RIGHTS.items():
         part = account.removeprefix("plimsoll-")
         given = {

@@ -31,7 +31,7 @@ async def doctor(home: Path, *words: str) -> tuple[int, str, str]:
 
 
 async def test_with_nothing_given_nothing_fails(tmp_path: Path) -> None:
-    """All parts without an address are skipped, and each says how it would be looked at."""
+    """All parts without an address are skipped, and each finding says how to have the part checked."""
     code, out, err = await doctor(tmp_path)
     assert (code, err) == (0, "")
     assert out.count("  skip  ") == out.count("→ ") == 6

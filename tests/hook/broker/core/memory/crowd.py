@@ -97,7 +97,7 @@ class Crowd:
         return False
 
     def give(self, container: ContainerKey, gpu: GpuUuid, size: int) -> None:
-        """Free so many bytes."""
+        """Free this many bytes."""
         self.members[container].used[gpu] -= size
         if self.wanted.get(gpu):
             self.carry_out(self.look(gpu))
@@ -117,7 +117,7 @@ class Crowd:
         self.resize(gpu, usable_bytes)
 
     def pass_time(self) -> None:
-        """Let so much time pass that the broker believes in less memory, and let the broker look."""
+        """Let this much time pass that the broker believes in less memory, and let the broker look."""
         for _ in range(3):
             self.now_s += LASTING_S
             for gpu in self.usable:

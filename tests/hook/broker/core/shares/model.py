@@ -49,7 +49,7 @@ class Sync(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Do nothing for so long."""
+    """Do nothing for this long."""
 
     ms: float
 

@@ -75,7 +75,7 @@ def sync(ms: float, pause: Pause = lambda _: 0.0) -> Program:
 
 
 def light(work: float, period: float, *, at_random: bool = False) -> Program:
-    """So much work in every period. Random requests arrive at any time and queue up."""
+    """A fixed amount of work in every period. Random requests arrive at any time and queue up."""
 
     def code(me: Actor) -> Iterator[Step]:
         def gap() -> float:
@@ -94,7 +94,7 @@ def light(work: float, period: float, *, at_random: bool = False) -> Program:
 
 
 def pausing(work: float, pause: float, ms: float = 0.1) -> Program:
-    """Short kernels, with a pause of the host (garbage collection) after each so much of work."""
+    """Short kernels. The host pauses (garbage collection) each time this much work is done."""
 
     def code(me: Actor) -> Iterator[Step]:
         while True:
@@ -158,7 +158,7 @@ def collective(me: Actor) -> Iterator[Step]:
 
 
 def persistent(later: int, *, is_synced: bool = True) -> Program:
-    """A kernel that ends after the last of so many later launches.
+    """A kernel that ends after the last of this many later launches.
 
     Unless `is_synced`, the next such kernel starts before that.
     """

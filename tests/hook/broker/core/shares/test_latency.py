@@ -9,7 +9,7 @@ from tests.hook.broker.core.shares.programs import greedy, light, sync
 
 
 def _check(make: Callable[[], list[Container]], slower_most: float = 1.3) -> None:
-    """Compare with an ungated run: nearly as much work, and a 99th percentile that is at most so much longer."""
+    """Compare with an ungated run: nearly as much work, and a 99th percentile that is at most this much longer."""
     work, p99 = [], []
     for gated in (False, True):
         containers = make()
