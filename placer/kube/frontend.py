@@ -385,7 +385,7 @@ class KubeFrontEnd:
             namespace = self._waiting[uid].pod.metadata.namespace
             placed = None
             if self._committer.is_held_up(namespace):
-                self._queue.put_off(uid, asyncio.get_running_loop().time() + SLOW_S)
+                self._queue.again(uid, asyncio.get_running_loop().time(), SLOW_S)
             else:
                 placed = self._attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
