@@ -96,9 +96,16 @@ class Committer:
         """Whether so many binds of a namespace are slow that no further one should begin."""
         return self._slow[namespace] >= SLOW_AT_MOST
 
-    async def take(self, namespace: str) -> contextlib.ExitStack:
+    def puts_off(self, uid: PodUid) -> bool:
+        """Put a pod off, if its namespace is held up; returns whether it is."""
+        held_up = self.is_held_up(self.waiting[uid].pod.metadata.namespace)
+        if held_up:
+            self.queue.again(uid, _now_s(), SLOW_S)
+        return held_up
+
+    async def take(self, placed: Placed) -> contextlib.ExitStack:
         """Take a place for the writes of a pod, once one is free; closing the result gives it back."""
-        return await self._take(self.places, namespace)
+        return await self._take(self.places, placed)
 
     async def commit(self, placed: Placed, taken: contextlib.ExitStack) -> None:
         """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait.
@@ -111,15 +118,15 @@ class Committer:
                 return
             taken.close()  # claims may take minutes
             if await self._has_volumes(placed, placed.volumes):
-                with await self._take(self.late_places, placed.wanted.pod.metadata.namespace) as late:
+                with await self._take(self.late_places, placed) as late:
                     await self._bind(placed, late.close)
 
-    async def _take(self, places: asyncio.Semaphore, namespace: str) -> contextlib.ExitStack:
+    async def _take(self, places: asyncio.Semaphore, placed: Placed) -> contextlib.ExitStack:
         await places.acquire()
         taken = contextlib.ExitStack()
         taken.callback(places.release)
         taken.enter_context(self.recorder.put_off())
-        taken.enter_context(self._timed(namespace))
+        taken.enter_context(self._timed(placed.wanted.pod.metadata.namespace))
         return taken
 
     @contextlib.contextmanager

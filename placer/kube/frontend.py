@@ -22,7 +22,7 @@ from placer.kube.binding import Binder
 from placer.kube.budgets import Budgets
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
-from placer.kube.committer import SLOW_S, Committer
+from placer.kube.committer import Committer
 from placer.kube.drift import DriftCheck
 from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
@@ -382,15 +382,10 @@ class KubeFrontEnd:
         self.leads.set()
         while True:
             uid = await self._attempts.next()
-            namespace = self._waiting[uid].pod.metadata.namespace
-            placed = None
-            if self._committer.is_held_up(namespace):
-                self._queue.put_off(uid, asyncio.get_running_loop().time() + SLOW_S)
-            else:
-                placed = self._attempts.attempt(uid)
+            placed = None if self._committer.puts_off(uid) else self._attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                taken = await self._committer.take(namespace)
+                taken = await self._committer.take(placed)
                 group.create_task(self._committer.commit(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
