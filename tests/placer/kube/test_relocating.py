@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from placer.kube import preemption_orders
 from placer.kube.record import _Pending
@@ -15,6 +16,7 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod
 from plimsoll.kube.transport import TransientError
 from plimsoll.part.times import rfc3339
+from plimsoll.placer_api.redis_keys import ROOMS
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.scene import SHARE, Object
 from tests.servers.waiting import until_true
@@ -454,6 +456,16 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
         assert [node_of(playing, name) for name in ("wide", "m2", "other")] == ["n1", "n2", None]
         await plan(playing)
         assert await rooms.read() == ()
+
+
+@pytest.mark.parametrize("damaged", [b"{}", b"[{", b"\xff"])
+async def test_rooms_that_somebody_damaged_are_none(valkey: EmbeddedServer, damaged: bytes) -> None:
+    """A leader that finds no readable rooms keeps none, and stores its own over them."""
+    async with Redis.from_url(valkey.url, protocol=2) as client, room_store(valkey.url) as rooms:
+        await client.set(ROOMS, damaged)
+        assert await rooms.read() == ()
+        assert await rooms.write(())
+        assert await client.get(ROOMS) == b"[]"
 
 
 async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey: EmbeddedServer) -> None:
