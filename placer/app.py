@@ -56,7 +56,7 @@ from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
-from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.ending import heed_cancellation, noticed, tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
 
@@ -145,7 +145,13 @@ async def _assemble(
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     metrics.nats_up.set_function(lambda: client.is_connected)
     metrics.redis_up.set_function(lambda: not list_writer.is_away)
-    publisher = Publisher(jetstream, metrics, stream=stream)
+    # The page exists later.
+    publisher = Publisher(
+        jetstream,
+        metrics,
+        stream=stream,
+        on_event=lambda *one: page.news.note_own(*one),  # noqa: PLW0108
+    )
     local = await _local(settings, environment, decider, publisher)
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
     if local is not None:
@@ -261,7 +267,9 @@ async def _serve(parts: _Parts, api: Api) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
-        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}", options)
+        name = f"plimsoll-placer-{settings.instance}"
+        # The live page learns of this placer's own events directly, so the server need not send them back.
+        await connect(parts.client, settings.nats_url, name, {**options, "no_echo": True})
         heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
             _start(tasks, "intake", parts.intake.run())
@@ -286,7 +294,7 @@ def _start(tasks: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None])
 
 
 async def _endless(name: str, work: Coroutine[Any, Any, None]) -> None:
-    await work
+    await noticed(name, lambda: work)
     raise CannotGoOnError(f"the {name} ended by itself")
 
 

@@ -208,7 +208,7 @@ class Preempting:
         self._hasty.discard(uid)
 
     def placed(self, uid: PodUid, node: NodeName) -> None:
-        """Hold no room for a pod beside the place that it has on this node now."""
+        """Do not hold nominated room for a pod that already has its place on this node."""
         own = self.choice.cluster.nominations.find(uid)
         if own is not None:
             self._drop(uid, "placed" if own.node == node else "elsewhere")

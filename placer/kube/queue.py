@@ -149,8 +149,8 @@ class Queue:
     def take(self, now_s: float) -> Try | Probe | None:
         """The work to do now, or None.
 
-        After a `Try` call `discard`, `again`, `at_once`, `park`, `join`, `placed` or `give_up`. After a `Probe` call
-        `probed`.
+        After a `Try` call `discard`, `again`, `put_off`, `at_once`, `park`, `join`, `placed` or `give_up`. After a
+        `Probe` call `probed`.
         """
         self._allowance.charge(now_s)
         self._ripen(now_s)
@@ -180,6 +180,15 @@ class Queue:
         if entry is not None:
             self._move(entry, Place.BACKOFF)
             entry.due_s = now_s + backoff_s(entry.attempts)
+            self._timers.set(entry)
+
+    def put_off(self, uid: PodUid, due_s: float) -> None:
+        """Try a pod at this time instead of now. The attempt does not count."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._move(entry, Place.BACKOFF)
+            entry.attempts -= 1
+            entry.due_s = due_s
             self._timers.set(entry)
 
     def at_once(self, uid: PodUid, now_s: float) -> None:

@@ -57,7 +57,7 @@ class Backlog:
     def __init__(self) -> None:
         self._open: deque[Wanted] = deque()
         self._final: deque[Wanted] = deque()
-        self._in_a_row = 0  # the open ones that were given since the last final one
+        self._in_a_row = 0  # the refusals still open that were given since the last final one
         self._some = asyncio.Event()
 
     def put(self, wanted: Wanted, *, is_final: bool) -> None:

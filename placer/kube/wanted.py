@@ -14,6 +14,7 @@ from placer.core.site import Request
 from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.domains.wishes import NO_WISHES, DomainWishes, domain_wishes_of
+from placer.kube.lengths import refuse_long
 from placer.kube.occupants import priority_of
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, refuse_answers
@@ -76,6 +77,7 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     Raises:
         InputError: the pod is malformed, or uses a feature that is not handled.
     """
+    refuse_long(pod)
     demand = parse_pod(pod)
     refuse_answers(pod)
     check_supported(demand)

@@ -37,7 +37,7 @@ def start(program: Program, size_mib: int) -> None:
 
 
 def copy_s(seconds: float) -> str:
-    """Code that keeps GPU 0 busy for so long."""
+    """Code that keeps GPU 0 busy for this long."""
     return f"cuda.copy({int(seconds * COPY_BYTES_PER_S)})"
 
 

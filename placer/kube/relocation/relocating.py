@@ -82,7 +82,7 @@ class Relocating:
     kept: KeptRooms = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
-    _under_way_until_s: float = 0.0  # others have waited long enough for it then
+    _under_way_until_s: float = 0.0  # by then other pods have waited long enough
     _leaving: dict[PodUid, float] = field(
         default_factory=dict
     )  # evicted pods: until when their end is awaited
@@ -230,7 +230,7 @@ class Relocating:
             self.kept.keep(board.movers[one.movable.pod].occupant.pod, wanted.kind, held)
 
     async def _lacks_spare(self) -> bool:
-        """Whether it is time to look, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
+        """Whether a search is due, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
         now_s = _now_s()
         find = self._cluster.occupants.find
         self._leaving = {

@@ -13,6 +13,7 @@ import msgspec
 
 from placer.core.planning import check_supported
 from placer.core.policies import check_name
+from placer.kube.lengths import refuse_long
 from placer.kube.unhandled import refuse_unhandled
 from placer.webhook.core.injection import Injector
 from placer.webhook.core.shape import check_shape, no_pod
@@ -90,8 +91,11 @@ def judge_creation(raw: Json, rules: Rules) -> Admitted:
     pod = _decoded(found.pod)
     if not _is_for_us(pod, rules):
         return Admitted(found.pod)
+    is_placed_by_us = (pod.spec.schedulerName or DEFAULT_SCHEDULER) == SCHEDULER_NAME
+    if is_placed_by_us:
+        refuse_long(pod)
     _check_demand(pod)
-    if (pod.spec.schedulerName or DEFAULT_SCHEDULER) == SCHEDULER_NAME:
+    if is_placed_by_us:
         refuse_unhandled(pod)
     asking = _asking(pod)
     if asking:
