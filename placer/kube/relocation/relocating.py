@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NoReturn
+from typing import Final
 
 import structlog
 
@@ -103,10 +103,15 @@ class Relocating:
         self.kept = KeptRooms(choice.cluster, preempting, self.rules.keep_s, self.clock, self.memory)
         preempting.orders.on_relocated = self._moved
 
-    async def run(self) -> NoReturn:
-        """Look for pods that have waited long, until cancelled."""
+    async def restore(self) -> None:
+        """Keep the rooms of an earlier leader, before the first decision; takes some seconds at most."""
+        if self.rules.mode is not Mode.OFF:
+            await self.kept.restore()
+
+    async def run(self) -> None:
+        """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
         await self.preempting.leads.wait()
-        while True:
+        while self.rules.mode is not Mode.OFF:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
             await self.look()
