@@ -100,7 +100,7 @@ class Committer:
         """Put a pod off, if its namespace is held up; returns whether it is."""
         held_up = self.is_held_up(self.waiting[uid].pod.metadata.namespace)
         if held_up:
-            self.queue.again(uid, _now_s(), SLOW_S)
+            self.queue.again(uid, loop_now_s(), SLOW_S)
         return held_up
 
     async def take(self, placed: Placed) -> contextlib.ExitStack:
