@@ -16,6 +16,7 @@ import structlog
 
 from placer.core.plan import Plan
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
@@ -99,7 +100,7 @@ class Committer:
         """Put a pod off, if its namespace is held up; returns whether it is."""
         held_up = self.is_held_up(self.waiting[uid].pod.metadata.namespace)
         if held_up:
-            self.queue.again(uid, _now_s(), SLOW_S)
+            self.queue.again(uid, loop_now_s(), SLOW_S)
         return held_up
 
     async def take(self, placed: Placed) -> contextlib.ExitStack:
@@ -160,7 +161,7 @@ class Committer:
         )
         if self.cluster.is_assumed(uid):
             self.cluster.release(uid)
-        self.queue.again(uid, _now_s())
+        self.queue.again(uid, loop_now_s())
         self.on_work()
         self.telling.refused(pod, problem, SCHEDULER_ERROR)
         return False
@@ -174,7 +175,7 @@ class Committer:
         with self.metrics.bind_seconds.time():
             ending = await self.binder.bind(target, on_long_wait)
         if ending.result is BindResult.BOUND:
-            self.metrics.pending_bound_seconds.observe(_now_s() - placed.seen_s)
+            self.metrics.pending_bound_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)
             self.telling.placed(pod, plan)
             return
@@ -193,14 +194,10 @@ class Committer:
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
         if ending.pod is None:
-            self.queue.again(uid, _now_s())
+            self.queue.again(uid, loop_now_s())
         else:
             waiting = self.waiting.get(uid)
             if waiting is not None:  # the watch may not have shown the change yet
                 waiting.pod, waiting.wanted = ending.pod, None
-            self.queue.at_once(uid, _now_s())
+            self.queue.at_once(uid, loop_now_s())
         self.on_work()
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
