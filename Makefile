@@ -53,8 +53,8 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
-# Most of the tests' time is waiting for processes, leases and clocks: five workers keep two cores busy.
-WORKERS ?= 5
+# Most of the tests' time is waiting for processes, leases and clocks: six workers keep two cores busy.
+WORKERS ?= 6
 
 # The live page is tried in Debian's Chromium, and `plimsoll top` in tmux. On a machine that has none and cannot install
 # it, these tests are skipped, but never in CI.
@@ -63,7 +63,14 @@ test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer
 	@$(PYTHON) -m tests.cluster.build
 	@command -v chromium >/dev/null || tools/debian-packages chromium fonts-dejavu-core || [ -z "$$CI" ]
 	@command -v tmux >/dev/null || tools/debian-packages tmux || [ -z "$$CI" ]
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(if $(PART),tests/$(PART))
+	@[ -d tests/__pycache__ ] || $(MAKE) --no-print-directory collected
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(PART),tests/$(PART))
+
+# In a new clone no file is compiled yet, and each worker would compile all of them at the same time.
+.PHONY: collected
+collected:
+	@$(PYTHON) -m pytest --quiet --collect-only tests/placer >/dev/null & \
+		$(PYTHON) -m pytest --quiet --collect-only tests --ignore tests/placer >/dev/null || true; wait
 
 # Without debugging information, which would name this folder: two folders then make the same bytes.
 .PHONY: wheel
@@ -120,16 +127,18 @@ chaos: native ## two placers and all servers under random faults for ten minutes
 gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
-# Folders of C in which no files may depend on each other in a circle.
-WITHOUT_CIRCLES := hook/lib emulator
+# Folders of C, and Python packages, in which no files may depend on each other in a circle.
+WITHOUT_CIRCLES := hook/lib emulator bench/share_task
+PACKAGES := plimsoll monitor placer solo hook simulator
 
 .PHONY: check
-check: native ## format, lint, types, import contracts, circles among C files, spelling
+check: native ## format, lint, types, import contracts, circles among files, spelling
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports --no-cache
 	@$(PYTHON) -m tools.circles $(WITHOUT_CIRCLES)
+	@$(PYTHON) -m tools.imports $(PACKAGES)
 	@.venv/bin/codespell
 	@git ls-files '*.c' '*.h' | xargs --no-run-if-empty .venv/bin/clang-format --dry-run --Werror
 

@@ -10,8 +10,8 @@ worst figures; the plots lie there too. The last line of the output has the wors
 
 The broker's settings come from the environment, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line has them.
 
-With `--gpu` the same on this machine's first GPU, where the tenants' own kernels tell what the book would: see
-`share_place`.
+With `--gpu` the same on this machine's first GPU, where the tenants' own kernels give the figures that the
+book gives otherwise: see `share_place`.
 """
 
 import argparse

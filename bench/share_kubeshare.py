@@ -28,7 +28,8 @@ TARGETS: Final = {
     "A+B+C": {"A": 30, "B": 40, "C": 30},
     "A+B again": {"A": 50, "B": 50},
 }
-"""With C in the third phase the requests sum to 100, so each job gets its own. The paper's A had .4 and B .3."""
+"""With C in the third phase the requests sum to 100, so each job gets its own. The paper's job A requested 0.4, and
+its job B 0.3."""
 SCRIPT: Final = (
     Tenant("A", Work("async", MS), 30, 60),
     Tenant("B", Work("async", MS), 40, 60, begin_s=5.0),

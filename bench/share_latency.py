@@ -37,7 +37,7 @@ async def serving(here: Place, trainer_ns: int, *, quick: bool) -> Json:
 
 
 async def light(here: Place, clients: int, demand_pct: int, *, quick: bool) -> Json:
-    """Measure this many light clients with so large a total demand."""
+    """Measure this many light clients with this total demand."""
     tenants = light_clients(clients, demand_pct)
     before_s = broker_cpu_s(here.broker)
     seconds = QUICK_LIGHT_SECONDS if quick else LIGHT_SECONDS

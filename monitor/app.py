@@ -30,7 +30,7 @@ from plimsoll.broker.wire import Subscribe
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
-from plimsoll.part.ending import tasks_until
+from plimsoll.part.ending import noticed, tasks_until
 from plimsoll.part.processes import boot_id
 from plimsoll.part.settings import PREFIX, shown_url
 from plimsoll.part.web import serving_tcp
@@ -159,7 +159,7 @@ def _start(group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any
 
 
 async def _eternal(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    await work()
+    await noticed(name, work)
     raise _EndedError(f"{name} ended, and is meant to live as long as the monitor")
 
 

@@ -73,7 +73,7 @@ class Measurer:
 
         Args:
             root: the broker's root directory.
-            away_s: the broker counts as away once it has taken no measurement for so long.
+            away_s: the broker counts as away once it has taken no measurement for this long.
             presence: called after each attempt, with whether the broker is there.
         """
         self._client = BrokerClient(root, timeout_s=away_s)

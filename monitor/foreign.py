@@ -41,7 +41,8 @@ They also name it once its epoch passes ours, because from then on readers drop 
 """
 
 ENDED_HEARTBEATS: Final = 3
-"""Another monitor that is silent for so many of our heartbeats has ended; readers call nodes silent by this rule."""
+"""Another monitor that is silent for this many of our heartbeats has ended; readers call nodes silent by this
+rule."""
 
 _GET: Final = f"$JS.API.DIRECT.GET.{STREAM}"
 _NO_RESPONDERS: Final = "503"
@@ -83,7 +84,7 @@ class ForeignNaming:
     """Decides when another monitor is named in the log and by an event."""
 
     def __init__(self, node: NodeName) -> None:
-        """Have named none yet, on the monitor's node."""
+        """Begin on the monitor's node, without any named monitor."""
         self._node = node
         self._named_s = -math.inf
         self._was_greater = False  # the epoch of the other monitor, when it was named

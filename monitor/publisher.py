@@ -181,7 +181,7 @@ class Publisher:
         report = read_foreign(message.data)
         if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
             return
-        if report.epoch == self._hearers.own_epoch():  # ours, from the connection before
+        if report.epoch == self._hearers.own_epoch():  # our own message, from the earlier connection
             return
         if self._position is not None:
             # An acknowledgement may have overtaken this report. So the next start reads from where this one began.
@@ -290,7 +290,7 @@ class Publisher:
 
         Args:
             client: connected.
-            jetstream: over this client.
+            jetstream: the JetStream context of this client.
             stream: when the stream was made; a position in another one means nothing.
         """
         known = await self._store.position()

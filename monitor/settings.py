@@ -13,7 +13,7 @@ from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
 from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
@@ -25,6 +25,7 @@ from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=0)]
+Folder = Annotated[str, Meta(min_length=1)]  # an empty path would be the current directory
 NodeText = Annotated[str, Meta(pattern=NODE_PATTERN)]
 
 
@@ -42,7 +43,7 @@ class Settings:
         nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
         nats_nkey: file with the seed of a user's nkey; empty: none.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
-        broker_away_s: a broker that takes no measurement for so long counts as away; `limit.unenforced` events then
+        broker_away_s: a broker that takes no measurement for this long counts as away; `limit.unenforced` events then
             name its hooked tasks.
         state_dir: directory of the state that outlives a restart (epoch, outbox, living tasks); for one monitor.
         log_level: the lowest level that is logged: debug, info, warning or error.
@@ -64,7 +65,7 @@ class Settings:
         state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
         heartbeat_s: the longest time without an event from this node; each report names it. After three heartbeats
             without a report, the placer places nothing here.
-        health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for so long is over.
+        health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for this long is over.
         pressure_pct: free memory below this percentage of a GPU's usable memory is short (`gpu.pressure`).
         pressure_end_pct: and from this percentage on it is no longer short; at least `pressure_pct`.
         nvml_retry_s: between attempts to reach a driver that is not there.
@@ -76,7 +77,7 @@ class Settings:
         stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
         stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
         kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
-        advertise_s: between checks that the node still shows them.
+        advertise_s: seconds between checks that the node still shows its resources.
         advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
         overcommit_ratio: bytes promised per usable byte.
         sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.
@@ -90,9 +91,9 @@ class Settings:
     nats_key: str = ""
     nats_credentials: str = ""
     nats_nkey: str = ""
-    broker_root: str = SYSTEM_ROOT
+    broker_root: Folder = SYSTEM_ROOT
     broker_away_s: Positive = 10.0
-    state_dir: str = "/var/lib/plimsoll-monitor"
+    state_dir: Folder = "/var/lib/plimsoll-monitor"
     log_level: LogLevel = "info"
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_address: str = "127.0.0.1"
@@ -113,7 +114,7 @@ class Settings:
     outbox_bytes: Annotated[int, Meta(ge=10_000)] = 128 * MIB
     outbox_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
-    stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
     stream_replicas: Replicas = 1
     kubeconfig: str = ""
     advertise_s: Positive = 60.0

@@ -23,7 +23,6 @@ from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
-from placer.explaining import Explainer, NotExplainedError, Previewer
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
 from placer.learned_store import LearnedStore
@@ -31,7 +30,6 @@ from placer.learning import Learning
 from placer.limit_news import LimitView
 from placer.list_writer import ListWriter
 from placer.live.news import NewsRoom
-from placer.live.pods import PodSource
 from placer.live.wiring import live_page
 from placer.local.explain import LocalExplainer
 from placer.local.frontend import LocalFrontEnd
@@ -46,6 +44,7 @@ from placer.reports import ReportView
 from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
+from placer.sources import explainers, pod_sources, previewing
 from placer.state import StateReader
 from placer.violation_events import read_violations
 from plimsoll.bus import Stream
@@ -56,7 +55,7 @@ from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.native.preload import preloadable
-from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.ending import heed_cancellation, noticed, tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
 
@@ -145,7 +144,13 @@ async def _assemble(
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     metrics.nats_up.set_function(lambda: client.is_connected)
     metrics.redis_up.set_function(lambda: not list_writer.is_away)
-    publisher = Publisher(jetstream, metrics, stream=stream)
+    # The page exists later.
+    publisher = Publisher(
+        jetstream,
+        metrics,
+        stream=stream,
+        on_event=lambda *one: page.news.note_own(*one),  # noqa: PLW0108
+    )
     local = await _local(settings, environment, decider, publisher)
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
     if local is not None:
@@ -161,7 +166,7 @@ async def _assemble(
     page = await live_page(
         client,
         decider,
-        sources=lambda: _pod_sources(local_pods, cluster),
+        sources=lambda: pod_sources(local_pods, cluster),
         missing=missing,
         leads=lambda: cluster is None or cluster.leads.is_set(),
     )
@@ -174,12 +179,12 @@ async def _assemble(
     api = Api(
         rows=rows,
         state=StateReader(rows, ledger, lambda: local.pods.rows() if local else ()),
-        explainers=lambda: _explainers(explainer, cluster),
+        explainers=lambda: explainers(explainer, cluster),
         missing=missing,
         registry=metrics.registry,
         local=local,
         page=page,
-        previewing=lambda: _previewing(cluster),
+        previewing=lambda: previewing(cluster),
     )
     parts = _Parts(
         settings,
@@ -196,30 +201,6 @@ async def _assemble(
         cluster,
     )
     return parts, api
-
-
-def _pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSource]:
-    sources: list[PodSource] = [local] if local is not None else []
-    if cluster is not None and cluster.front_end is not None:
-        sources.append(cluster.front_end.live_pods)
-    return sources
-
-
-def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[Explainer]:
-    explainers: list[Explainer] = [local] if local is not None else []
-    if cluster is not None:
-        if cluster.front_end is None:
-            raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-        explainers.append(cluster.front_end.explainer)
-    return explainers
-
-
-def _previewing(cluster: KubePart | None) -> Previewer | None:
-    if cluster is None:
-        return None
-    if cluster.front_end is None:
-        raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.front_end.previewing
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
@@ -261,7 +242,9 @@ async def _serve(parts: _Parts, api: Api) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
-        await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}", options)
+        name = f"plimsoll-placer-{settings.instance}"
+        # The live page learns of this placer's own events directly, so the server need not send them back.
+        await connect(parts.client, settings.nats_url, name, {**options, "no_echo": True})
         heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
             _start(tasks, "intake", parts.intake.run())
@@ -286,7 +269,7 @@ def _start(tasks: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None])
 
 
 async def _endless(name: str, work: Coroutine[Any, Any, None]) -> None:
-    await work
+    await noticed(name, lambda: work)
     raise CannotGoOnError(f"the {name} ended by itself")
 
 

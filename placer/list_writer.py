@@ -248,6 +248,7 @@ class ListWriter:
                 for state in states:
                     if self._reports.get(state.node) is state:  # else a newer report has arrived
                         self._unwritten.pop(state.node, None)
+                        self._gone.discard(state.node)  # it came back before the list was filled
                 self._outage.ended()
                 self._metrics.refills.inc()
                 return

@@ -37,7 +37,7 @@ class _Row:
     """A node's row.
 
     Attributes:
-        score: by which the node is ranked.
+        score: the score that ranks the node.
         models: the models of its GPUs.
         node: the `NodeRow` in JSON.
     """

@@ -12,6 +12,7 @@ id, so an event whose publishing timed out is stored once, even if the first att
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -33,6 +34,10 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject, pool_subject
+
+GATHER_S: Final = 0.1
+"""The pause after events were sent, in which others gather. While hundreds of pods a second are bound, events that
+are sent one by one cost the placer and the bus more."""
 
 QUEUE_EVENTS: Final = 10_000
 """The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
@@ -78,10 +83,21 @@ class Publisher:
         *,
         stream: Stream = Stream(),  # noqa: B008 - frozen
         queue_events: int = QUEUE_EVENTS,
+        on_event: Callable[[str, bytes], None] = lambda *_: None,
     ) -> None:
+        """Publish over a connection that need not be open yet.
+
+        Args:
+            jetstream: the connection.
+            metrics: counts events that were dropped.
+            stream: the stream that keeps the events.
+            queue_events: the most events that wait.
+            on_event: called with the id and the message of each event as it is queued.
+        """
         self._jetstream = jetstream
         self._metrics = metrics
         self._stream = stream
+        self._on_event = on_event
         self._queue: deque[_Event] = deque(maxlen=queue_events)
         self._filled = asyncio.Event()
 
@@ -122,10 +138,14 @@ class Publisher:
         while True:
             heed_cancellation()
             await self._filled.wait()
-            while batch := self._next_batch():
+            left = len(self._queue)
+            while left > 0 and (batch := self._next_batch()):
                 await self._publish(batch)
                 heed_cancellation()
-            self._filled.clear()
+                left -= len(batch)
+            if not self._queue:
+                self._filled.clear()
+            await asyncio.sleep(GATHER_S)  # later events gather
 
     def _next_batch(self) -> list[_Event]:
         """Take the oldest events from the queue, up to the second event of a pod."""
@@ -154,6 +174,7 @@ class Publisher:
             log.warning("the queue of placement events is full, the oldest is dropped")
         self._queue.append(event)
         self._filled.set()
+        self._on_event(event.id, event.message)
 
     async def _publish(self, events: list[_Event]) -> None:
         """Publish events together, and again those that failed, until the stream has all of them."""
@@ -181,7 +202,9 @@ class Publisher:
                     answers[event] = await self._jetstream.publish_async(
                         event.subject, event.message, headers=headers
                     )
-                await asyncio.wait(answers.values())
+                for answer in answers.values():
+                    if not answer.done():  # nearly all come together
+                        await asyncio.wait([answer])
         except nats.errors.Error as error:
             problem = error
         except TimeoutError:

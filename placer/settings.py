@@ -12,7 +12,7 @@ from placer.core.policies import policy_named
 from placer.core.score import Formula
 from placer.intake import FORGET_NODE_S
 from placer.kube.extender.tls import TlsFiles
-from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.bus_access import BusAccess
 from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.kube.kubeconfig import check_kubeconfig
@@ -104,7 +104,7 @@ class Settings:
     formula: Formula = Formula.PROSE
     policy: str = "headroom"
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
-    stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
     stream_replicas: Replicas = 1
     check_s: Annotated[float, Meta(ge=0.05, le=3600)] = 2.0
     forget_s: Annotated[float, Meta(ge=1)] = FORGET_NODE_S

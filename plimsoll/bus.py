@@ -25,6 +25,9 @@ MAX_BYTES: Final = GIB
 MAX_AGE_S: Final = 7 * 24 * 3600.0
 """Far longer than any monitor's heartbeat, so that each node's last report is always in the stream."""
 
+LONGEST_AGE_S: Final = 9e9
+"""NATS counts the age in nanoseconds, in 63 bits."""
+
 DUPLICATE_WINDOW_S: Final = 3600.0
 """How long the server remembers a `Nats-Msg-Id`, to drop a second copy.
 

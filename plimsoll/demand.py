@@ -286,7 +286,7 @@ def _check_share(asker: _Asker, share: int, share_pct: int, gpus: int, limit_pct
 
 
 def _asked(container: Container, *, is_init: bool) -> _Amounts:
-    """A container's resources in our domain. The API allows no request without its limit, or unlike it."""
+    """A container's resources in our domain. The API demands a limit of the same amount."""
     resources = container.resources
     if resources is None:
         return {}

@@ -57,7 +57,7 @@ class Task(Struct, frozen=True, kw_only=True):
         used_bytes: GPU memory held now, by NVML.
         peak_bytes: the largest `used_bytes` so far.
         pod, container: the process's owner; None for a process that belongs to no known pod.
-        processes: absent for one process. Otherwise so many are one entry: bytes are their sums, `phase` is that of
+        processes: absent for one process. Otherwise their number: bytes are sums, `phase` is the phase of
             the process that has come least far, and `pid` and `start_ticks` are those of one of them.
     """
 

@@ -1,4 +1,5 @@
-"""The command line of `python -m simulator`: replays an experiment, prints its tables and, last, one line of JSON."""
+"""Replays a trace of a cluster (TRACE), or the EXPERIMENT of a paper, and prints tables; experiments of papers also
+print one line of JSON, last."""
 
 import argparse
 import json
@@ -24,7 +25,7 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 PIPE_BROKEN: Final = 141
 AS: Final = "--as"
-"""The first word, if another program's name stands behind it, for `--help`: that of `plimsoll simulate`."""
+"""The first word, where `--help` must show another program's name, as for `plimsoll simulate`."""
 TABLE_WIDTH: Final = 110
 
 
@@ -110,8 +111,12 @@ def _unwritten(error: OSError) -> int:
 
 
 def _completed(words: list[str]) -> list[str]:
-    """The command line with the name of the experiment, which a list of pods does not need: it is a CSV file."""
-    return ["trace", *words] if words and words[0].endswith(".csv") else words
+    """The command line with the name of the experiment, which a list of pods does not need.
+
+    No experiment has a dot, a slash or a hyphen in its name, and options may stand before the list.
+    """
+    is_trace = bool(words) and words[0] not in ("-h", "--help") and any(mark in words[0] for mark in "./-")
+    return ["trace", *words] if is_trace else words
 
 
 def _kubeshare(given: argparse.Namespace) -> int:

@@ -87,7 +87,7 @@ def pod_of(options: RunOptions) -> Pod:
 
 
 def _name(options: RunOptions) -> str:
-    """The name as text. A program's may have bytes that are not UTF-8, which are shown as `?`."""
+    """The name as text. A program's name may have bytes that are not UTF-8, which are shown as `?`."""
     if not options.name:
         return Path(options.command[0]).name.encode(errors="replace").decode()
     try:

@@ -1,5 +1,10 @@
 """Fixtures for every test; each subject has its own module. See `tests/servers` for what they start."""
 
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers.blocking", "tests.servers.stores", "tests.servers.apiserver"]
@@ -7,3 +12,42 @@ pytest_plugins = ["tests.servers.blocking", "tests.servers.stores", "tests.serve
 # No test asserts on speed: a machine shared with others may stop for seconds in the middle of an example.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
+
+ROOT: Final = Path(__file__).parent
+LONGEST: Final = (
+    "placer/test_leader.py",
+    "e2e/test_resize.py",
+    "chaos/test_takeover.py",
+    "solo/test_run.py",
+    "chaos/test_chaos.py",
+    "hook/lib/test_run_ahead.py",
+    "e2e/test_kills.py",
+    "hook/broker/core/shares/test_latency.py",
+    "hook/lib/test_hammer.py",
+    "hook/lib/test_gate_hammer.py",
+    "hook/lib/test_blocking.py",
+    "e2e/test_leaders.py",
+    "e2e/test_shares.py",
+    "placer/test_sigterm.py",
+    "monitor/test_exactly_once.py",
+    "placer/test_readiness.py",
+    "bench/test_monitor.py",
+    "bench/test_placer.py",
+    "monitor/test_audited.py",
+    "monitor/test_health.py",
+    "e2e/test_silence.py",
+    "e2e/test_placement.py",
+)
+"""The files that take a worker longest, or that have a few long tests: half a minute and more on a quiet machine."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let workers begin with the longest files, and go on with those of the most tests.
+
+    A worker that began a long file last would be alone at the end, while the others have nothing to do.
+    """
+    if not hasattr(config, "workerinput"):  # there is one process
+        return
+    places = {ROOT / name: place for place, name in enumerate(LONGEST)}
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (places.get(item.path, len(places)), -tests[item.path]))

@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 
 async def run(seconds: float, folder: Path) -> Json:
-    """Run the demo under Prometheus for so long, and ask everything; returns the figures."""
+    """Run the demo under Prometheus for this long, and ask everything; returns the figures."""
     say("four nodes, an API server, pods of two teams")
     async with (
         demo(folder / "demo") as running,

@@ -11,7 +11,7 @@ from typing import Final
 from bench.kang_card.script import Call, Step
 
 PATIENCE_S: Final = 120.0
-"""A task has so many seconds to start, and to answer. No figure depends on it."""
+"""A task has this many seconds to start, and to answer. No figure depends on it."""
 
 _EXIT_CODES: Final = {Call.COMPLETE: 0, Call.FAIL: 1}
 
@@ -34,7 +34,7 @@ class Connections:
         return frozenset(self._tasks)
 
     async def until(self, count: int) -> None:
-        """Wait until so many tasks have connected.
+        """Wait until this many tasks have connected.
 
         Raises:
             TimeoutError: they have not within `PATIENCE_S`.

@@ -32,7 +32,7 @@ class Outcome:
 
 
 async def run(way: Way, count: int, seed: int, *, watched: bool = False) -> Outcome:
-    """Run so many tasks to their ends; `watched` reads the card's memory after each call."""
+    """Run this many tasks to their ends; `watched` reads the card's memory after each call."""
     chance, timeline, outcome = random.Random(seed), Timeline(), Outcome()
     late_s = [chance.gauss(0.0, SPREAD_S) for _ in range(count)]
     await way.start(count)

@@ -15,7 +15,7 @@ _TICK_S: Final = 5
 
 
 def memory(count: int, plain: Outcome, declared: Outcome) -> str:
-    """The memory on the card over time, of so many tasks without Plimsoll and with it."""
+    """The memory on the card over time, of this many tasks without Plimsoll and with it."""
     end_s = max(time_s for outcome in (plain, declared) for time_s, _ in outcome.used_mib)
     lines = [
         Line("plain processes", _PLAIN, _steps(plain.used_mib, end_s)),

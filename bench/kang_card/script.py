@@ -77,7 +77,7 @@ class Stage(Enum):
     """The end of a failed task, which no other task slows."""
 
     def slowness(self, tasks: int) -> float:
-        """The time of a task in this stage in relation to a task that is alone there, if so many tasks are."""
+        """The time of a task in this stage in relation to a task that is alone there, if this many tasks are."""
         match self:
             case Stage.LOAD:
                 return 1 + SLOWING * (tasks - 1)
@@ -114,7 +114,7 @@ class Step:
 
 
 def script(late_s: float) -> tuple[Step, ...]:
-    """The steps of a task that starts so many seconds late (early if negative)."""
+    """The steps of a task that starts this many seconds late (early if negative)."""
     step_s = LOAD_S / (PARTS + 2)
     return (
         Step(Stage.LOAD, step_s + late_s, Call.CONTEXT, CONTEXT_MIB),

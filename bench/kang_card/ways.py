@@ -30,7 +30,7 @@ class Way(Protocol):
     connections: Connections
 
     async def start(self, count: int) -> None:
-        """Start so many tasks, and wait until all that can run have connected."""
+        """Start this many tasks, and wait until all that can run have connected."""
 
     async def ended(self, number: int) -> None:
         """Wait until a task that was asked to exit has ended, and the task that follows it has connected."""

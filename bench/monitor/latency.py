@@ -5,7 +5,7 @@ before the call that puts the fact into the emulator's book, so the measured del
 
 * start: the call that makes the context;
 * loaded and reload: the allocation after which memory stands still, so the settle time of the monitor is part of it;
-* exit: the kill.
+* exit: the kill signal.
 """
 
 import asyncio

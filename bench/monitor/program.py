@@ -1,7 +1,7 @@
 """A CUDA program, over the driver API, that obeys commands on its standard input.
 
 `context GPU`, `alloc MIB`, `free` (the newest memory), `work SECONDS` (one kernel), `sleep SECONDS`, `crash`, and
-`fork GPU MIB SECONDS`: a child makes a context of its own, holds memory for so long at least, and ends after its
+`fork GPU MIB SECONDS`: a child makes a context of its own, holds memory for this long at least, and ends after its
 parent. A fork comes before the context, because CUDA's contexts do not survive one. The program ends at its input's
 end.
 

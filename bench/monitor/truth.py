@@ -60,7 +60,7 @@ class Plan:
         workers: tasks at a time.
         unhooked_s: the least life of a task without the hook; None lets every task live until the stream has its
             start, so that nothing depends on how long a busy machine takes.
-        plateau_s: memory that stood still for so long must have had a `loaded`; None demands none. It covers the
+        plateau_s: memory that stood still for this long must have had a `loaded`; None demands none. It covers the
             time between two samples, the settle time, and a restart of the monitor.
         holds_s: how long memory stands still, one of these.
         seed: the same tasks and kills, as far as the machine allows.
@@ -252,7 +252,7 @@ class _Scene:
         await program.ended()
 
     def _is_hidden(self, program: Program) -> bool:
-        """Whether a hooked program lived while the broker was away, and no longer: nobody hears its announcement."""
+        """Whether a hooked program lived only while the broker was away, so that its announcement is lost."""
         if not program.is_hooked or not program.reports:
             return False
         began_ns = min(one["at_ns"] for one in program.reports)

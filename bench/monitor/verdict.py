@@ -118,7 +118,7 @@ def judge(truth: Truth, told: Sequence[Told], orders: Sequence[tuple[int, int]],
     for process in sorted(truth.tasks):
         _judge_task(process, by_process.get(process, []), verdict)
     for process in sorted(by_process.keys() - truth.tasks):
-        if process.pid in truth.spawned:  # it died so early that nobody else saw it; whole lives are right
+        if process.pid in truth.spawned:  # it died too early for any other reader; whole lives are right
             _judge_task(process, by_process[process], verdict)
         else:
             verdict.phantom.append(f"{process}: no such process ran: {_kinds(by_process[process])}")

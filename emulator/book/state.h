@@ -25,9 +25,10 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 7,
-    BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
-    BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
+    BOOK_VERSION = 8,
+    BOOK_MAX_SLOTS = 256,  /* processes with a CUDA driver at once */
+    BOOK_MAX_SPANS = 256,  /* stretches remembered per process and GPU, to date completed work */
+    BOOK_MAX_TRAFFIC = 64, /* stretches of memory traffic that wait, per process and GPU */
     BOOK_MAX_SAMPLES = 128,
     BOOK_MAX_EVENTS = 64,
     BOOK_NAME_BYTES = 16,
@@ -73,6 +74,11 @@ struct book_span {
     uint64_t before_ns[BOOK_LANES]; /* run time of each lane before this stretch */
 };
 
+/* A part of a process's queue in which device memory is read or written all the time: copies and fills. */
+struct book_traffic {
+    uint64_t begin_ns, end_ns; /* in run time of the queue, as ran_ns[BOOK_QUEUE] */
+};
+
 /* Memory and work of one process on one GPU. */
 struct book_share {
     uint64_t used_bytes;                   /* lock; contexts included */
@@ -87,10 +93,12 @@ struct book_share {
     uint64_t unfinished_ns;         /* time with unfinished work, up to working_since_ns */
     uint64_t working_since_ns;
     uint64_t launches; /* kernels */
-    uint64_t sample_busy_ns;
+    uint64_t sample_busy_ns, sample_traffic_ns;
     uint64_t checked_ns; /* time of the last check that found the owner alive */
     uint64_t span_count; /* the latest is spans[(span_count - 1) % BOOK_MAX_SPANS] */
     struct book_span spans[BOOK_MAX_SPANS];
+    uint64_t traffic_begun, traffic_ended;         /* counts; those that have not ended wait or run */
+    struct book_traffic traffic[BOOK_MAX_TRAFFIC]; /* number n is traffic[n % BOOK_MAX_TRAFFIC] */
 };
 
 /* A process's part in NVIDIA's Multi-Process Service; see mps.h. */
@@ -118,7 +126,9 @@ struct book_slot {
 struct book_sample {
     uint64_t time_ns;                    /* CLOCK_MONOTONIC, end of the stretch; 0 = never written */
     uint64_t busy_ns;                    /* spinning included, as in NVML; at most node->sample_ns */
+    uint64_t traffic_ns;                 /* the part in which memory was read or written */
     uint8_t process_pct[BOOK_MAX_SLOTS]; /* by slot; belongs to the slot's owner if claimed_ns < time_ns */
+    uint8_t process_traffic_pct[BOOK_MAX_SLOTS];
 };
 
 struct book_gpu {
@@ -131,7 +141,7 @@ struct book_gpu {
     int32_t turn;      /* the slot that has the turn; -1 = none */
     uint32_t working;  /* processes with unfinished work */
     uint64_t turn_end_ns;
-    uint64_t sample_start_ns, sample_busy_ns;
+    uint64_t sample_start_ns, sample_busy_ns, sample_traffic_ns;
     uint64_t sample_count; /* the latest is samples[(sample_count - 1) % BOOK_MAX_SAMPLES] */
     struct book_sample samples[BOOK_MAX_SAMPLES];
     uint32_t lost;                /* atomic; 1 = the GPU fell off the bus */
@@ -154,7 +164,7 @@ struct book_shared {
     uint64_t id; /* never used twice; 0 = free */
     uint64_t bytes;
     uint32_t gpu;
-    uint32_t owner; /* the slot whose used_bytes include this memory; BOOK_MAX_SLOTS = no slot includes it now */
+    uint32_t owner; /* the slot whose used_bytes include this memory; BOOK_MAX_SLOTS = no slot's do */
     uint64_t holders[BOOK_MAX_SLOTS / 64]; /* one bit per slot */
 };
 

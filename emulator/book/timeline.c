@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "book/state_file.h"
+#include "book/traffic.h"
 
 enum {
     ALIVE_CHECK_NS = 10000000
@@ -77,13 +78,16 @@ static void close_sample(struct book *book, int gpu) {
     card->sample_start_ns += book->node.sample_ns;
     sample->time_ns = card->sample_start_ns;
     sample->busy_ns = card->sample_busy_ns;
+    sample->traffic_ns = card->sample_traffic_ns;
     memset(sample->process_pct, 0, sizeof sample->process_pct);
+    memset(sample->process_traffic_pct, 0, sizeof sample->process_traffic_pct);
     for (int slot = 0; card->sample_busy_ns && slot < (int)book->state->slots_touched; slot++) {
         struct book_share *share = timeline_share(book, gpu, slot);
         sample->process_pct[slot] = (uint8_t)(share->sample_busy_ns * 100 / book->node.sample_ns);
-        share->sample_busy_ns = 0;
+        sample->process_traffic_pct[slot] = (uint8_t)(share->sample_traffic_ns * 100 / book->node.sample_ns);
+        share->sample_busy_ns = share->sample_traffic_ns = 0;
     }
-    card->sample_busy_ns = 0;
+    card->sample_busy_ns = card->sample_traffic_ns = 0;
     card->sample_count++;
 }
 
@@ -107,6 +111,7 @@ static bool died(struct book *book, int gpu, int slot) {
 
 static void drop(struct book_gpu *card, struct book_share *share) {
     memcpy(share->issued_ns, share->ran_ns, sizeof share->issued_ns);
+    traffic_drop(share);
     share->spinning = 0;
     stop_working(card, share);
 }
@@ -147,6 +152,11 @@ static void note_span(struct book_share *share, enum book_lane lane, uint64_t st
 static void count_run(struct book_gpu *card, struct book_share *share, enum book_lane lane,
                       uint64_t length_ns) {
     note_span(share, lane, card->clock_ns, length_ns);
+    if (lane == BOOK_QUEUE) {
+        uint64_t traffic_ns = traffic_run(share, share->ran_ns[lane], share->ran_ns[lane] + length_ns);
+        card->sample_traffic_ns += traffic_ns;
+        share->sample_traffic_ns += traffic_ns;
+    }
     card->clock_ns += length_ns;
     card->sample_busy_ns += length_ns;
     share->sample_busy_ns += length_ns;
@@ -212,6 +222,8 @@ uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned
     if (!enter(book, gpu))
         return 0;
     uint64_t mark = issue(book, gpu, BOOK_QUEUE, length_ns);
+    if (!launches && length_ns) /* a copy or a fill */
+        traffic_issue(share, mark - length_ns, length_ns);
     share->launches += launches;
     *spans = share->span_count;
     timeline_unlock(book, gpu);

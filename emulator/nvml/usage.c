@@ -1,21 +1,29 @@
 /* The load of the GPUs: utilisation, samples, and utilisation per process.
  *
  * The book keeps the samples, whichever process moves the clock, so no process needs to watch. The sample
- * period is the node file's `sample`. Memory traffic is not modelled, so its utilisation is 0. */
+ * period is the node file's `sample`. Memory is busy during copies and fills; see traffic.h. */
 #include "nvml/session.h"
 
 #include <string.h>
 
-static unsigned sample_pct(const struct book_sample *sample) {
+/* A part of a sample's period. */
+static unsigned period_pct(uint64_t part_ns) {
     uint64_t period_ns = nvml_node()->sample_ns;
-    uint64_t pct = (sample->busy_ns * 100 + period_ns / 2) / period_ns;
+    uint64_t pct = (part_ns * 100 + period_ns / 2) / period_ns;
     return pct > 100 ? 100 : (unsigned)pct;
 }
 
-unsigned nvml_busy_pct(int gpu) {
+static nvmlUtilization_t latest(int gpu) {
     struct book_sample samples[BOOK_MAX_SAMPLES];
     uint32_t count = book_samples(nvml_book(), gpu, 0, samples);
-    return count ? sample_pct(&samples[count - 1]) : 0;
+    if (!count)
+        return (nvmlUtilization_t){0};
+    const struct book_sample *last = &samples[count - 1];
+    return (nvmlUtilization_t){.gpu = period_pct(last->busy_ns), .memory = period_pct(last->traffic_ns)};
+}
+
+unsigned nvml_busy_pct(int gpu) {
+    return latest(gpu).gpu;
 }
 
 /* In MIG mode the driver measures no utilisation, neither of the card nor of its instances. */
@@ -28,7 +36,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     int gpu;
     nvmlReturn_t found = find_measured(__func__, device, utilization, &gpu);
     if (found == NVML_SUCCESS)
-        *utilization = (nvmlUtilization_t){.gpu = nvml_busy_pct(gpu)};
+        *utilization = latest(gpu);
     return found;
 }
 
@@ -81,7 +89,8 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     for (uint32_t i = 0; i < *count; i++)
         samples[i] = (nvmlSample_t){
             .timeStamp = nvml_stamp_us(kept[i].time_ns),
-            .sampleValue.uiVal = type == NVML_GPU_UTILIZATION_SAMPLES ? sample_pct(&kept[i]) : 0,
+            .sampleValue.uiVal =
+                period_pct(type == NVML_GPU_UTILIZATION_SAMPLES ? kept[i].busy_ns : kept[i].traffic_ns),
         };
     return NVML_SUCCESS;
 }
@@ -89,17 +98,18 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 /* The use of a GPU by one process, averaged over the samples newer than the caller's stamp. */
 struct usage {
     uint32_t pid;
-    unsigned busy_pct;
+    unsigned busy_pct, memory_pct;
     unsigned long long stamp_us;
 };
 
 static bool measure(const struct book_process *process, const struct book_sample *samples, uint32_t count,
                     struct usage *usage) {
-    unsigned sum_pct = 0, covered = 0;
+    unsigned sum_pct = 0, traffic_pct = 0, covered = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (samples[i].time_ns <= process->claimed_ns)
             continue; /* the slot belonged to another process then */
         sum_pct += samples[i].process_pct[process->slot];
+        traffic_pct += samples[i].process_traffic_pct[process->slot];
         covered++;
     }
     if (!sum_pct || !process->pid)
@@ -108,6 +118,7 @@ static bool measure(const struct book_process *process, const struct book_sample
     *usage = (struct usage){
         .pid = process->pid,
         .busy_pct = average_pct ? average_pct : 1, /* the process did work, which 0 would hide */
+        .memory_pct = (traffic_pct + covered / 2) / covered,
         .stamp_us = nvml_stamp_us(samples[count - 1].time_ns),
     };
     return true;
@@ -140,8 +151,10 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
     for (uint32_t i = 0; i < used; i++)
-        utilization[i] = (nvmlProcessUtilizationSample_t){
-            .pid = usages[i].pid, .timeStamp = usages[i].stamp_us, .smUtil = usages[i].busy_pct};
+        utilization[i] = (nvmlProcessUtilizationSample_t){.pid = usages[i].pid,
+                                                          .timeStamp = usages[i].stamp_us,
+                                                          .smUtil = usages[i].busy_pct,
+                                                          .memUtil = usages[i].memory_pct};
     *count = used;
     return NVML_SUCCESS;
 }
@@ -163,7 +176,9 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     if (used > room)
         return NVML_ERROR_INSUFFICIENT_SIZE;
     for (uint32_t i = 0; i < used; i++)
-        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
-            .pid = usages[i].pid, .timeStamp = usages[i].stamp_us, .smUtil = usages[i].busy_pct};
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){.pid = usages[i].pid,
+                                                                   .timeStamp = usages[i].stamp_us,
+                                                                   .smUtil = usages[i].busy_pct,
+                                                                   .memUtil = usages[i].memory_pct};
     return NVML_SUCCESS;
 }

@@ -15,7 +15,8 @@ import structlog
 from hook.broker.core.ids import ContainerKey
 
 BURST: Final = 32
-"""Lines of a sort that are written at once. Programs that start, fail and end in the usual way cause fewer."""
+"""The lines of a sort that may be written in a burst. Programs that start, fail and end in the usual way cause
+fewer."""
 
 REFILL_S: Final = 10.0
 """Seconds between two lines after the burst. Each sort of line then makes at most some 2 MB a day."""

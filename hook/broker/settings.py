@@ -74,8 +74,8 @@ class Settings:
     """
 
     enforcement: EnforcementName = "both"
-    cgroup_root: str = "/sys/fs/cgroup"
-    root: str = SYSTEM_ROOT
+    cgroup_root: Annotated[str, Meta(min_length=1)] = "/sys/fs/cgroup"
+    root: Annotated[str, Meta(min_length=1)] = SYSTEM_ROOT
     audit_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     journal_max: Annotated[int, Meta(ge=16, le=10_000_000)] = 100_000
     connections_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024

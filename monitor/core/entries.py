@@ -2,7 +2,7 @@
 
 What always holds: a fact has the same id, whenever and by whichever run of the monitor it is published. Each state
 that is sent has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the
-round's end; where they are many, the last one alone does.
+round's end; where there are many, only the last report carries it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

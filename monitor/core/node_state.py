@@ -75,7 +75,7 @@ def gpus(
 
 
 def bounded(gpus: tuple[Gpu, ...], most: int = TASKS_AT_MOST) -> tuple[Gpu, ...]:
-    """The GPUs with at most so many entries of tasks, so that their state fits into a message.
+    """The GPUs with at most this many entries of tasks, so that their state fits into a message.
 
     A node with more tasks has one entry for each container on a GPU, which keeps the sums of each pod. Of still more
     entries, those with the least memory are left out: it counts as that of processes of unknown pods.

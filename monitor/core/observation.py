@@ -94,7 +94,7 @@ def observe(
         observation: what was seen.
         now_s: the current time.
         rules: when memory counts as moving.
-        most: after so many events nothing more is taken in. The last announcement or death may pass it by one event
+        most: after this many events nothing more is taken in. The last announcement or death may pass it by one event
             for each GPU of its process.
     """
     begun = _announced(
@@ -113,7 +113,7 @@ def observe(
         rest = max(0, room - len(facts))
         tasks, new = table.take_listing(tasks, observation.listing, now_s, rules, rest)
         facts += new
-    tasks = _counted(tasks, observation.peaks)  # tasks that began in this round have theirs too
+    tasks = _counted(tasks, observation.peaks)  # tasks that began in this round get their peaks too
     return replace(begun, tasks=tasks, facts=tuple(facts), ended=tuple(ended), has_more=len(facts) >= room)
 
 

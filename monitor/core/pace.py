@@ -12,7 +12,8 @@ quiet ones rarely:
 * Otherwise at the slow pace.
 
 A sample that an event causes is at most one fast pause late: many events in a row share one. While the node is calm,
-one that a change of counts causes comes at once: the broker sees memory move before the next timed sample would.
+a sample that a change of counts causes comes at once: the broker sees memory move before the next timed sample
+would.
 """
 
 import math

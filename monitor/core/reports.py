@@ -226,7 +226,7 @@ class Reports:
         )
 
     def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
-        """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
+        """Advance the numbers: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
         if self._foreign is batch.foreign:
             self._foreign = None

@@ -28,7 +28,7 @@ may be busy, or away until its next start. 2048 deaths are 40 s at 50 a second.
 """
 
 ROUND_EVENTS: Final = 256
-"""A round takes nothing more in after so many events. Together with the states that they carry (see
+"""A round takes nothing more in after this many events. Together with the states that they carry (see
 `monitor.core.reports`) they have less than 1 MiB, which the outbox writes also on a disk with no other room."""
 
 K = TypeVar("K")

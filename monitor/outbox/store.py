@@ -131,7 +131,9 @@ class Store:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
             remedy = "free some room on its disk" if is_disk_full(error) else "look at its disk"
-            raise StoreError(f"the outbox could not be read or written ({error}); {remedy}") from error
+            raise StoreError(
+                f"the outbox in PLIMSOLL_STATE_DIR could not be read or written ({error}); {remedy}"
+            ) from error
 
 
 async def open_store(directory: Path, age_s: float = MAX_AGE_S) -> Store:

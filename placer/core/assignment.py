@@ -133,7 +133,7 @@ class _Assignment:
         """Refuse an answer that is not some of the GPUs that fit, each once, and as many as asked for.
 
         Raises:
-            PolicyError: the answer is another one.
+            PolicyError: the policy's answer has other GPUs.
         """
         known = {id(room) for room in arranged}
         if len(known) < demand.gpus or len(known) < len(arranged):

@@ -11,7 +11,7 @@ from placer.core.silence import HEARTBEATS
 from plimsoll.ids import NodeName
 
 LONG_S: Final = 60.0
-"""Late reports that go on for so long are no rest of an outbox: a monitor empties one of 100 000 events in less."""
+"""Late reports that go on for this long are not the rest of an outbox: a monitor empties 100 000 events in less."""
 
 
 @dataclass(frozen=True, slots=True)

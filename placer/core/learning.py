@@ -7,8 +7,8 @@ for each pod and GPU: the peak, its time, and the time that the input took to lo
 The expectation is a percentile of the peaks, each weighted by 2^(-age ÷ half-life), as Kubernetes' Vertical Pod
 Autoscaler (VPA) estimates memory: by decaying histograms of peaks with a half-life of 24 h
 (`recommender/model/aggregations_config.go`). Two things differ. A record has few samples and keeps them as they are,
-so no bucket rounds them. And the percentile is higher than VPA's 90th: a GPU has no swap, so memory that lacks ends a
-program, while memory too much only delays another pod.
+so no bucket rounds them. And the percentile is higher than VPA's 90th: a GPU has no swap, so too little memory ends a
+program, while too much only delays another pod.
 
 What always holds: all weights of a record sink alike, so an expectation changes by a new sample and by forgetting
 alone, never by time. The same sample a second time changes nothing. A record has at most `SAMPLES` samples.

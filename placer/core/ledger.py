@@ -36,7 +36,7 @@ class NotBookedError(PlimsollError):
 
 
 class Promise(NamedTuple):
-    """The most of one GPU that a pod's containers have at any time, each number for itself.
+    """The most of one GPU that a pod's containers have at any time. Each number has its own maximum.
 
     Attributes:
         expected_bytes: the bytes that they are expected to need together.
@@ -66,7 +66,7 @@ class Ledger:
     """
 
     def __init__(self, mix: Mix | None = None) -> None:
-        """Make it without bookings; the mix of typical pods is learned where none is given."""
+        """Begin without bookings. The mix of typical pods is learned where none is given."""
         self.spare_cpu = SpareCpu()
         self.owner_models = OwnerModels()
         self.mix = mix or Mix()

@@ -69,7 +69,7 @@ def kind_of(demand: PodDemand, cpu_milli: int) -> Kind:
 
 
 class Card(NamedTuple):
-    """A sort of GPUs, which offer the same when idle."""
+    """A sort of GPUs: all of the sort offer the same when idle."""
 
     model: str
     usable_bytes: int

@@ -215,6 +215,8 @@ class Binder:
         try:
             await self.transport.post(f"{target.path}/binding", target.body())
         except (ConflictError, GoneError, TransientError) as error:
+            if isinstance(error, TransientError) and error.is_unwritten:
+                return Ending(BindResult.REFUSED, str(error))
             return await self._clear_up(target, error)
         except (NotFoundError, RefusedError) as error:
             result = BindResult.GONE if isinstance(error, NotFoundError) else BindResult.REFUSED

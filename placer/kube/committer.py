@@ -6,14 +6,17 @@ tried again. A long wait holds no place among the writes under way.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 import structlog
 
 from placer.core.plan import Plan
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
@@ -27,6 +30,12 @@ from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
+
+SLOW_S: Final = 1.0
+"""Seconds after which a bind under way is slow, and for which a pod beside slow ones of its namespace is put off."""
+SLOW_AT_MOST: Final = 4
+"""Slow binds of one namespace beside which no further pod of it is tried. A webhook of admission may hang for one
+namespace. The other places are left to the other namespaces then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +90,22 @@ class Committer:
     on_work: Callable[[], None]
     places: asyncio.Semaphore
     late_places: asyncio.Semaphore
+    _slow: Counter[str] = field(default_factory=Counter)  # by namespace
 
-    async def take(self) -> contextlib.ExitStack:
-        """Take a place for writes, once one is free; closing the result gives it back."""
-        return await self._take(self.places)
+    def is_held_up(self, namespace: str) -> bool:
+        """Whether so many binds of a namespace are slow that no further one should begin."""
+        return self._slow[namespace] >= SLOW_AT_MOST
+
+    def puts_off(self, uid: PodUid) -> bool:
+        """Put a pod off, if its namespace is held up; returns whether it is."""
+        held_up = self.is_held_up(self.waiting[uid].pod.metadata.namespace)
+        if held_up:
+            self.queue.again(uid, loop_now_s(), SLOW_S)
+        return held_up
+
+    async def take(self, placed: Placed) -> contextlib.ExitStack:
+        """Take a place for the writes of a pod, once one is free; closing the result gives it back."""
+        return await self._take(self.places, placed)
 
     async def commit(self, placed: Placed, taken: contextlib.ExitStack) -> None:
         """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait.
@@ -97,15 +118,36 @@ class Committer:
                 return
             taken.close()  # claims may take minutes
             if await self._has_volumes(placed, placed.volumes):
-                with await self._take(self.late_places) as late:
+                with await self._take(self.late_places, placed) as late:
                     await self._bind(placed, late.close)
 
-    async def _take(self, places: asyncio.Semaphore) -> contextlib.ExitStack:
+    async def _take(self, places: asyncio.Semaphore, placed: Placed) -> contextlib.ExitStack:
         await places.acquire()
         taken = contextlib.ExitStack()
         taken.callback(places.release)
         taken.enter_context(self.recorder.put_off())
+        taken.enter_context(self._timed(placed.wanted.pod.metadata.namespace))
         return taken
+
+    @contextlib.contextmanager
+    def _timed(self, namespace: str) -> Iterator[None]:
+        """Count a bind as slow from `SLOW_S` on, until it ends or gives its place back."""
+        slow = False
+
+        def note() -> None:
+            nonlocal slow
+            slow = True
+            self._slow[namespace] += 1
+
+        timer = asyncio.get_running_loop().call_later(SLOW_S, note)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if slow:
+                self._slow[namespace] -= 1
+                if not self._slow[namespace]:
+                    del self._slow[namespace]
 
     async def _has_volumes(self, placed: Placed, volumes: Reservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
@@ -119,7 +161,7 @@ class Committer:
         )
         if self.cluster.is_assumed(uid):
             self.cluster.release(uid)
-        self.queue.again(uid, _now_s())
+        self.queue.again(uid, loop_now_s())
         self.on_work()
         self.telling.refused(pod, problem, SCHEDULER_ERROR)
         return False
@@ -133,7 +175,7 @@ class Committer:
         with self.metrics.bind_seconds.time():
             ending = await self.binder.bind(target, on_long_wait)
         if ending.result is BindResult.BOUND:
-            self.metrics.pending_bound_seconds.observe(_now_s() - placed.seen_s)
+            self.metrics.pending_bound_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)
             self.telling.placed(pod, plan)
             return
@@ -152,14 +194,10 @@ class Committer:
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
         if ending.pod is None:
-            self.queue.again(uid, _now_s())
+            self.queue.again(uid, loop_now_s())
         else:
             waiting = self.waiting.get(uid)
             if waiting is not None:  # the watch may not have shown the change yet
                 waiting.pod, waiting.wanted = ending.pod, None
-            self.queue.at_once(uid, _now_s())
+            self.queue.at_once(uid, loop_now_s())
         self.on_work()
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

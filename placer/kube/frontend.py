@@ -7,11 +7,11 @@ leader wrote is known.
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from placer.core.booking import Booking
 from placer.core.resize.change import NotNowError
@@ -45,7 +45,6 @@ from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
-from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
@@ -66,7 +65,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Transport
-from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.ending import heed_cancellation, noticed
 from plimsoll.placer_api.rpc import Resize, Resizing
 
 
@@ -318,18 +317,17 @@ class KubeFrontEnd:
         try:
             async with asyncio.TaskGroup() as group:
                 self._watches.start(group)
-                group.create_task(self._recorder.run(), name="kube: record")
-                group.create_task(self._schedule(group), name="kube: schedule")
-                group.create_task(self._refusals.run(), name="kube: explain refusals")
-                group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
-                group.create_task(self._preempting.run(), name="kube: preempt")
-                group.create_task(self._stuck.run(), name="kube: find stuck pods")
-                group.create_task(self.evictions.run(), name="kube: evict")
-                if self.options.relocation.mode is not Mode.OFF:
-                    group.create_task(self._relocating.run(), name="kube: relocate")
-                group.create_task(self._pool.run(), name="kube: release GPUs of the pool")
-                group.create_task(self.tickets.run(), name="kube: carry out resizes")
-                group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
+                _start(group, "record", self._recorder.run)
+                _start(group, "schedule", partial(self._schedule, group))
+                _start(group, "explain refusals", self._refusals.run)
+                _start(group, "tell parked pods anew", self._retelling.run)
+                _start(group, "preempt", self._preempting.run)
+                _start(group, "find stuck pods", self._stuck.run)
+                _start(group, "evict", self.evictions.run)
+                _start(group, "relocate", self._relocating.run)
+                _start(group, "release GPUs of the pool", self._pool.run)
+                _start(group, "carry out resizes", self.tickets.run)
+                _start(group, "bind for kube-scheduler", self.extender.binds.run)
         finally:
             unsubscribe()
 
@@ -374,20 +372,23 @@ class KubeFrontEnd:
             await self.lease.held.wait()
             await take_over(self._placing, self._scopes, self._watches.pods.catch_up, self._without_node)
         await self.recall()
-        if self.options.relocation.mode is not Mode.OFF:
-            await self._relocating.kept.restore()
+        await self._relocating.restore()
         self._cluster.bookings.decides = True
         self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
         while True:
             uid = await self._attempts.next()
-            placed = self._attempts.attempt(uid)
+            placed = None if self._committer.puts_off(uid) else self._attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                taken = await self._committer.take()
+                taken = await self._committer.take(placed)
                 group.create_task(self._committer.commit(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     def _without_node(self) -> tuple[Pod, ...]:
         return (*(one.pod for one in self._waiting.values()), *self._outside)
+
+
+def _start(group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    group.create_task(noticed(f"kube front end's task `{name}`", work), name=f"kube: {name}")

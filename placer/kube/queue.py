@@ -174,12 +174,17 @@ class Queue:
             self._move(entry, Place.PLACED)
             self._leave_kind(entry, now_s)
 
-    def again(self, uid: PodUid, now_s: float) -> None:
-        """Try a pod again after its backoff: the attempt failed for a reason that may pass by itself."""
+    def again(self, uid: PodUid, now_s: float, pause_s: float | None = None) -> None:
+        """Try a pod again after its backoff: the attempt failed for a reason that may pass by itself.
+
+        With `pause_s`, it is tried after that pause: there was no attempt.
+        """
         entry = self._entries.get(uid)
         if entry is not None:
             self._move(entry, Place.BACKOFF)
-            entry.due_s = now_s + backoff_s(entry.attempts)
+            if pause_s is not None:
+                entry.attempts -= 1
+            entry.due_s = now_s + (backoff_s(entry.attempts) if pause_s is None else pause_s)
             self._timers.set(entry)
 
     def at_once(self, uid: PodUid, now_s: float) -> None:

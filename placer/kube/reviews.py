@@ -26,7 +26,7 @@ IDENTITY_PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 PERMISSION_PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 KEPT_S: Final = 10.0
-"""Seconds for which an answer is good. A withdrawn token reads for so long."""
+"""Seconds for which an answer is good. A withdrawn token reads for this long."""
 
 MOST_KEPT: Final = 1024
 """The most accepted answers that are kept, and the most refused ones. The oldest give way."""

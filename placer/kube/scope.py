@@ -30,7 +30,7 @@ WINDOW: Final = 512
 no renewal of its own. Each write in the cluster, of any object, takes one version."""
 LISTED: Final = 256
 """Pods of the queue that a scope names: as many as are bound between two renewals, or half of them on a fast server.
-When they are used up, the Lease is renewed at once."""
+Once half of them are used, the Lease is renewed at once, so that no bind waits for the next scope."""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -83,6 +83,7 @@ class Scopes:
     _last: Scope = NO_PODS
     _pods: set[PodUid] = field(default_factory=set)  # being bound, or waiting for a renewal to be
     _resized: set[str] = field(default_factory=set)  # likewise
+    _used: int = 0  # pods that began to be bound since the last scope
     _renewed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def found(self, note: str | None) -> None:
@@ -91,6 +92,7 @@ class Scopes:
 
     def next(self, version: int) -> str:
         """See `Notes`."""
+        self._used = 0
         pods = frozenset(self._pods.union(self.upcoming(LISTED)))
         scope = Scope(version, version + WINDOW, pods, frozenset(self._resized))
         self._last = scope.hull(self.inherited) if self.inherited is not None else scope
@@ -106,6 +108,9 @@ class Scopes:
     async def begin_bind(self, pod: Pod) -> None:
         """Return once this pod may be bound in this version; it is in each scope until `end_bind`."""
         self._pods.add(PodUid(pod.metadata.uid))
+        self._used += 1
+        if self._used == LISTED // 2 and self.hurry is not None:
+            self.hurry()
         await self._until(lambda: self._allowed.has(pod))
 
     def end_bind(self, pod: Pod) -> None:

@@ -8,7 +8,7 @@ from plimsoll.ids import NodeName, PodUid
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Work: decide on a pod, which has waited for its turn for so long."""
+    """Work: decide on a pod, which has waited `waited_s` seconds for its turn."""
 
     uid: PodUid
     waited_s: float

@@ -79,7 +79,9 @@ class NewsRoom:
     def __init__(self, client: Client, name_of: Callable[[PodUid], PodName | None]) -> None:
         self.number = 0
         self._client, self._name_of = client, name_of
-        self._kept: OrderedDict[str, tuple[int, News]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[int, News | bytes]] = (
+            OrderedDict()
+        )  # by id; a message is read late
 
     async def run(self) -> NoReturn:
         """Read events until cancelled."""
@@ -101,27 +103,42 @@ class NewsRoom:
 
     def since(self, number: int) -> list[News]:
         """The events after this number, the oldest first."""
-        return [news for at, news in self._kept.values() if at > number]
+        wanted = [(event_id, at, known) for event_id, (at, known) in self._kept.items() if at > number]
+        found: list[News] = []
+        for event_id, at, known in wanted:
+            news = self._read(known) if isinstance(known, bytes) else known
+            if news is not None:
+                self._kept[event_id] = (at, news)
+                found.append(news)
+        return found
 
     def note(self, message: bytes) -> None:
         """Take an event in; one that is damaged, or there already, changes nothing."""
+        news = self._read(message)
+        if news is not None:
+            self._keep(news.id, news)
+
+    def note_own(self, event_id: str, message: bytes) -> None:
+        """Take in an event about a pod or the pool that this placer publishes, and read it once it is wanted."""
+        self._keep(event_id, message)
+
+    def _read(self, message: bytes) -> News | None:
+        """An event in a few words; None for a damaged one."""
         try:
             event = decode_event(message)
             data = msgspec.json.decode(event.data, type=_Data)
         except (InputError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return  # the stream's own readers report damage
+            return None  # the stream's own readers report damage
         what = event.type.removeprefix(TYPE_PREFIX).removesuffix(".v1")
         name = PodName(data.namespace, data.name) if data.name else self._named(data.pod)
-        self._keep(
-            News(
-                id=event.id,
-                time=event.time,
-                what=what,
-                node=data.node or "",
-                namespace=name.namespace,
-                name=name.name,
-                text=_text(what, event, data),
-            )
+        return News(
+            id=event.id,
+            time=event.time,
+            what=what,
+            node=data.node or "",
+            namespace=name.namespace,
+            name=name.name,
+            text=_cut(_text(what, event, data)),
         )
 
     def note_report(self, report: Report) -> None:
@@ -132,6 +149,7 @@ class NewsRoom:
         fact = fact_id(report.state.node, task.pid, task.start_ticks, task.gpu, task.phase, report.state.time)
         name = self._named(task.pod)
         self._keep(
+            fact,
             News(
                 id=fact,
                 time=report.state.time,
@@ -139,19 +157,18 @@ class NewsRoom:
                 node=report.state.node,
                 namespace=name.namespace,
                 name=name.name,
-                text=_task_text(task, report),
-            )
+                text=_cut(_task_text(task, report)),
+            ),
         )
 
     def _named(self, pod: PodUid | None) -> PodName:
         return (self._name_of(pod) if pod is not None else None) or PodName("", "")
 
-    def _keep(self, news: News) -> None:
-        if news.id in self._kept:
+    def _keep(self, event_id: str, news: News | bytes) -> None:
+        if event_id in self._kept:
             return
         self.number += 1
-        text = news.text if len(news.text) <= LONGEST_TEXT else news.text[: LONGEST_TEXT - 1] + "…"
-        self._kept[news.id] = (self.number, msgspec.structs.replace(news, text=text))
+        self._kept[event_id] = (self.number, news)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
@@ -165,6 +182,10 @@ class NewsRoom:
                 await asyncio.sleep(AGAIN_S)
             else:
                 return
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
 def _task_text(task: Task, report: Report) -> str:

@@ -36,7 +36,7 @@ class LiveRows:
     """The rows of all nodes that report. Not thread-safe: one event loop owns it.
 
     Attributes:
-        number: that of the last change.
+        number: the number of the last change.
         removals: the number of times that a node went away.
         encoded: the number of rows that were encoded, for tests.
     """

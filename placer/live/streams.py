@@ -80,7 +80,7 @@ class _Reader:
         self.wrote_s = asyncio.get_running_loop().time()
 
     async def send_changed(self, event: str, data: bytes, now_s: float, alive_s: float) -> None:
-        """Write a message if it differs from the last of its kind, or nothing was written for so long."""
+        """Write a message if it differs from the last of its kind, or nothing was written for this long."""
         if self.last.get(event) != data or now_s - self.wrote_s >= alive_s:
             self.last[event] = data
             await self.send(event, data)

@@ -24,7 +24,7 @@ CARD: Final = ("python", "-m", "placer.pool.card")
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """A reservation keeps no node from leaving: the pods that use its GPU decide that."""
 GRACE_S: Final = 1
-"""`sleep` does not heed SIGTERM. Every second more is one in which a GPU that was given back is of no use."""
+"""`sleep` does not heed SIGTERM. In each further second, a GPU that was given back is still of no use to others."""
 
 
 @dataclass(frozen=True, slots=True)

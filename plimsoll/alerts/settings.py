@@ -40,7 +40,7 @@ class Settings:
         labels: further labels of every alert, as `cluster=west,team=gpu`.
         resend_s: alerts that fire are sent again at this interval. Alertmanager ends an alert that it was not sent
             for four intervals.
-        forget_s: a node that has been silent for so long has left the cluster: its alerts end.
+        forget_s: a node that has been silent for this long has left the cluster: its alerts end.
         ca: PEM file of the authorities of Alertmanager's certificate; empty: those of the system.
         certificate, key: PEM files of this client's certificate and its key; empty: none is shown.
         user: the user for basic authentication; empty: none.

@@ -33,7 +33,7 @@ class Command:
         run: does the work; gives the exit code.
         exits: the meaning of each exit code.
         passes: another program parses the words after the command.
-        remedy: for options that are none, after a semicolon.
+        remedy: the remedy for unknown options, after a semicolon.
     """
 
     description: str

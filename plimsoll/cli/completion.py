@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from plimsoll.cli.command import parser_of
-from plimsoll.cli.commands import SUMMARIES
+from plimsoll.cli.commands import SUMMARIES, command_of
 
 SCRIPTS: Final = {
     "bash": """\
@@ -46,8 +46,6 @@ def candidates(words: Sequence[str]) -> Iterator[str]:
 
 
 def _of_command(name: str, before: list[str], current: str) -> Iterator[str]:
-    from plimsoll.cli.main import command_of  # noqa: PLC0415 - it imports this module
-
     actions = parser_of(command_of(name), name)._actions  # noqa: SLF001 - argparse has no public list of them
     options = {text: action for action in actions for text in action.option_strings}
     taking = options.get(before[-1]) if before else None

@@ -110,7 +110,8 @@ async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -
         try:
             newest = (await jetstream.stream_info(STREAM)).state.last_seq
         except (nats.errors.Error, TimeoutError) as error:
-            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM} ({error})") from error
+            cause = cause_of(error, _VARIABLE)
+            raise NoEventsError(f"NATS at {shown_url(url)} has no stream {STREAM}: {cause}") from error
         async for message in _messages(jetstream, subjects, newest, follow=follow):
             with suppress(InputError, *_ODD_DATA):  # a stranger's message
                 if wanted.matches(json.loads(bytes(decode_event(message.data).data))):
@@ -146,8 +147,21 @@ def _place(data: dict[str, Any]) -> tuple[str, list[str]]:
         about, text = f"{data['namespace']}/{data['name']}", data.get("node") or ""
     else:
         about = data.get("node") or data["state"]["node"]
-        text = _task(data["task"]) if data.get("task") else _owner(data)
+        text = _task(data["task"]) if data.get("task") else _gpu(data)
     return f"{about}", [f"{text}", f"{data.get('reason') or data.get('call') or ''}"]
+
+
+def _gpu(data: dict[str, Any]) -> str:
+    """The GPU of an event without a task, what is new about it, and the container."""
+    words = [data["gpu"]] if data.get("gpu") else []
+    if "before" in data:
+        causes = "; ".join(one["text"] for one in data["conditions"])
+        words.append(f"{data['before']} -> {data['health']}" + (f" ({causes})" if causes else ""))
+    if "short" in data:
+        words.append(
+            f"{'short' if data['short'] else 'short no more'}: {format_bytes(data['free_bytes'])} free"
+        )
+    return f"{' '.join(words)}{_owner(data)}"
 
 
 def _task(task: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """The entry of `plimsoll` and of `kubectl plimsoll`: finds the command, and turns its outcome into an exit code."""
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -8,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.cli import output
-from plimsoll.cli.command import INTERRUPTED, REFUSED, Command, listing, parsed
-from plimsoll.cli.commands import SUMMARIES
+from plimsoll.cli.command import INTERRUPTED, REFUSED, listing, parsed
+from plimsoll.cli.commands import SUMMARIES, command_of
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.variables import unknown_variables
 
@@ -39,13 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def program() -> str:
     """The command as the user typed it."""
     return "kubectl plimsoll" if Path(sys.argv[0]).name.startswith("kubectl") else "plimsoll"
-
-
-def command_of(name: str) -> Command:
-    """A command of `SUMMARIES`."""
-    module = importlib.import_module(f"plimsoll.cli.commands.{name}")
-    command: Command = module.COMMAND
-    return command
 
 
 def _run(program: str, words: list[str]) -> int:

@@ -26,7 +26,7 @@ async def preview(where: Where, namespace: str, pod: str | None) -> bytes:
         pod: the waiting pod's name; None: a whole GPU is to be freed.
 
     Raises:
-        NoPlacerError: none answers there, or the URL is none.
+        NoPlacerError: no placer answers there, or the URL is malformed.
         NoSuchPodError: the placer does not know the pod, or has no cluster.
         PlacerRefusedError: the placer cannot answer now.
     """

@@ -6,13 +6,13 @@ patch states its kind.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -21,8 +21,10 @@ import structlog
 from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.kube.configuration import configured, way_to
+from plimsoll.kube.connections import KEEP_ALIVE_S, Answer, Connections
 from plimsoll.kube.credentials import Credentials
 from plimsoll.kube.exec_plugin import CredentialsError
+from plimsoll.kube.sockets import probe
 from plimsoll.kube.transport import (
     REFUSED_LOGIN,
     UNAUTHORIZED,
@@ -42,20 +44,14 @@ HEADERS_TIMEOUT_S: Final = 30.0
 """A watch must send its headers within this time, however long it then stays open."""
 
 JSON: Final = "application/json"
-UNCHECKED: Final = (("fieldValidation", "Ignore"),)
-"""The query of every write. By default the API server looks for unknown fields in each body, which takes it some
-percent of a bind, and answers with warnings; nothing here reads these."""
-KEEP_ALIVE_S: Final = 60.0
-"""Idle connections stay open so long, below the API server's own limit: a new one costs a TLS handshake."""
+UNCHECKED: Final = "?fieldValidation=Ignore"
+"""The query of every write but a deletion. By default the API server looks for unknown fields in each body, which
+takes it some percent of a bind, and answers with warnings; nothing here reads these."""
+AGENT: Final = "plimsoll"
 READ_BUFFER_BYTES: Final = 2**21
 """A burst of watch events is read in few chunks."""
 LONGEST_LINE_BYTES: Final = 2**24
 """More than etcd stores in one object, several times over."""
-PROBE_AFTER_S: Final = 15
-PROBE_EVERY_S: Final = 5
-PROBES: Final = 3
-"""TCP keep-alive: the kernel probes a connection that was silent for 15 s, and ends it after three probes without an
-answer. So a watch on a server whose machine is gone, or behind a cut network, ends after 30 s."""
 
 
 log = structlog.get_logger("plimsoll.kube.client")
@@ -65,6 +61,15 @@ before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sendi
 """A check that each request with a body makes at the moment at which it is sent. The check may raise `OSError`; then
 nothing is sent. That moment may come long after the call: a connection is opened first, or the event loop stands
 still."""
+
+
+class _WithStatus(Protocol):
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+
+
+R = TypeVar("R", bound=_WithStatus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class KubeClient:
         http: the session. It has no time limits: `KubeClient` sets them.
         way: what each request needs to reach the server: a proxy, a TLS server name, or nothing.
         credentials: for each request. A request that is refused with 401 is sent once more with renewed ones.
+        writes: the connections of requests with a body; None where these go through a proxy, by the session.
         outage: logs once, and not for each request, that no server answers, or that it refuses the credentials.
     """
 
@@ -86,6 +92,7 @@ class KubeClient:
     http: aiohttp.ClientSession
     way: Mapping[str, Any]
     credentials: Credentials
+    writes: Connections | None = None
     outage: Outage = field(default_factory=lambda: Outage(log.warning))
 
     async def get(self, path: str, query: Query = ()) -> bytes:
@@ -115,7 +122,7 @@ class KubeClient:
                 response = await self._open("GET", path, query, None, JSON)
         try:
             if response.status != 200:
-                raise await self._failure(response, what)
+                raise self._failure(await _whole(response), what)
             yield _lines(response.content, what, read_timeout_s)
         finally:
             # Not release(): it would wait for the rest of a stream that has no end.
@@ -144,13 +151,31 @@ class KubeClient:
         what = f"{method} {path}"
         with self._transient(what, REQUEST_TIMEOUT_S):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                response = await self._open(method, path, query, body, content_type)
-                try:
-                    if not 200 <= response.status < 300:
-                        raise await self._failure(response, what)
-                    return await response.read()
-                finally:
-                    response.release()
+                if body is not None and self.writes is not None:
+                    answer = await self._write(self.writes, method, path, body, content_type)
+                else:
+                    response = await self._open(method, path, query, body, content_type)
+                    try:
+                        answer = await _whole(response)
+                    finally:
+                        response.release()
+        if 200 <= answer.status < 300:
+            return answer.body
+        raise self._failure(answer, what)
+
+    async def _write(
+        self, writes: Connections, method: str, path: str, body: Body, content_type: str
+    ) -> Answer:
+        self._check_open(method, path)
+        data, target = msgspec.json.encode(body), path + _asked(method, (), body)
+
+        async def send(authorization: str | None) -> Answer:
+            headers = {"Accept": JSON, "User-Agent": AGENT, "Content-Type": content_type}
+            if authorization is not None:
+                headers["Authorization"] = authorization
+            return await writes.send(method, target, headers, data, before_sending.get())
+
+        return await self._authorized(send, lambda _: None)
 
     async def _open(
         self,
@@ -161,13 +186,8 @@ class KubeClient:
         content_type: str,
         more: Mapping[str, Any] = MappingProxyType({}),
     ) -> aiohttp.ClientResponse:
-        if self.http.closed:  # as for a request of another part while this one ends
-            raise TransientError(f"{method} {path}: the client is closed")
-        address = self.host + path
-        if body is not None and method != "DELETE":
-            query = UNCHECKED
-        if query:
-            address += "?" + urlencode(query, quote_via=quote)
+        self._check_open(method, path)
+        address = self.host + path + _asked(method, query, body)
         data = None if body is None else msgspec.json.encode(body)
 
         async def send(authorization: str | None) -> aiohttp.ClientResponse:
@@ -179,6 +199,14 @@ class KubeClient:
                 method, address, data=sent, **{**self.way, **more, "headers": headers}
             )
 
+        return await self._authorized(send, aiohttp.ClientResponse.close)
+
+    def _check_open(self, method: str, path: str) -> None:
+        if self.http.closed:  # as for a request of another part while this one ends
+            raise TransientError(f"{method} {path}: the client is closed")
+
+    async def _authorized(self, send: Callable[[str | None], Awaitable[R]], close: Callable[[R], None]) -> R:
+        """Send a request with the credentials, and once more with renewed ones if it is refused with 401."""
         authorization = await self.credentials.header()
         response = await send(authorization)
         if response.status != UNAUTHORIZED:
@@ -188,9 +216,9 @@ class KubeClient:
             if not await self.credentials.replaced(authorization):
                 return response
         except BaseException:
-            response.close()
+            close(response)
             raise
-        response.release()
+        close(response)
         return await send(await self.credentials.header())
 
     @contextmanager
@@ -213,17 +241,31 @@ class KubeClient:
         failure.is_logged = True
         return failure
 
-    async def _failure(self, response: aiohttp.ClientResponse, what: str) -> ApiError:
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                body = await response.read()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            body = f"(body unread: {text_of(error)})".encode()
-        failure = error_from(response.status, body, what, response.headers.get("Retry-After"))
-        if response.status == UNAUTHORIZED:
+    def _failure(self, answer: Answer, what: str) -> ApiError:
+        failure = error_from(answer.status, answer.body, what, answer.retry_after)
+        if answer.status == UNAUTHORIZED:
             self.outage.failed("the API server refuses this login, retrying", REFUSED_LOGIN, server=self.host)
             failure.is_logged = True
         return failure
+
+
+def _asked(method: str, query: Query, body: Body | None) -> str:
+    """The query of a request, with its mark; empty without one."""
+    if body is not None:
+        return "" if method == "DELETE" else UNCHECKED
+    return "?" + urlencode(query, quote_via=quote) if query else ""
+
+
+async def _whole(response: aiohttp.ClientResponse) -> Answer:
+    """The whole answer; that of a failure also where its body cannot be read."""
+    retry_after = response.headers.get("Retry-After")
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return Answer(response.status, await response.read(), retry_after)
+    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        if 200 <= response.status < 300:
+            raise
+        return Answer(response.status, f"(body unread: {text_of(error)})".encode(), retry_after)
 
 
 class _Body(aiohttp.BytesPayload):
@@ -283,30 +325,29 @@ async def connect(kubeconfig: Path | None = None, context: str | None = None) ->
         keepalive_timeout=KEEP_ALIVE_S,
         socket_factory=_probed_socket,
     )
+    way = way_to(configuration)
+    writes = None
+    if "proxy" not in way:
+        name, most = way.get("server_hostname"), configuration.connection_pool_maxsize
+        writes = Connections(configuration.host, tls, name, most)
     try:
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept": JSON, "User-Agent": "plimsoll"},
+            headers={"Accept": JSON, "User-Agent": AGENT},
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=READ_BUFFER_BYTES,
         ) as http:
-            yield KubeClient(configuration.host, http, way_to(configuration), credentials)
+            yield KubeClient(configuration.host, http, way, credentials, writes)
     finally:
+        if writes is not None:
+            writes.close()
         await credentials.close()
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket whose peer is probed by the kernel while it is silent."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.settimeout(0)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
-    # Probes are not sent while sent data waits for its acknowledgement, so that has a limit of its own.
-    made.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (PROBE_AFTER_S + PROBES * PROBE_EVERY_S)
-    )
+    probe(made)
     return made

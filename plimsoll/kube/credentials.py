@@ -19,9 +19,9 @@ from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin
 from plimsoll.part.backoff import Pauses
 
 EARLY_S: Final = 300.0
-"""A token is renewed so long before it expires, or in the middle of its life where that comes later."""
+"""A token is renewed this long before it expires, or in the middle of its life where that comes later."""
 SHORTEST_LIFE_S: Final = 10.0
-"""A token that expires earlier counts as good for so long. The clock of its issuer may differ from ours, and the API
+"""A token that expires earlier counts as good for this long. Its issuer's clock may differ from ours, and the API
 server refuses a token that has really expired."""
 REREAD_S: Final = 30.0
 """A token's file is read again after this time: the kubelet replaces the token in the file."""

@@ -84,7 +84,7 @@ class Timing:
             uniformly random part of it ("full jitter").
         healthy_after_s: a stream that lived this long resets the count of failures.
         live_after_s: a watch counts as live from its first event on. A watch without an event counts as live once
-            it has been open for so long, because nothing may happen in a quiet cluster.
+            it has been open for this long, because nothing may happen in a quiet cluster.
     """
 
     watch_s: tuple[float, float] = (240.0, 480.0)
@@ -105,6 +105,13 @@ class Timing:
 class _Event(msgspec.Struct, frozen=True):
     type: str
     object: msgspec.Raw
+
+
+class _Readable(msgspec.Struct, Generic[T], frozen=True):
+    """An event whose object has the kind that is watched: decoded in one pass."""
+
+    type: str
+    object: T
 
 
 @dataclass(slots=True)
@@ -136,6 +143,10 @@ class Reflector(Generic[T]):
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _is_listing: bool = False
     _turn: asyncio.Timeout | None = None
+    _readable: msgspec.json.Decoder[_Readable[T]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._readable = msgspec.json.Decoder(_Readable[self.kind])  # type: ignore[name-defined]
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled. Failures of the server are logged, and then retried."""
@@ -305,12 +316,22 @@ class Reflector(Generic[T]):
     async def _follow(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
             try:
-                event = msgspec.json.decode(line, type=_Event)
-            except msgspec.MsgspecError as error:
-                raise TransientError(f"watch {self.path}: no event, but {line[:80]!r}") from error
-            self._take_event(event)
+                readable = self._readable.decode(line)
+            except msgspec.MsgspecError:
+                self._take_line(line)
+                continue
+            if readable.type in ("ADDED", "MODIFIED"):  # as nearly all are
+                self._take(readable.object)
+                self._passed(readable.object.metadata.resourceVersion)
+            else:
+                self._take_line(line)
 
-    def _take_event(self, event: _Event) -> None:
+    def _take_line(self, line: bytes) -> None:
+        """Take any event in: also a bookmark, an error, and an object that cannot be read."""
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+        except msgspec.MsgspecError as error:
+            raise TransientError(f"watch {self.path}: no event, but {line[:80]!r}") from error
         if event.type == "ERROR":
             raise status_error(event.object, f"watch {self.path}")
         if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
@@ -320,8 +341,11 @@ class Reflector(Generic[T]):
             self._drop(_key(named))
         elif event.type != "BOOKMARK" and (item := self._decoded(event.object, set())) is not None:
             self._take(item)
-        # After the change, so that after an exception in between the next watch delivers the change again.
-        self._version = named.resourceVersion or self._version
+        self._passed(named.resourceVersion)
+
+    def _passed(self, version: str) -> None:
+        """Note an event that was taken in; if an exception came before, the next watch delivers it again."""
+        self._version = version or self._version
         self._opened_s = -math.inf  # the watch has shown that it delivers events
         self._moved.set()
 

@@ -63,6 +63,8 @@ class TransientError(ApiError):
 
     Attributes:
         retry_after_s: the pause that the server requested, or None.
+        is_unwritten: a webhook of admission did not answer. Admission comes before the store, so a write surely did
+            **not** happen.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class TransientError(ApiError):
     ) -> None:
         super().__init__(message, status, reason)
         self.retry_after_s = retry_after_s
+        self.is_unwritten = False
 
 
 class PatchKind(enum.Enum):
@@ -133,7 +136,9 @@ def error_from(status: int, body: bytes, what: str, retry_after: str | None = No
     if status in known:
         return known[status](message, status, answer.reason)
     if status in (408, 425, 429) or status >= 500:
-        return TransientError(message, status, answer.reason, _retry_after_s(retry_after, answer))
+        error = TransientError(message, status, answer.reason, _retry_after_s(retry_after, answer))
+        error.is_unwritten = _BY_WEBHOOK in answer.message
+        return error
     if status == UNAUTHORIZED:
         message += f"; {REFUSED_LOGIN}"
     elif status == FORBIDDEN and _BY_RBAC.search(
@@ -148,6 +153,10 @@ REFUSED_LOGIN: Final = "it does not accept this token or certificate; renew it i
 
 _BY_RBAC: Final = re.compile(r'User ".*" cannot ')
 """The words of an authorizer; admission also answers with 403."""
+
+
+_BY_WEBHOOK: Final = "failed calling webhook"
+"""The words of an API server whose webhook gave no answer (`failurePolicy: Fail`); the status is 500."""
 
 
 def _retry_after_s(header: str | None, answer: _Status) -> float | None:

@@ -26,6 +26,25 @@ LOGIN: Final = (
 RIGHTS: Final = ("permissions violation", "noperm", "no permissions")
 """Words by which NATS and Redis refuse an action that a known user may not do."""
 
+BUS: Final = (
+    (
+        "serviceunavailableerror: code=none",
+        "the server has no JetStream, or has just started",
+        "start it with --jetstream, or name another in {login}",
+    ),
+    (
+        "insufficient storage resources",
+        "the server's JetStream has too little room for the stream",
+        "give it more (max_file_store), or lower PLIMSOLL_STREAM_MAX_BYTES",
+    ),
+    (
+        "stream not found",
+        "nobody has made it yet",
+        "start a monitor or a placer, which make it, or name another server in {login}",
+    ),
+)
+"""Words by which NATS refuses a stream, each with the cause and the remedy."""
+
 LONGEST_TEXT: Final = 300
 """The most characters of a library's own words."""
 
@@ -43,6 +62,9 @@ def cause_of(error: BaseException, login: str) -> str:
         return f"the user or password is refused; mend it in {login}"
     if any(text in words for text in RIGHTS):
         return f"the user has too few rights ({_text(error)}); give them to the user in {login}"
+    for text, problem, remedy in BUS:
+        if text in words:
+            return f"{problem} ({_text(error)}); {remedy.format(login=login)}"
     for one in chain:
         for kinds, problem, remedy in _KNOWN:
             if isinstance(one, kinds):

@@ -10,10 +10,12 @@ What always holds: a task that was cancelled and lives on is cancelled again, un
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import structlog
+
+from plimsoll.part.errors import CannotGoOnError
 
 log = structlog.get_logger("plimsoll.part.ending")
 
@@ -55,6 +57,23 @@ def heed_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+async def noticed(name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await `work`, the whole of a task; one that ends as cancelled, and was not, would leave its group in silence.
+
+    Args:
+        name: the task's, for the error.
+        work: makes the coroutine; one that is made before, and whose task never begins, would warn of that.
+
+    Raises:
+        CannotGoOnError: `work` raised `CancelledError`, and nobody had cancelled this task.
+    """
+    try:
+        return await work()
+    except asyncio.CancelledError as error:
+        heed_cancellation()
+        raise CannotGoOnError(f"the {name} ended as cancelled, and nobody had cancelled it") from error
 
 
 async def run_to_end(work: Coroutine[Any, Any, T], *, look_s: float = LOOK_S, again_s: float = AGAIN_S) -> T:

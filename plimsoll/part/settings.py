@@ -8,6 +8,7 @@ A misspelt name is refused too.
 import dataclasses
 import enum
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,7 +91,10 @@ def _value(
         raise InputError(variable, None, "is not set", f"set it: {field.name} has no default")
     text = environment[variable]
     try:
-        return msgspec.convert(text, hint, strict=False)
+        value: object = msgspec.convert(text, hint, strict=False)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise msgspec.ValidationError("Expected a finite `float`")
+        return value
     except (
         msgspec.ValidationError,
         UnicodeEncodeError,

@@ -21,8 +21,8 @@ def check_time(field: str, text: str, now_s: float) -> datetime:
     """The time of an event, in UTC by its node's clock.
 
     Raises:
-        InputError: the text is no time, or it is more than a year ahead of `now_s`, in seconds since 1970: no clock
-            that is merely wrong shows it.
+        InputError: the text is no time, or it is more than a year ahead of `now_s`, in seconds since 1970: a wrong
+            clock alone does not explain that.
     """
     try:
         time = datetime.fromisoformat(text)

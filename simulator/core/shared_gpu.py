@@ -32,7 +32,7 @@ _KERNEL_MS: Final = 4.0
 _WAITING_MS: Final = 40.0
 """The work of requests that wait at most: a client sends no more until some are answered."""
 _WARM_MS: Final = 500.0
-"""The accounts need about so long to become even; only the time after it counts."""
+"""The accounts need about this long to become even; only the time after it counts."""
 _SPAN_MS: Final = 2000.0
 _EPSILON_MS: Final = 1e-6
 _SETTINGS: Final = ShareSettings()

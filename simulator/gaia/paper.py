@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.core.topology.links import Ways
-from placer.core.topology.matrix import parse_matrix
+from simulator.gaia.matrix import parse_matrix
 
 REPETITIONS: Final = 500
 

@@ -60,7 +60,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Course:
     """The end of a run: when each job ended, in seconds, and the cluster over time."""
 
     ended_s: dict[str, float]
@@ -184,7 +184,7 @@ class _Run:
         self.samples.append(Sample(now_s, active, used_part))
 
 
-def run(jobs: list[Job], setting: Setting) -> Outcome:
+def run(jobs: list[Job], setting: Setting) -> Course:
     """Run all jobs to their ends."""
     made = _Run(setting, Placement(setting))
     for job in jobs:
@@ -192,7 +192,7 @@ def run(jobs: list[Job], setting: Setting) -> Outcome:
     while (event := made.agenda.next()) is not None:
         made.take(*event)
     assert len(made.ended_s) == len(jobs), "each job fits on an idle GPU"
-    return Outcome(made.ended_s, tuple(made.samples))
+    return Course(made.ended_s, tuple(made.samples))
 
 
 def _load(job: Job) -> Load:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from simulator.charts import Line, line_chart
-from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, Outcome, Sample, run
+from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, Course, Sample, run
 from simulator.kubeshare.figure import Claim, Figure
 from simulator.kubeshare.jobs import GPUS, MOST_BY_KUBERNETES, SPREAD_PCT, Job, arriving
 
@@ -157,18 +157,18 @@ def figure_9(count: int, seed: int) -> Figure:
     return Figure("9", "utilisation and active GPUs over time", columns, rows, claims, svg)
 
 
-def _at(outcome: Outcome, time_s: float) -> Sample:
+def _at(course: Course, time_s: float) -> Sample:
     """The cluster after all events up to a time."""
-    return next((one for one in reversed(outcome.samples) if one.time_s <= time_s), Sample(0.0, 0, 0.0))
+    return next((one for one in reversed(course.samples) if one.time_s <= time_s), Sample(0.0, 0, 0.0))
 
 
-def _time_below(outcome: Outcome, gpus: int) -> float:
-    pairs = zip(outcome.samples, outcome.samples[1:], strict=False)
+def _time_below(course: Course, gpus: int) -> float:
+    pairs = zip(course.samples, course.samples[1:], strict=False)
     return sum(after.time_s - one.time_s for one, after in pairs if one.active < gpus)
 
 
-def _used_of_active(outcome: Outcome) -> float:
+def _used_of_active(course: Course) -> float:
     """The mean use of an active GPU over the run."""
-    pairs = list(zip(outcome.samples, outcome.samples[1:], strict=False))
+    pairs = list(zip(course.samples, course.samples[1:], strict=False))
     used = sum((after.time_s - one.time_s) * one.used_part * GPUS for one, after in pairs)
     return used / sum((after.time_s - one.time_s) * one.active for one, after in pairs)

@@ -38,7 +38,17 @@ class Summary:
         return pstdev(found) if found else float("nan")
 
     def _at(self, pct: int) -> list[float]:
-        return [one.points[pct].unallocated_pct for one in self.replays if pct in one.points]
+        """Of each replay that went so far.
+
+        A pod that is large for the cluster leaps over percentages: there the state before that pod counts, and before
+        the first pod all GPUs are without one.
+        """
+        found = []
+        for one in self.replays:
+            if pct <= max(one.points, default=0):
+                last = max((reached for reached in one.points if reached <= pct), default=None)
+                found.append(100.0 if last is None else one.points[last].unallocated_pct)
+        return found
 
     @property
     def failed(self) -> float:

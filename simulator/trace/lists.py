@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,10 @@ from plimsoll.part.errors import InputError
 
 NODE_LIST: Final = "openb_node_list_gpu_node.csv"
 """The name of the list of nodes that is expected beside a list of pods."""
+
+POD_COLUMNS: Final = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+NODE_COLUMNS: Final = ("cpu_milli", "memory_mib", "gpu")
+"""The columns that each list must have; `name`, `gpu_spec`, `sn` and `model` may be absent."""
 
 MODEL_SEPARATOR: Final = "|"
 MOST_GPUS: Final = 64
@@ -74,24 +78,28 @@ def read_trace(pods: Path, nodes: Path | None = None) -> Trace:
         InputError: a file cannot be read, or a row is malformed.
     """
     nodes = nodes or pods.parent / NODE_LIST
-    listed = tuple(_node(row, where) for where, row in _rows(nodes))
-    found = sorted(
-        ((row.get("name", ""), _pod(row, where)) for where, row in _rows(pods)), key=lambda one: one[0]
-    )
+    listed = tuple(_node(row, where) for where, row in _rows("--nodes", nodes, NODE_COLUMNS))
+    rows = _rows("TRACE", pods, POD_COLUMNS)
+    found = sorted(((row.get("name", ""), _pod(row, where)) for where, row in rows), key=lambda one: one[0])
     if not any(node.gpus for node in listed):
-        raise InputError("nodes", str(nodes), "lists no node with a GPU", "give a list of nodes")
+        raise InputError("--nodes", str(nodes), "lists no node with a GPU", "give a list of nodes")
     if not any(pod.gpus for _, pod in found):
         raise InputError("TRACE", str(pods), "lists no pod with a GPU", "give a list of pods")
     return Trace(pods.stem.removeprefix("openb_pod_list_"), listed, tuple(pod for _, pod in found))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _rows(option: str, path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            for line, row in enumerate(csv.DictReader(file), start=2):
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin files with a mark
+            table = csv.DictReader(file)
+            missing = [column for column in columns if column not in (table.fieldnames or columns)]
+            if missing:
+                remedy = f"give a CSV file with the columns {', '.join(columns)}, separated by commas"
+                raise InputError(option, str(path), f"has no column {missing[0]}", remedy)
+            for line, row in enumerate(table, start=2):
                 yield f"{path.name}:{line}", row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError("TRACE", str(path), f"cannot be read: {error}", "give a CSV file") from error
+        raise InputError(option, str(path), f"cannot be read: {error}", "give a CSV file") from error
 
 
 def _node(row: dict[str, str], where: str) -> ListedNode:

@@ -26,7 +26,7 @@ from tests.servers.waiting import until
 
 CALM_S: Final = 240.0
 """Far longer than any backoff, timeout or interval of a placer, so only a pod that is forgotten waits that long. The
-longest is 70 s: so long a bind without a clear answer may still arrive."""
+longest is 70 s; a bind without a clear answer may still arrive that late."""
 
 Object = dict[str, Any]
 

@@ -26,6 +26,7 @@ from tests.chaos.pods import PRIORITIES
 from tests.chaos.proxy import Proxy, proxy
 from tests.chaos.watching import Watching
 from tests.chaos.witness import TENANT, Witness
+from tests.placer.placers import free_lease
 from tests.servers.apiserver import Answer, ApiServer, RefusedError
 from tests.servers.control_plane import ControlPlane, control_plane
 from tests.servers.objects import ready_condition
@@ -290,6 +291,7 @@ async def _furnish(world: World) -> None:
     for name, value in PRIORITIES.items():
         priority = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
         await api.must("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    await free_lease(api)
     for machine in FLEET:
         await create_machine(world, machine)
     await _guard(api)

@@ -17,8 +17,7 @@ import placer.settings
 import placer.webhook.settings
 import plimsoll.alerts.settings
 from plimsoll.cli.command import parsed, parser_of
-from plimsoll.cli.commands import SUMMARIES
-from plimsoll.cli.main import command_of
+from plimsoll.cli.commands import SUMMARIES, command_of
 from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.settings import PREFIX

@@ -38,6 +38,7 @@ from plimsoll.placer_api.http import STATE_PATH, State
 from plimsoll.quantity import GIB
 from plimsoll.subjects import STREAM, pod_subject
 from tests.e2e.cluster import PLACER_CONSUMER
+from tests.placer.placers import free_lease
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.clusters import NatsCluster, nats_cluster, sentinel_valkey
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -210,6 +211,7 @@ async def loaded(
         "KUBECONFIG": str(api.kubeconfig()),
     }
     async with contextlib.AsyncExitStack() as stack:
+        await free_lease(api)
         for node in NODES:
             await create_node(api, node)
         client = await nats_client.connect(

@@ -13,39 +13,9 @@ import pytest
 from tests.emulator.nvml_program import LIBRARIES
 from tests.hook.broker.cgroups import cgroup_tree, inside
 
+PROGRAM: Final = Path(__file__).parent / "programs" / "group_limits.py"
 MIB: Final = 1 << 20
 NOT_SUPPORTED, NOT_FOUND, NO_PERMISSION, INVALID, FUNCTION_NOT_FOUND = 3, 6, 4, 2, 13
-
-SETUP: Final = """
-import ctypes, json, os, sys
-import pynvml as n
-n.nvmlInit()
-gpu = n.nvmlDeviceGetHandleByIndex(0)
-def put(path, hard, soft=0):
-    asked = n.c_nvmlSetMemoryLimits_v1_t()
-    asked.nameSpace, asked.softLimit, asked.hardLimit = path.encode(), soft, hard
-    try:
-        n.nvmlDeviceSetMemoryLimits_v1(gpu, asked)
-    except n.NVMLError as error:
-        return error.value
-    return 0
-def get(path):
-    asked = n.c_nvmlGetMemoryLimits_v1_t()
-    asked.nameSpace = path.encode()
-    try:
-        n.nvmlDeviceGetMemoryLimits_v1(gpu, asked)
-    except n.NVMLError as error:
-        return error.value
-    return [asked.softLimit, asked.hardLimit, asked.currentUsed]
-def context():
-    global cuda
-    cuda = ctypes.CDLL("libcuda.so.1")
-    cuda.cuInit(0)
-    made = ctypes.c_void_p()
-    return cuda.cuCtxCreate_v2(ctypes.byref(made), 0, 0)
-def alloc(size):
-    return cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size))
-"""
 
 
 class Node:
@@ -63,10 +33,8 @@ class Node:
     def run(self, code: str, group: Path | None = None, uid: int = 0) -> Any:  # noqa: ANN401 - any JSON
         """Evaluate a list of expressions in a process in a control group; returns their values."""
         environment = os.environ | {"PLIMSOLL_EMULATOR": str(self.file), "LD_LIBRARY_PATH": str(LIBRARIES)}
-        drop = f"os.setuid({uid})\n" if uid else ""
-        program = f"{SETUP}{drop}print(json.dumps({code}))"
         wrapper = inside(group) if group else ()
-        command = [*wrapper, sys.executable, "-c", program]
+        command = [*wrapper, sys.executable, str(PROGRAM), code, str(uid)]
         return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,23 +116,9 @@ def test_cuda_shows_a_process_one_instance(node_file: Path) -> None:
         WHOLE: [WHOLE],
         "MIG-5a1c0d2e-0000-0000-0000-000000000012": [],
     }
-    code = """
-import ctypes, uuid
-cuda = ctypes.CDLL("libcuda.so.1")
-result, count, total = cuda.cuInit(0), ctypes.c_int(), ctypes.c_size_t()
-cuda.cuDeviceGetCount(ctypes.byref(count))
-def name(version, device):
-    text = ctypes.create_string_buffer(16)
-    getattr(cuda, "cuDeviceGetUuid" + version)(text, device)
-    return str(uuid.UUID(bytes=text.raw))
-print([[name("", i), name("_v2", i)] for i in range(count.value)])
-"""
     for variable, uuids in shown.items():
-        surroundings = environment(node_file) | ({"CUDA_VISIBLE_DEVICES": variable} if variable else {})
-        output = subprocess.run(
-            [sys.executable, "-c", code], env=surroundings, check=True, capture_output=True, text=True
-        ).stdout
-        found = json.loads(output.replace("'", '"'))
+        more = {"CUDA_VISIBLE_DEVICES": variable} if variable else {}
+        found = Node(node_file).python("driver.device_names", **more)
         assert [one[1] for one in found] == [uuid[4:] for uuid in uuids], variable
         assert [one[0] for one in found] == [(CARD if uuid != WHOLE else WHOLE)[4:] for uuid in uuids]
 

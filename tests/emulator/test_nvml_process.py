@@ -20,6 +20,7 @@ SAMPLES = (
     "[(s.timeStamp, s.sampleValue.uiVal) "
     "for s in n.nvmlDeviceGetSamples(gpu(0), n.NVML_GPU_UTILIZATION_SAMPLES, {})[1]]"
 )
+TRAFFIC = SAMPLES.replace("NVML_GPU", "NVML_MEMORY")
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def start(program: Program, size_mib: int) -> None:
 
 
 def copy_s(seconds: float) -> str:
-    """Code that keeps GPU 0 busy for so long."""
+    """Code that keeps GPU 0 busy for this long."""
     return f"cuda.copy({int(seconds * COPY_BYTES_PER_S)})"
 
 
@@ -169,6 +170,28 @@ def test_utilisation_is_charged_to_the_process_that_worked(
     )
     assert pid == worker.pid
     assert 1 <= busy_pct <= 100
+
+
+def test_memory_is_busy_during_copies_alone(nvml: Program, worker: Program) -> None:
+    """A kernel and then a copy take half a second each. The copy's half has memory traffic, of its process."""
+    worker(f"cuda.launch(0.5); {copy_s(0.5)}")
+    while not (taken := samples_since(nvml, 0)) or taken[-1][1]:
+        time.sleep(0.05)
+    traffic = [pct for _, pct in nvml(TRAFFIC.format(0))][: len(taken)]
+    busy_s, traffic_s = (sum(pcts) * SAMPLE_US / 1e8 for pcts in ([pct for _, pct in taken], traffic))
+    assert abs(busy_s - 1.0) < 0.05
+    assert abs(traffic_s - 0.5) < 0.05
+    assert traffic.index(max(traffic)) > 8  # the kernel came first
+    stamp = taken[-1][0]
+    worker.send(f"for _ in range(8): {copy_s(1.0)}")
+    rates = "(lambda rates: [rates.gpu, rates.memory])(n.nvmlDeviceGetUtilizationRates(gpu(0)))"
+    while nvml(rates) != [100, 100]:
+        time.sleep(0.02)
+    for call in ("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"):
+        ((pid, busy_pct, memory_pct),) = nvml(
+            f"[(p.pid, p.smUtil, p.memUtil) for p in n.{call}(gpu(0), {stamp})]"
+        )
+        assert (pid, memory_pct) == (worker.pid, busy_pct)
 
 
 def test_energy_only_grows(nvml: Program) -> None:

@@ -79,7 +79,7 @@ class Plugin:
         (self.folder / "broken").unlink()
 
     async def until_run(self, number: int) -> None:
-        """Wait until the plugin was started so often."""
+        """Wait until the plugin was started this often."""
         await until_true(lambda: len(self.pids()) >= number)
 
     def user(self) -> dict[str, object]:

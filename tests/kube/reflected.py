@@ -12,7 +12,7 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector,
 from tests.servers.waiting import until
 
 QUICK = Timing(
-    read_deadline_s=30,  # no machine stands still for so long
+    read_deadline_s=30,  # longer than any machine stands still
     first_backoff_s=0.02,
     longest_backoff_s=0.05,
     healthy_after_s=0.05,

@@ -210,7 +210,7 @@ class Node(RuleBasedStateMachine):
         raises: bool = False,
         most: int = 100,
     ) -> None:
-        """A round, with a process list or without, which takes in so many events at most.
+        """A round, with a process list or without, which takes in this many events at most.
 
         Its storing may fail, or meet the publisher's reading, or a new epoch.
         """

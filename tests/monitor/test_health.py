@@ -16,7 +16,8 @@ from tests.monitor.test_emulator import node
 from tests.monitor.test_hooked import brokering
 from tests.monitor.test_metrics import scraped
 
-QUICK = {"health_hold_s": 0.2}
+QUICK = {"health_hold_s": 0.2, "idle_period_s": 0.2, "glance_s": 0.2}
+"""The driver's figures are read with the utilisation, at most once in each period of the idle average."""
 
 
 def changes(messages: list[Message]) -> list[HealthChange]:

@@ -76,7 +76,7 @@ def native(name: str, *command: str) -> Object:
 
 
 def shared(name: str, *command: str, **annotations: str) -> Object:
-    """A pod of two lines; annotations by their names behind the domain, `_` for `-`."""
+    """A pod with two resource lines. Annotations are named without their domain, with `_` for `-`."""
     named = {f"plimsoll.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     return template(name, *(command or ("sleep", "600")), annotations=named)
 

@@ -132,10 +132,10 @@ async def placers(directory: Path, **settings: str) -> AsyncIterator[Placers]:
                 await placer.process.wait()
 
 
-async def free_lease(api: ApiServer) -> None:
-    """Make the Lease one of nobody: if none is there, a placer waits for as long as a Lease lasts."""
-    await api.call("DELETE", LEASE)
-    folder, _, name = LEASE.rpartition("/")
+async def free_lease(api: ApiServer, name: str = LEASE.rpartition("/")[2]) -> None:
+    """Make a Lease one of nobody: if none is there, a placer waits for as long as a Lease lasts."""
+    folder = LEASE.rpartition("/")[0]
+    await api.call("DELETE", f"{folder}/{name}")
     await api.must("POST", folder, {"metadata": {"name": name}, "spec": {}})
 
 

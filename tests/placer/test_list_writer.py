@@ -19,7 +19,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
-from tests.placer.arrivals import CHECK_S, eventually, report
+from tests.placer.arrivals import CHECK_S, eventually, orders, report
 from tests.placer.core.worlds import gpu
 
 Client = redis.Redis
@@ -188,6 +188,31 @@ class SwallowingScores:
 
     async def orders(self) -> None:
         """The list is empty."""
+
+
+async def test_a_node_that_came_back_before_the_list_was_filled_stays_in_it(valkey: EmbeddedServer) -> None:
+    """Readers see every node from the moment at which a placer that takes over has filled the list."""
+    reports, leads = ReportView(), asyncio.Event()
+    decider = Decider(reports, Ledger(), Metrics())
+    scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
+    writer = ListWriter(scores, decider, check_s=3600, leads=leads)  # no check mends the list meanwhile
+    task = asyncio.create_task(writer.run())
+    for state in NODES:
+        reports.apply(state)
+        reports.forget(state.node)
+        reports.apply(state)
+    leads.set()
+    async with asyncio.timeout(60):
+        await writer.complete.wait()
+    newer = report("n0", 2)
+    reports.apply(newer)
+    try:
+        await eventually(scores.orders, orders(newer, *NODES[1:]))
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await scores.close()
 
 
 async def test_writer_whose_cancellation_was_swallowed_while_it_filled_the_list_ends() -> None:

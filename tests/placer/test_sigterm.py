@@ -12,7 +12,7 @@ import pytest
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.kube.world import MEMORY
-from tests.placer.placers import LEASE_S, Placers, placers
+from tests.placer.placers import LEASE_S, Placers, free_lease, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import control_plane
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -26,6 +26,8 @@ PAUSE_S = 0.01
 """Seconds between two rounds of reports. Without them, the reports alone keep two cores busy."""
 BUSY = {"lease_s": LEASE_S}
 """For leaders that have to stay leaders. The others need no such Lease, and take a short one sooner."""
+SHARED = "one-for-all"
+"""A Lease of which all placers but one wait for the end."""
 NOBODY = "127.0.0.1:9"
 """An address at which no server listens."""
 
@@ -36,6 +38,8 @@ async def all_of_them(
 ) -> AsyncIterator[Placers]:
     """Starts placers, each with a Lease of its own, so that each places."""
     settings = {"nats_url": nats.url, "redis_url": own_valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
+    for name in (SHARED, *(f"placer-{index}" for index in range(AT_ONCE))):
+        await free_lease(apiserver, name)
     async with placers(tmp_path, lease_s="1", **settings) as running:
         yield running
 
@@ -77,7 +81,7 @@ async def test_while_it_loads(all_of_them: Placers) -> None:
 
 async def test_while_it_follows(all_of_them: Placers) -> None:
     """A leader and its followers all end with exit code 0."""
-    await start(all_of_them, "placer ready", lease_name="one-for-all", **BUSY)
+    await start(all_of_them, "placer ready", lease_name=SHARED, **BUSY)
     await end(all_of_them)
 
 

@@ -138,7 +138,7 @@ cuda = Cuda()
 
 
 def parameters(length_ns: int) -> Any:  # noqa: ANN401 - an array that ctypes makes a type for
-    """The parameters of a kernel that is busy for so long."""
+    """The parameters of a kernel that is busy for this long."""
     length = U64(length_ns)
     pointers = (PTR * 1)(ctypes.addressof(length))
     pointers.length = length  # type: ignore[attr-defined] # lives as long as what points to it

@@ -12,9 +12,10 @@ from placer.core.site import Request
 from plimsoll.ids import NodeName, PodUid
 from simulator.command import main
 from simulator.trace.arrivals import draw
+from simulator.trace.cluster import Cluster
 from simulator.trace.experiment import OFFERED, policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
-from simulator.trace.replay import Cluster, demand_of, mix_of, replay
+from simulator.trace.replay import demand_of, mix_of, replay
 
 REAL = next(
     (
@@ -185,6 +186,41 @@ def test_a_short_replay_shows_what_it_has(tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "@50 %" in shown
     assert not any(word in shown for word in ("@95 %", "nan"))
+
+
+def test_large_pods_of_a_small_cluster_leap_over_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every seed counts at every percentage, also where one pod more asks for half of the cluster."""
+    write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.csv", POD_HEADER, ["p,1000,1,1,900,"])
+    assert main(["trace", str(trace), "--policy", "random", "--seeds", "1..3"]) == 0
+    shown = capsys.readouterr().out
+    assert "nan" not in shown
+    assert shown.count("10.00 ± 0.00") == 3
+
+
+def test_a_list_with_options_before_it_or_another_ending_is_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`plimsoll simulate` takes them, and lists that begin with a byte order mark, as spreadsheets write them."""
+    nodes = write(tmp_path / "nodes", "\ufeffsn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.trace", f"\ufeff{POD_HEADER}", ["p,1000,1,1,500,"])
+    assert main([str(trace), "--nodes", str(nodes), "--policy", "random", "--seeds", "1"]) == 0
+    assert main(["--policy=random", "--seeds=1", f"--nodes={nodes}", str(trace)]) == 0
+    assert capsys.readouterr().out.count("│ random") == 2
+
+
+def test_a_missing_column_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list with another separator, or of another form, is refused by its first line."""
+    nodes = write(tmp_path / NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model", ["a,8000,64,2,T4"])
+    trace = write(tmp_path / "tiny.csv", POD_HEADER.replace(",", ";"), ["p;1000;1;1;500;"])
+    assert main([str(trace)]) == 2
+    refusal = f"TRACE: '{trace}' has no column cpu_milli; give a CSV file with the columns"
+    assert refusal in capsys.readouterr().err
+    assert main([str(trace), "--nodes", str(trace)]) == 2
+    assert f"--nodes: '{trace}' has no column" in capsys.readouterr().err
+    assert nodes.exists()
 
 
 @pytest.mark.skipif(REAL is None, reason="the openb traces are not beside this project")

@@ -157,7 +157,7 @@ class Node:
                 assert_never(event)
 
     def lay_out_again(self, pod: PodUid) -> list[Instruction]:
-        """Lay out a pod whose files are elsewhere now; nothing for one that is not registered, or is leaving."""
+        """Lay out a pod whose files are elsewhere now. A pod that is unknown or leaving stays as it is."""
         record = self._records.get(pod)
         return [] if record is None or record.leaving else self._lay_out(record.pod)
 

@@ -2,8 +2,8 @@
 
 Here: the mounts of a volume (`volumes`, over the calls of `mounting`), the installed library (`library`), the gRPC
 messages (`messages`, made by `protobuf`) and the two servers that the kubelet calls (`service`). The decisions about
-mounts are pure, in `hook.broker.core.volume`. Not here: a pod's lines; `hook.broker.pods` lays them out, and tells it
-in `hook.broker.layouts`.
+mounts are pure, in `hook.broker.core.volume`. A pod's lines are not here: `hook.broker.pods` lays them out, and
+records that in `hook.broker.layouts`.
 
 What always holds: a pod starts only after its lines are laid out. The uid comes from the path that the kubelet asks
 for, and no attribute that a pod's author writes is read.

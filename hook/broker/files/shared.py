@@ -49,7 +49,7 @@ DIRECTORY_MODE: Final = 0o755
 LIMITS_MODE: Final = 0o644
 RECORD_MODE: Final = 0o600
 COUNTS_MODE: Final = 0o666
-"""Any user inside the container may run a process of it."""
+"""A process of any user inside the container may use it."""
 
 _TENANTS_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for `counts`: a tenant may put a link or a pipe in its place."""

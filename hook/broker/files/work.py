@@ -1,7 +1,7 @@
 """The file work of a turn: everything that instructions read and write, in the only thread for files.
 
 What always holds: instructions run in the core's order. A failed instruction does not stop the others. Where a page
-could not be written, nothing is read that has to be newer than that page.
+could not be written, readings that must be newer than that page are left out.
 """
 
 import time

@@ -31,7 +31,7 @@ BACKLOG: Final = 1024
 """Connections that may wait to be accepted. Each message uses its own connection, and the library does not wait. If
 the queue is full, the library sends the message again with its next one, or the audit finds the change."""
 SOCKET_MODE: Final = 0o666
-"""Any user inside the container may run a process of it."""
+"""A process of any user inside the container may connect."""
 
 LAST_WORDS_S: Final = 10.0
 """The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a

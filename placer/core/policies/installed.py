@@ -6,7 +6,7 @@ has missed a change it is dropped, and every later pod that names the policy is 
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from math import inf, isfinite, isnan
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
@@ -18,6 +18,10 @@ from plimsoll.demand import ContainerDemand
 from plimsoll.ids import GpuUuid, NodeName
 
 T = TypeVar("T")
+
+_NOT_ITS_OWN: Final = (KeyboardInterrupt, GeneratorExit)
+"""Ctrl-C, and the end of a search. Everything else is the policy's own, also asyncio's `CancelledError`, as its
+methods await nothing. Passed on, that would end the caller's task as if somebody had cancelled it."""
 
 
 class Installed(Policy):
@@ -98,7 +102,9 @@ class Installed(Policy):
             raise self.failure
         try:
             return ask()
-        except (Exception, SystemExit) as error:
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:
             raise self._named(error) from error
 
     def _named(self, error: BaseException) -> PolicyError:
@@ -115,7 +121,9 @@ class _GuardedIndex:
         self._inner: Index | None = None
         try:
             self._inner = policy.inner_index(around)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the code is somebody else's
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the code is somebody else's
             policy.fail(error)
 
     def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
@@ -124,7 +132,9 @@ class _GuardedIndex:
             return
         try:
             self._inner.move(node, before, after, changed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as above
             self._drop(error)
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
@@ -133,7 +143,9 @@ class _GuardedIndex:
             if self._inner is not None:
                 for bound, node in self._inner.best_first(request):
                     yield _bound(bound), self._around.nodes[node].node.node
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as above
             self._drop(error)
         if self._inner is None:
             yield from ((inf, node) for node in self._around.nodes)

@@ -49,7 +49,7 @@ class Shape:
         are.
 
         Sets with fewer pairs at the farthest level have the higher score, then those with fewer at the next one, and
-        so on. A level takes a sixth.
+        so on. Each level has a sixth of the scale.
         """
         farther, nvlinks = divmod(self.cost(places), _UNIT)
         return 1 - _grade(_counts(farther), nvlinks / _UNIT)

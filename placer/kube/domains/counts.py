@@ -75,7 +75,7 @@ class Headcount:
         selection: selects them.
         nodes: their number by node.
         tallies: the tallies by partition.
-        crowds: those that it has taken.
+        crowds: the crowds that the headcount has taken.
         unread: the crowds that have yet to be read.
     """
 

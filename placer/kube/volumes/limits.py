@@ -27,7 +27,7 @@ class Attached:
     """The volumes on one node.
 
     Attributes:
-        used: those of pods.
+        used: the volumes of pods.
         counts: by driver, the number of those of pods and of those that are attached without a pod.
     """
 

@@ -21,7 +21,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Pinned(Generic[T]):
-    """Things by the labels of their nodes."""
+    """Objects by the labels of their nodes."""
 
     def __init__(self) -> None:
         self._by_pair: defaultdict[Pair, dict[T, None]] = defaultdict(dict)

@@ -62,7 +62,7 @@ class _Entry:
         gpus: the GPUs of the pool that it uses.
         named: the nodes where a GPU may be acquired for it, while it waits.
         demand: for such a pod; else None.
-        reservation: for a reservation pod; else None.
+        reservation: the reservation of a reservation pod; else None.
     """
 
     node: NodeName

@@ -13,6 +13,7 @@ import msgspec
 
 from placer.core.planning import check_supported
 from placer.core.policies import check_name
+from placer.kube.lengths import refuse_long
 from placer.kube.unhandled import refuse_unhandled
 from placer.webhook.core.injection import Injector
 from placer.webhook.core.shape import check_shape, no_pod
@@ -24,6 +25,7 @@ from plimsoll.contract import (
     SCHEDULER_NAME,
     asks_gpu,
     refuse_answers,
+    refuse_long_annotations,
 )
 from plimsoll.demand import parse_pod
 from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, translated
@@ -90,8 +92,11 @@ def judge_creation(raw: Json, rules: Rules) -> Admitted:
     pod = _decoded(found.pod)
     if not _is_for_us(pod, rules):
         return Admitted(found.pod)
+    is_placed_by_us = (pod.spec.schedulerName or DEFAULT_SCHEDULER) == SCHEDULER_NAME
+    if is_placed_by_us:
+        refuse_long(pod)
     _check_demand(pod)
-    if (pod.spec.schedulerName or DEFAULT_SCHEDULER) == SCHEDULER_NAME:
+    if is_placed_by_us:
         refuse_unhandled(pod)
     asking = _asking(pod)
     if asking:
@@ -170,6 +175,7 @@ def _mention(pod: Pod) -> str | None:
 
 def _check_demand(pod: Pod) -> None:
     refuse_answers(pod)
+    refuse_long_annotations(pod)
     demand = parse_pod(pod)
     check_supported(demand)
     if demand.policy:

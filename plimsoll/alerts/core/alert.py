@@ -27,7 +27,7 @@ Labels = tuple[tuple[str, str], ...]
 """Names and values, sorted by name."""
 
 CRITICAL: Final = "critical"
-"""Somebody should act now: capacity or truth is lost."""
+"""Somebody should act now: capacity or correct data is lost."""
 
 WARNING: Final = "warning"
 """Somebody should look at it today."""

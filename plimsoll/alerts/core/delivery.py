@@ -17,7 +17,7 @@ KEEP: Final = 4
 """The end time of a firing alert, in intervals from now: it outlives three posts that fail. Prometheus has 4 too."""
 
 ENDED_S: Final = 900.0
-"""For so long an end is sent again, for an Alertmanager that lost it by a restart. Prometheus has 15 minutes too."""
+"""An end is sent again for this long, in case a restart of Alertmanager lost it. Prometheus has 15 minutes too."""
 
 WAITING_AT_MOST: Final = 10_000
 """Ends that may wait for an Alertmanager that is away, some 10 MiB. Then the oldest is dropped, and counted."""

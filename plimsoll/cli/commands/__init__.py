@@ -4,7 +4,10 @@ What always holds: a module imports nothing slow, so its help is shown at once. 
 `plimsoll.cli` with the command's name, or in the program of another part.
 """
 
+import importlib
 from typing import Final
+
+from plimsoll.cli.command import Command
 
 SUMMARIES: Final = {
     "top": "Watch GPUs, pods and waiting pods, live, until you quit.",
@@ -25,3 +28,10 @@ SUMMARIES: Final = {
     "completion": "Print the script by which a shell completes these commands.",
 }
 """The sentence about each command in `plimsoll --help`."""
+
+
+def command_of(name: str) -> Command:
+    """A command of `SUMMARIES`."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    command: Command = module.COMMAND
+    return command

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import uuid
 from ctypes import byref, c_char, c_char_p
 
 from tests.programs.cuda import GIB, INT, MIB, PTR, SIZE, U64, aside, cuda, library, parameters
@@ -71,14 +72,23 @@ def fork_before_init() -> object:
 
 def visible_devices() -> object:
     result, count = cuda.result("cuInit", 0), INT()
-    names = []
     if result == "CUDA_SUCCESS":
         cuda.cuDeviceGetCount(byref(count))
-        for device in range(count.value):
-            uuid = (c_char * 16)()
-            cuda.cuDeviceGetUuid_v2(uuid, device)
-            names.append("GPU-" + uuid.raw[:4].hex())
-    return names or result
+    return ["GPU-" + _uuid("_v2", device)[:8] for device in range(count.value)] or result
+
+
+def device_names() -> object:
+    """Both UUIDs of each device: that of the card and that of the instance."""
+    count = INT()
+    cuda.result("cuInit", 0)
+    cuda.result("cuDeviceGetCount", byref(count))
+    return [[_uuid("", device), _uuid("_v2", device)] for device in range(count.value)]
+
+
+def _uuid(version: str, device: int) -> str:
+    text = (c_char * 16)()
+    cuda.result("cuDeviceGetUuid" + version, text, device)
+    return str(uuid.UUID(bytes=text.raw))
 
 
 SYMBOLS = [

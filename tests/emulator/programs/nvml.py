@@ -45,6 +45,15 @@ class Cuda:
         source = ctypes.create_string_buffer(size)
         self.call("cuMemcpyHtoD_v2", self.pointers[0], source, ctypes.c_size_t(size))
 
+    def launch(self, seconds: float) -> None:
+        """Launches a kernel of this length, and does not wait for it."""
+        module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), b"any image")
+        self.call("cuModuleGetFunction", ctypes.byref(kernel), module, b"busy")
+        length_ns = ctypes.c_uint64(int(seconds * 1e9))
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length_ns))
+        self.call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+
 
 events: object = None
 """The event set that the test makes."""

@@ -211,7 +211,7 @@ class StandIn:
         work.standing = standing
 
     def work(self, seconds: float) -> list[tuple[int, int]]:
-        """Run endless work for so long as the library would; returns begin and end of each burst, in nanoseconds.
+        """Run endless work for this long as the library would; returns begin and end of each burst, in nanoseconds.
 
         The process stands by futex while its gate is shut, and has no queued work when it becomes so.
         """

@@ -71,7 +71,7 @@ class Cast:
         return await self._stack.enter_async_context(self.here.started(pod, self.here.node()))
 
     def work(self, *processes: Process, seconds: float = ENDLESS_S) -> None:
-        """Let the programs work for so long; by default for as long as the test takes."""
+        """Let the programs work for this long; by default for as long as the test takes."""
         begin_ns = time.monotonic_ns() + 50 * MS
         end_ns = begin_ns + int(seconds * 1e9)
         for process in processes:

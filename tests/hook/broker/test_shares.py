@@ -57,14 +57,14 @@ async def until_state(gate: GateView, state: int) -> None:
 
 
 async def bursts_of(seconds: float, *processes: Process) -> list[list[tuple[int, int]]]:
-    """Let all stand-ins work for so long; returns begin and end of each one's bursts, in nanoseconds."""
+    """Let all stand-ins work for this long; returns begin and end of each one's bursts, in nanoseconds."""
     answers = await asyncio.gather(*(process.do(f"work {seconds}") for process in processes))
     bursts = [[burst.split("-") for burst in answer.split()[1:]] for answer in answers]
     return [[(int(begin), int(end)) for begin, end in each] for each in bursts]
 
 
 async def at_work_pct(seconds: float, *processes: Process) -> list[float]:
-    """Let all stand-ins work for so long; returns the percentage of the time in which each gate let them."""
+    """Let all stand-ins work for this long; returns the percentage of the time in which each gate let them."""
     bursts = await bursts_of(seconds, *processes)
     return [sum(end - begin for begin, end in each) / seconds / 1e7 for each in bursts]
 
@@ -83,7 +83,7 @@ async def until_pct(
 
 
 async def used_pct(seconds: float, one: Process, other: Process) -> list[float]:
-    """Let both work for so long; returns how much of the GPU each has, in percent of the time.
+    """Let both work for this long; returns how much of the GPU each has, in percent of the time.
 
     It has all of it where it works alone, and half of it where both do.
     """

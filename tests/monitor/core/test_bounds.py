@@ -23,7 +23,7 @@ MESSAGE_BYTES = 600_000
 
 
 def owner(pid: int, pods: int) -> Owner:
-    """One of so many pods of this process."""
+    """One of this many pods of this process."""
     return Owner(PodUid(f"0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c{pid % pods:06d}"), ContainerName("worker"))
 
 
@@ -121,7 +121,7 @@ def test_of_many_events_at_once_the_last_one_has_the_state() -> None:
 
 @given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 50))
 def test_a_state_keeps_the_sums_of_pods_where_it_has_room_for_them(tasks: int, pods: int, most: int) -> None:
-    """A bounded state has at most so many entries; every pod that it shows has all of its processes and bytes."""
+    """A bounded state has at most this many entries; every pod that it shows has all of its processes and bytes."""
     found = node(
         observe(Tasks(), JOURNAL_START, Observation(listing=listing(range(tasks), pods)), 0, RULES, 999).tasks
     )

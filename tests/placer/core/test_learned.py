@@ -34,7 +34,7 @@ def phased(phase: Phase, pod: str, peak_bytes: int, pid: int = 1) -> Task:
 
 
 def event(of: Task, *beside: Task, after_s: float = 0.0) -> Report:
-    """The event about a task, so long after the beginning."""
+    """The event about a task, this long after the beginning."""
     living = beside if of.phase is Phase.EXITED else (*beside, of)
     reported = state("n", gpu("g", *living))
     time = rfc3339(BEGAN + timedelta(seconds=after_s))

@@ -19,7 +19,6 @@ from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, linked
-from placer.core.topology.matrix import parse_matrix
 from placer.core.view import NodeView, node_view
 from placer.decide import Decider
 from placer.metrics import Metrics
@@ -29,6 +28,7 @@ from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
+from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
 from tests.placer.core.worlds import declared, gpu, request, state, whole
 

@@ -1,103 +1,19 @@
-"""A live booking changes by the placer's own resizes alone, and a pod that nobody decided counts everywhere."""
+"""A live booking changes by the placer's own resizes alone."""
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-import msgspec
 import pytest
 
 from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.ledger import Ledger
 from placer.core.mix import Kind
 from placer.core.reasons import Reason
 from placer.core.resize.change import Change
-from placer.core.room import misfit, room_on
-from placer.core.view import node_view
-from placer.kube.cluster import Cluster
-from plimsoll.demand import ContainerDemand
-from plimsoll.events import Gpu, NodeState
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
-from plimsoll.locality import NO_LABELS
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decided, decision_text, whole_text
-
-N1, GPUS = NodeName("n1"), (GpuUuid("GPU-1"), GpuUuid("GPU-2"))
-MAIN, UID = ContainerName("main"), PodUid("a")
-WHOLE = ContainerDemand(MAIN, 1, None, 0, 100, whole=True)
-
-
-def sized(gib: int, share_pct: int = 0) -> ContainerDemand:
-    """The demand of a container for one GPU."""
-    return ContainerDemand(MAIN, 1, gib * GIB, share_pct, 100, whole=False)
-
-
-@dataclass
-class Node:
-    """A ledger with one node, whose GPUs have 24 GiB each.
-
-    Attributes:
-        doubts: each booking that was reported to be in doubt.
-    """
-
-    ledger: Ledger = field(default_factory=Ledger)
-    doubts: list[Booking] = field(default_factory=list)
-    cluster: Cluster = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cluster = Cluster(self.ledger, self.doubts.append)
-
-    def report(self, *gpus: GpuUuid) -> None:
-        """Take a report of idle GPUs."""
-        self.cluster.observe(state(*gpus))
-
-    def why_not(self, demand: ContainerDemand) -> dict[GpuUuid, Reason | None]:
-        """The reason why a container does not fit, by GPU."""
-        view = node_view(state(*GPUS))
-        return {
-            gpu.uuid: misfit(room_on(N1, gpu, self.ledger), demand, demand.memory_bytes or 0, NO_LABELS)
-            for gpu in view.gpus
-        }
-
-    def counted(self, uid: PodUid = UID) -> tuple[int, int, int]:
-        """GiB, share and limit of the pod's only grant."""
-        booking = self.ledger.booking(uid)
-        assert booking is not None
-        [grant] = booking.grants
-        return grant.line_bytes // GIB, grant.share_pct, grant.limit_pct
-
-
-def state(*gpus: GpuUuid) -> NodeState:
-    """A report of idle GPUs of 24 GiB."""
-    seen = (
-        Gpu(uuid=uuid, index=i, model="L4", usable_bytes=24 * GIB, used_bytes=0, idle_pct=100.0)
-        for i, uuid in enumerate(gpus)
-    )
-    return NodeState(node=N1, epoch=1, seq=1, time="t", gpus=tuple(seen))
-
-
-def bound(
-    annotations: dict[str, str] | None = None,
-    limits: dict[str, str] | None = None,
-    uid: str = "a",
-    version: str = "10",
-    **spec: object,
-) -> Pod:
-    """A pod on n1 that requests 4 GiB by default."""
-    asked = {"plimsoll.dev/gpu-memory": "4Gi"} if limits is None else limits
-    document: dict[str, Any] = {
-        "metadata": {
-            "name": uid,
-            "namespace": "ns",
-            "uid": uid,
-            "annotations": annotations or {},
-            "resourceVersion": version,
-        },
-        "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": asked}}], **spec},
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+from tests.placer.kube.one_node import GPUS, MAIN, N1, UID, WHOLE, Node, bound, sized
 
 
 def with_line(gib: int, share_pct: int = 0, limit_pct: int = 100, version: str = "10") -> Pod:
@@ -287,94 +203,6 @@ def test_an_edit_during_a_resize_gives_nothing_back() -> None:
     assert (node.counted()[0], held.doubt) == (6, None)
 
 
-def test_a_foreign_pod_stays_counted_after_the_report_of_its_node_is_forgotten() -> None:
-    """A forgotten report leaves nothing behind but the bookings that were made from it."""
-    node = Node()
-    node.report(*GPUS)
-    node.cluster.confirm(bound())
-    node.cluster.forget_report(N1)
-    assert not node.cluster.bookings._usable_bytes
-    node.cluster.confirm(bound(version="11"))
-    booking = node.ledger.booking(UID)
-    assert booking is not None
-    assert {grant.gpu for grant in booking.grants} == set(GPUS)
-
-
-def test_a_foreign_pod_counts_against_every_gpu_of_its_node() -> None:
-    """A pod without a decision takes bytes and share on each GPU, also of a later report, and is reported once."""
-    node = Node()
-    stranger = bound(limits={"plimsoll.dev/gpu-memory": "20Gi", "plimsoll.dev/gpu-share": "60"})
-    node.cluster.confirm(stranger)
-    assert node.why_not(sized(5)) == dict.fromkeys(GPUS)
-    node.report(GPUS[0])
-    assert node.why_not(sized(5))[GPUS[0]] is Reason.GPU_MEMORY
-    node.report(*GPUS)
-    assert node.why_not(sized(5)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
-    assert node.why_not(sized(4, 41)) == dict.fromkeys(GPUS, Reason.GPU_SHARE)
-    assert node.why_not(sized(4, 40)) == dict.fromkeys(GPUS)
-    assert node.why_not(WHOLE) == dict.fromkeys(GPUS, Reason.GPU_NOT_EMPTY)
-    node.cluster.confirm(replace_version(stranger, "11"))
-    [told] = node.doubts
-    assert told.doubt is not None
-    assert told.doubt.foreign
-    assert "counts against every GPU of n1" in told.doubt.reason
-    assert node.cluster.release(UID)
-    assert node.why_not(WHOLE) == dict.fromkeys(GPUS)
-
-
-def test_two_gpus_worth_of_memory_count_by_half_on_each() -> None:
-    """A foreign pod's bytes are split by its number of GPUs, as each GPU gets no more than that."""
-    node = Node()
-    node.report(*GPUS)
-    node.cluster.confirm(bound(limits={"plimsoll.dev/gpu-memory": "20Gi", "plimsoll.dev/gpu": "2"}))
-    assert node.why_not(sized(14)) == dict.fromkeys(GPUS)
-    assert node.why_not(sized(15)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
-
-
-def test_a_foreign_pod_counts_by_the_most_of_all_moments_of_its_life() -> None:
-    """The larger of a foreign pod's init container and its container counts on each GPU, and a sidecar with both."""
-    node = Node()
-    node.report(*GPUS)
-    limits = [{"plimsoll.dev/gpu-memory": size} for size in ("2Gi", "16Gi")]
-    init = [{"name": f"i{n}", "resources": {"limits": one}} for n, one in enumerate(limits)]
-    init[0]["restartPolicy"] = "Always"
-    node.cluster.confirm(bound(initContainers=init))
-    assert node.why_not(sized(6)) == dict.fromkeys(GPUS)
-    assert node.why_not(sized(7)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
-
-
-@pytest.mark.parametrize(
-    "stranger",
-    [
-        bound(limits={"plimsoll.dev/gpu": "1"}),
-        bound({"plimsoll.dev/best-effort": "true"}, {"plimsoll.dev/gpu": "1"}),
-        bound(decided("{}"), {"plimsoll.dev/gpu": "1"}),
-        bound({"gpus.plimsoll.dev/main": "GPU-1"}, {"plimsoll.dev/gpu": "1"}),
-        bound(limits={"plimsoll.dev/gpu-share": "101"}),
-        bound(limits={}, initContainers=[{"name": "i", "resources": {"limits": {"plimsoll.dev/gpu": "1"}}}]),
-    ],
-    ids=["whole", "best effort", "damaged decision", "no decision", "unreadable request", "init container"],
-)
-def test_a_foreign_pod_of_unknown_or_whole_gpus_takes_them_all(stranger: Pod) -> None:
-    """No GPU of the node is free where a foreign pod requests whole GPUs, or something unreadable."""
-    node = Node()
-    node.report(*GPUS)
-    node.cluster.confirm(stranger)
-    assert node.why_not(sized(1)) == dict.fromkeys(GPUS, Reason.GPU_TAKEN_WHOLE)
-    assert len(node.doubts) == 1
-    node.cluster.confirm(bound(decided(decision_text("GPU-1", 1)), version="11"))
-    assert node.why_not(sized(1)) == dict.fromkeys(GPUS, Reason.GPU_TAKEN_WHOLE)
-
-
-def test_a_pod_without_a_gpu_counts_on_none() -> None:
-    """Neither a pod with CPU alone nor one of NVIDIA's device plugin is in the ledger."""
-    node = Node()
-    node.report(*GPUS)
-    for number, limits in enumerate(({"cpu": "1"}, {"nvidia.com/gpu": "1"}, {"plimsoll.dev/gpu": "0"})):
-        node.cluster.confirm(bound(limits=limits, uid=f"p{number}"))
-    assert (list(node.ledger.bookings()), node.doubts) == ([], [])
-
-
 def test_a_pod_of_the_previous_version_keeps_its_booking_in_an_upgrade() -> None:
     """A decision of the first form with a resize counts by its resize, and holds against edits from then on."""
     node = Node()
@@ -391,13 +219,6 @@ def test_a_pod_of_the_previous_version_keeps_its_booking_in_an_upgrade() -> None
     whole = bound(decided(text, "GPU-2"), {"plimsoll.dev/gpu": "1"}, uid="b")
     node.cluster.confirm(whole)
     assert node.why_not(sized(1))[GPUS[1]] is Reason.GPU_TAKEN_WHOLE
-
-
-def replace_version(pod: Pod, version: str) -> Pod:
-    """The pod with another resourceVersion."""
-    return msgspec.structs.replace(
-        pod, metadata=msgspec.structs.replace(pod.metadata, resourceVersion=version)
-    )
 
 
 def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:

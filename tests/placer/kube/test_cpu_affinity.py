@@ -12,13 +12,13 @@ from placer.core.planning import plan_on
 from placer.core.policies import policy_named
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
-from placer.core.topology.matrix import parse_matrix
 from placer.core.view import node_view
 from placer.kube.binding import answer
 from plimsoll.decision import decision_of
 from plimsoll.demand import parse_pod
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
+from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import FIGURE_7
 from tests.placer.core.worlds import gpu, state
 

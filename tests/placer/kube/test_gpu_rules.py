@@ -83,7 +83,7 @@ class Case:
         pod: the arguments of `staged`.
         gpus: the GPUs of each container, by their numbers.
         bytes: the bytes of each container on each GPU, in GiB; a container that declares none is left out.
-        start: the order in the decision.
+        start: the order of init containers in the decision.
         free: the headroom that is left on both GPUs, in GiB, and their share.
     """
 

@@ -3,39 +3,14 @@
 Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_preemption_servers` asks it for some.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
 
-from plimsoll.kube.models import DisruptionBudget, Pod
-from plimsoll.quantity import GIB
-from tests.placer.core.worlds import task
-from tests.placer.kube.boards import (
-    ENDING,
-    SPREAD,
-    TAINT,
-    WHOLE,
-    Board,
-    attachable,
-    board,
-    budget,
-    cpu,
-    disk,
-    on_gpu,
-    pod,
-)
-from tests.placer.kube.scene import MEMORY, SHARE, keeper
+from plimsoll.kube.models import Pod
+from tests.placer.kube.boards import ENDING, SPREAD, TAINT, attachable, budget, cpu, disk, pod
+from tests.placer.kube.preemption_rows import EARLY, LATE, LATER, NOT_HELPFUL, TWO, Row, check, none, wants
+from tests.placer.kube.scene import keeper
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
-NOT_HELPFUL = "Preemption is not helpful for scheduling"
-EARLY, LATE, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"
-
-
-def wants(priority: int = 10, limits: dict[str, str] | None = None, **more: Any) -> Pod:  # noqa: ANN401 - passed on
-    """The refused pod; it wants all CPU of a node unless it says otherwise."""
-    return pod("p", None, priority, {"cpu": "8"} if limits is None else limits, **more)
 
 
 def nominated(name: str, node: str, priority: int, limits: dict[str, str]) -> Pod:
@@ -44,40 +19,7 @@ def nominated(name: str, node: str, priority: int, limits: dict[str, str]) -> Po
     return pod(name, None, priority, limits, scheduler="default-scheduler", status=status)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A cluster with a refused pod.
-
-    Attributes:
-        wanted: the refused pod.
-        pods: the others.
-        node, victims: the nomination that must come.
-        text: what the refusal must say of preemption, after `preemption: `, where no pod may end.
-        nodes: the nodes with what is special about each.
-        gpus: the free GiB of each GPU of 24 GiB, by node.
-        budgets: the disruption budgets.
-        before: changes the board before the pod is refused.
-    """
-
-    wanted: Pod
-    pods: tuple[Pod, ...]
-    node: str = ""
-    victims: frozenset[str] = frozenset()
-    text: str = ""
-    nodes: dict[str, dict[str, object]] = field(default_factory=lambda: {"n1": {}})
-    gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    budgets: tuple[DisruptionBudget, ...] = ()
-    before: Callable[[Board], object] = lambda _: None
-
-
-def none(total: int, *reasons: str) -> str:
-    """The text where no victims help."""
-    return f"0/{total} nodes are available: {', '.join(reasons)}."
-
-
 ISCSI = {"name": "disk", "iscsi": {"iqn": "x"}}
-TWO: dict[str, dict[str, object]] = {"n1": {}, "n2": {}}
-GPU_LIMITS = {MEMORY: str(20 * GIB)}
 
 ROWS = {
     "one victim": Row(wants(), (cpu("a", "n1", 0),), "n1", frozenset({"a"})),
@@ -263,96 +205,6 @@ ROWS = {
         "n1",
         frozenset({"a"}),
     ),
-    "GPU memory": Row(
-        wants(limits=GPU_LIMITS),
-        (on_gpu("a", "GPU-n1-0", 0, 10),),
-        "n1",
-        frozenset({"a"}),
-        gpus={"n1": (24,)},
-    ),
-    "GPU memory that a victim's processes hold": Row(
-        wants(limits=GPU_LIMITS),
-        (on_gpu("a", "GPU-n1-0", 0, 10),),
-        "n1",
-        frozenset({"a"}),
-        before=lambda board: board.scene.report("n1", 24, tasks=(task("a", "GPU-n1-0", 12 * GIB),)),
-    ),
-    "GPU memory that nobody's processes hold": Row(
-        wants(limits=GPU_LIMITS),
-        (on_gpu("a", "GPU-n1-0", 0, 10),),
-        text=none(1, "1 Insufficient plimsoll.dev/gpu-memory on one GPU"),
-        gpus={"n1": (12,)},
-    ),
-    "a compute share": Row(
-        wants(limits={SHARE: "60"}),
-        (on_gpu("a", "GPU-n1-0", 0, share=50), on_gpu("b", "GPU-n1-0", 5, share=30)),
-        "n1",
-        frozenset({"a"}),
-        gpus={"n1": (24,)},
-    ),
-    "a whole GPU: the one with the fewest pods": Row(
-        wants(limits={WHOLE: "1"}),
-        (
-            *(on_gpu(f"a{index}", "GPU-n1-0", 1, 4, started=LATE) for index in range(3)),
-            on_gpu("b", "GPU-n1-1", 1, 20, started=EARLY),
-        ),
-        "n1",
-        frozenset({"b"}),
-        gpus={"n1": (24, 24)},
-    ),
-    "a GPU that belongs to one pod alone": Row(
-        wants(limits=GPU_LIMITS),
-        (on_gpu("a", "GPU-n1-0", 0, is_whole=True),),
-        "n1",
-        frozenset({"a"}),
-        gpus={"n1": (24,)},
-    ),
-    "the victims are on one GPU": Row(
-        wants(limits=GPU_LIMITS),
-        (
-            on_gpu("a", "GPU-n1-0", 1, 8, started=LATE),
-            on_gpu("b", "GPU-n1-0", 1, 8, started=EARLY),
-            on_gpu("c", "GPU-n1-1", 1, 8, started=LATER),
-            on_gpu("d", "GPU-n1-1", 3, 8, started=EARLY),
-        ),
-        "n1",
-        frozenset({"a", "b"}),
-        gpus={"n1": (24, 24)},
-    ),
-    "two GPUs": Row(
-        wants(limits={WHOLE: "2"}),
-        (on_gpu("a", "GPU-n1-0", 1, 8), on_gpu("b", "GPU-n1-1", 2, 8), on_gpu("c", "GPU-n1-2", 3, 8)),
-        "n1",
-        frozenset({"a", "b"}),
-        gpus={"n1": (24, 24, 24)},
-    ),
-    "a GPU of another model": Row(
-        wants(limits=GPU_LIMITS, annotations={"plimsoll.dev/gpu-model": "NVIDIA H100"}),
-        (on_gpu("a", "GPU-n1-0", 0, 10),),
-        text=none(1, f"1 {NOT_HELPFUL}"),
-        gpus={"n1": (24,)},
-    ),
-    "a node without a report": Row(
-        wants(limits=GPU_LIMITS), (pod("a", "n1", 0),), text=none(1, f"1 {NOT_HELPFUL}")
-    ),
-    "a pod whose GPUs are unknown": Row(
-        wants(limits=GPU_LIMITS),
-        (pod("a", "n1", 0, GPU_LIMITS),),
-        "n1",
-        frozenset({"a"}),
-        gpus={"n1": (24, 24)},
-    ),
-    "GPU and CPU": Row(
-        wants(limits={**GPU_LIMITS, "cpu": "4"}),
-        (
-            cpu("a", "n1", 2, "6"),
-            on_gpu("b", "GPU-n1-0", 1, 10, cpu="1"),
-            on_gpu("c", "GPU-n1-1", 5, 10, cpu="1"),
-        ),
-        "n1",
-        frozenset({"a", "b"}),
-        gpus={"n1": (24, 24)},
-    ),
     "victims still end on the nominated node": Row(
         wants(status={"nominatedNodeName": "n1"}),
         (cpu("a", "n1", 0, **ENDING), cpu("b", "n2", 0)),
@@ -394,20 +246,4 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 async def test_victims(name: str) -> None:
     """The pods that end, the node that is nominated, or the words for why no pod ends, are as the row says."""
-    row = ROWS[name]
-    async with board() as made:
-        for node, more in row.nodes.items():
-            made.scene.node(node, **more)  # type: ignore[arg-type]
-        for node, free_gib in row.gpus.items():
-            made.scene.report(node, *free_gib)
-        made.budgets(*row.budgets)
-        for one in row.pods:
-            made.scene.show(one)
-        row.before(made)
-        explained = await made.refuse(row.wanted)
-        assert explained is not None
-        if row.text:
-            assert explained.text.partition(" preemption: ")[2] == row.text
-            assert not made.deleted
-        else:
-            assert made.nomination("p") == (row.node, set(row.victims)), explained.text
+    await check(ROWS[name])

@@ -114,6 +114,25 @@ async def test_a_bind_that_has_begun_is_in_whatever_note_the_lease_holds(
     await model.end()
 
 
+async def test_no_bind_of_a_burst_waits_for_a_renewal() -> None:
+    """The Lease is renewed before its pods are used up, also if the renewal lasts for dozens of binds."""
+    queue = [pod(number, 10**9) for number in range(4 * LISTED)]
+    waiting = [PodUid(one.metadata.uid) for one in queue]
+    hurried: list[int] = []  # the number of pods that waited then
+    scopes = Scopes(lambda most: waiting[:most], lambda: hurried.append(len(waiting)))
+    scopes.next(0)
+    scopes.stored()
+    for number, one in enumerate(queue):
+        async with asyncio.timeout(0):
+            await scopes.begin_bind(one)
+        scopes.end_bind(one)
+        waiting.pop(0)
+        if hurried and len(waiting) == hurried[-1] - LISTED // 4:
+            scopes.next(number)
+            scopes.stored()
+    assert len(hurried) < len(queue) / 100
+
+
 async def test_a_leader_that_follows_another_keeps_its_scope_until_the_late_writes_cannot_succeed() -> None:
     """If the new leader dies before that too, the next one still finds the first one's pods."""
     scopes = Scopes(none_upcoming, lambda: None)

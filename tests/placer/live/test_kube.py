@@ -7,6 +7,7 @@ from plimsoll.events import NodeState
 from plimsoll.placer_api.live import LiveNode, WaitingPods
 from tests.placer.arrivals import bus, publish
 from tests.placer.live.world import Stream, card, decoded, reading, state
+from tests.placer.placers import free_lease
 from tests.placer.test_app import placer
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -44,6 +45,7 @@ async def test_pods_of_a_cluster_are_shown_by_name(
         "lease_s": "15",
         "http_port": "0",
     }
+    await free_lease(apiserver)
     async with bus(nats) as jetstream:
         await publish(jetstream, reported())
         await create_node(

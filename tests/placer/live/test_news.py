@@ -73,6 +73,22 @@ def test_the_number_of_events_is_bounded_and_each_is_kept_once() -> None:
     assert len(news.since(0)[-1].text) == LONGEST_TEXT
 
 
+def test_an_event_of_the_placer_itself_is_shown_as_any_other() -> None:
+    """An event is shown once, also if the bus brings it too."""
+    news = room()
+    placement = Placement(namespace="team", name="p", pod=PodUid("p"), reason="x" * 5000)
+    message = encode("pod.unplaceable", "own", "/placer", "2026-01-01T00:00:00Z", placement)
+    news.note_own("own", message)
+    news.note(denied())
+    news.note(message)
+    for _ in range(2):
+        own, other = news.since(0)
+        assert (own.id, own.what, own.name, other.id) == ("own", "pod.unplaceable", "p", "id-0")
+        assert len(own.text) == LONGEST_TEXT
+    news.note_own("damaged", b"{}")
+    assert len(news.since(0)) == 2
+
+
 def test_damage_changes_nothing() -> None:
     """Whatever a stranger publishes, the news room keeps its events."""
     news = room()

@@ -91,7 +91,7 @@ def labelled(**labels: str) -> PodDemand:
     ],
 )
 def test_no_card_is_taken_in_vain(demands: list[PodDemand], gpus: int) -> None:
-    """This many cards as any packing needs join at once, and no more."""
+    """Exactly as many cards as any packing needs join at once."""
     packing = Packing(24)
     for demand in demands[:-1]:
         packing.add(demand)
@@ -269,7 +269,7 @@ def test_dedicated_nodes_have_no_reservations() -> None:
 
 
 def test_two_controllers_use_the_same_names() -> None:
-    """The second one's reservation is refused by the API server, as it exists."""
+    """The API server refuses the second controller's reservation, because it exists already."""
     model = Model()
     model.wait("a")
     others = [Model(facts=model.facts).planner.plan(model.facts, now_s) for now_s in (100.0, 101.0)]

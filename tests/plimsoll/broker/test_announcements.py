@@ -186,7 +186,7 @@ OLD_LINES: Final[list[tuple[type[Announcement], bytes]]] = [
 def test_a_line_of_an_older_broker_is_of_its_sort_and_keeps_its_meaning(
     sort: type[Announcement], line: bytes
 ) -> None:
-    """Decoded to its type, and announced by a new broker, an older monitor reads from it what it read before."""
+    """Each announcement is decoded to its type. From a new broker's, an older monitor reads what it read before."""
     announcement = decode(line, LINES)
     assert type(announcement) is sort
     fields = msgspec.structs.asdict(announcement)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -107,7 +108,7 @@ async def test_following_prints_new_events_over_a_restart_of_nats(own_nats: Embe
     [
         (("--type", "task.begun"), 2, "task.begun"),
         (("--nats-url", "nats://127.0.0.1:1"), 1, "does not answer"),
-        ((), 1, "has no stream"),
+        ((), 1, "has no stream PLIMSOLL: nobody has made it yet"),
     ],
 )
 async def test_what_cannot_be_printed_is_named(
@@ -144,6 +145,15 @@ def test_a_line_names_time_type_and_place(kind: EventKind) -> None:
     place = "team-a/trainer" if text.split()[1].startswith("pod.") else "node-1.test"
     assert text.split()[:3] == ["2026-01-01T00:00:00.5Z", kind.what, place]
     assert "None" not in text
+
+
+@pytest.mark.parametrize(
+    ("what", "words"), [("gpu.health", "GPU-.* healthy -> fatal"), ("gpu.pressure", "GPU-.* short: .* free")]
+)
+def test_the_line_of_a_gpus_event_names_gpu_and_change(what: str, words: str) -> None:
+    """Whoever follows the events sees which GPU is unwell, and why."""
+    text = line(message(next(kind for kind in KINDS if kind.what == what)))
+    assert re.search(words, text), text
 
 
 @pytest.mark.parametrize(

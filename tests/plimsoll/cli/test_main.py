@@ -10,9 +10,8 @@ import pytest
 
 from plimsoll.cli import output
 from plimsoll.cli.columns import aligned, columns, shortened
-from plimsoll.cli.commands import SUMMARIES
+from plimsoll.cli.commands import SUMMARIES, command_of
 from plimsoll.cli.completion import candidates
-from plimsoll.cli.main import command_of
 from tests.cluster import assets
 from tests.placer.live.world import serving
 from tests.placer.local.world import REPOSITORY

@@ -126,8 +126,8 @@ def test_what_holds_memory_on_a_gpu_is_shown_with_the_reason() -> None:
     )
     described = Description(containers=(use("job", Had(30), A, B),), enforcement=held)
     lines = list(shown(described, described, 0.5))
-    assert lines[1] == "  the library holds lines of memory; the driver is too old"
-    assert lines[5] == "  the library and the driver hold lines of memory"
+    assert lines[1] == "  the library holds containers to their lines of memory; the driver is too old"
+    assert lines[5] == "  the library and the driver hold containers to their lines of memory"
 
 
 def test_an_idle_machine_is_said_to_be_one() -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import NoReturn
 
 import pytest
 
-from plimsoll.part.ending import heed_cancellation, run_to_end, tasks_until
+from plimsoll.part.ending import heed_cancellation, noticed, run_to_end, tasks_until
+from plimsoll.part.errors import CannotGoOnError
 
 SOON_S = 0.01
 """Long enough for every other task to begin, as each of them waits at once."""
@@ -170,3 +172,30 @@ async def test_a_part_that_is_cancelled_is_cancelled() -> None:
     async with asyncio.timeout(30):
         await asyncio.wait([task])
     assert task.cancelled()
+
+
+async def cancel_itself() -> None:
+    """A loop in which a library raises `CancelledError` of its own."""
+    raise asyncio.CancelledError
+
+
+async def test_a_task_that_nobody_cancelled_ends_its_group_with_an_error() -> None:
+    """A part goes on without a task that ended as cancelled by itself, unless somebody notices."""
+
+    async def part() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(noticed("work", cancel_itself))
+            group.create_task(deaf(0))
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await part()
+    assert raised.group_contains(CannotGoOnError, match="the work ended as cancelled")
+
+
+async def test_a_task_that_was_cancelled_is_cancelled() -> None:
+    """The end of a part is no error of its tasks."""
+    task = asyncio.create_task(noticed("work", partial(deaf, 0)))
+    await asyncio.sleep(SOON_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -32,6 +32,13 @@ def test_an_unreadable_value_names_its_variable(value: str) -> None:
     assert repr(value) in str(refused.value)
 
 
+@pytest.mark.parametrize("value", ["inf", "-Infinity", "nan"])
+def test_a_number_that_is_not_finite_is_refused(value: str) -> None:
+    """No pause and no ratio is infinite: a part would start, and fail or stand still later."""
+    with pytest.raises(InputError, match=f"PLIMSOLL_RATIO: '{value}' is refused"):
+        load(Example, {"PLIMSOLL_NODE": "n", "PLIMSOLL_RATIO": value})
+
+
 def test_a_missing_value_names_its_variable() -> None:
     """A field without default must be set."""
     with pytest.raises(InputError, match="PLIMSOLL_NODE"):

@@ -145,7 +145,7 @@ class Account:
             return True
         if not claim_ns or self.spare_ns > 0:
             return False
-        # If two are behind, only the larger claim counts. Otherwise each would stand for the other, for ever.
+        # If two are behind, only the larger claim counts. Otherwise each container would wait for the other for ever.
         is_urgent = claim_ns - max(self.lag_ns, 0.0) > URGENT_NS
         return is_urgent or self.lag_ns < -quantum_ns / (8 if self.client.is_shut else 2)
 

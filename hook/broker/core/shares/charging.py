@@ -28,8 +28,8 @@ POINTS: Final = (
 """Gauss' points and weights over 0 … 1: exact for up to seven other processes."""
 
 
-def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]:
-    """The charge of each process on a GPU for a tick of `span_ns`, in ns: at most `room_ns` together."""
+def charge(meters: Sequence[Meter], span_ns: int, uncharged_ns: float) -> list[float]:
+    """The charge of each process on a GPU for a tick of `span_ns`, in ns: at most `uncharged_ns` together."""
     all_sure = sum([meter.sure for meter in meters])
     means = _means([_sliced(meter) for meter in meters if meter.sliced])
     are_two = sum([meter.sure > 0 or meter.sliced > 0 for meter in meters]) == 2
@@ -42,7 +42,7 @@ def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]
             part += meter.sliced * max(means[_sliced(meter)] * left, 0.5 if are_two else 0.0)
         parts.append(part)
     total_ns = sum(parts) * span_ns
-    scale_ns = span_ns if total_ns <= room_ns else span_ns * room_ns / total_ns
+    scale_ns = span_ns if total_ns <= uncharged_ns else span_ns * uncharged_ns / total_ns
     return [part * scale_ns for part in parts]
 
 

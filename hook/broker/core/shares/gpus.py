@@ -31,7 +31,7 @@ class Gpu:
         readings: this tick's readings of processes that want the GPU or ran.
         crowd: the number of processes that lately had work at once.
         sharers: `crowd` as shown on the gates: it grows at once, and sinks once a second.
-        room_ns: past time with work that was not charged yet and still may be.
+        uncharged_ns: past time with work that was not charged yet and still may be.
         utilised_ns: when NVML was last asked.
         sole: the account that wanted the GPU last.
         others_ns: when an account other than `sole` last wanted the GPU.
@@ -46,7 +46,7 @@ class Gpu:
     readings: list[tuple[Account, Meter]] = field(default_factory=list)
     crowd: float = 1.0
     sharers: int = 1
-    room_ns: float = 0.0
+    uncharged_ns: float = 0.0
     utilised_ns: int = 0
     sole: Account | None = None
     others_ns: float = -inf
@@ -113,9 +113,9 @@ class Gpu:
         meters = [meter for _, meter in self.readings]
         wanting = sum([meter.is_busy or meter.unfinished > 0 for meter in meters])
         self.crowd = max(wanting, self.crowd - span_ns / WINDOW_NS, 1.0)
-        self.room_ns = min(self.room_ns, ERROR_NS) + span_ns * _worked(meters)
-        charges = charge(meters, span_ns, self.room_ns)
-        self.room_ns = max(self.room_ns - sum(charges), 0.0)
+        self.uncharged_ns = min(self.uncharged_ns, ERROR_NS) + span_ns * _worked(meters)
+        charges = charge(meters, span_ns, self.uncharged_ns)
+        self.uncharged_ns = max(self.uncharged_ns - sum(charges), 0.0)
         for (account, meter), ran_ns in zip(self.readings, charges, strict=True):
             meter.ran_ns += ran_ns
             account.charge_ns += ran_ns * meter.factor

@@ -87,7 +87,7 @@ class ShareSettings:
         ahead_ms: work that a metered process may have queued. Below a tick and a slice together, the GPU idles.
         alone_ms: about the work queued behind an open gate, and so the longest wait of an arriving neighbour.
         slice_ms: the hardware's time slice per process. Real slices of 1 to 5 ms change shares by less than a point.
-        relax_s: a container without a limit is not metered once it was the only one that wanted its GPUs for so long.
+        relax_s: a container without a limit is not metered once no other has wanted its GPUs for this long.
         unmet_s: a container that wanted its GPUs for this whole time, and got less than its request, is announced.
     """
 

@@ -15,7 +15,7 @@ void plimsoll_pool_made(struct plimsoll_pool *pool, CUmemoryPool handle) {
                                                     .kind = HELD_POOL});
 }
 
-/* The driver makes a device's own pools. No hook sees one before its first use here. */
+/* The driver makes a device's own pools. No hook sees such a pool before its first use here. */
 static int ask_devices(CUmemoryPool pool) {
     int count = 0;
     CUmemoryPool other;

@@ -1,8 +1,8 @@
 /* Ordinary programs of every sort that compute shares might break: `restless WHAT SECONDS`.
  *
- * Each works for so long, checks every result of the driver and all data that it moved, and prints one line:
- * `ok N`, with the number of its rounds. Any error goes to standard error, and the program exits with 3. The
- * programs know nothing of the preload library. */
+ * Each works for this long, checks every result of the driver and all data that it moved, and prints one
+ * line: `ok N`, with the number of its rounds. Any error goes to standard error, and the program exits
+ * with 3. The programs know nothing of the preload library. */
 #define _GNU_SOURCE
 #include "restless.h"
 

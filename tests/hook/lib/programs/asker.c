@@ -1,4 +1,4 @@
-/* A CUDA program on a string: reads one command per line, does it, and answers with one line.
+/* A CUDA program under remote control: reads one command per line, does it, and answers with one line.
  *
  * It finds every driver function as CUDA's own runtime does, through dlsym on an opened libcuda or through
  * cuGetProcAddress (`route`), so any variant of any function can be called by name. See `commands` below.

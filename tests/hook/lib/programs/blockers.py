@@ -112,6 +112,6 @@ def release() -> None:
 
 
 def spin(ns: int, stream: c_void_p) -> None:
-    """Executes from the word STARTED until the word SPINNING, and for so long after."""
+    """Executes from the word STARTED until the word SPINNING, and for this long after."""
     words[STARTED], words[SPINNING] = 0, 0
     cuda.spin(spinning, ns / 1e6, address_of(SPINNING).value, 1, stream, address_of(STARTED).value, 1)

@@ -110,7 +110,7 @@ struct shared {
 
 static struct shared *shared;
 
-/* A process asks for more than is left: its add stands for a moment, and goes. */
+/* A process asks for more than is left: its addition is there for a moment, and is then taken back. */
 static void come_and_go(void) {
     struct plimsoll_slot *slot = &counts->slots[plimsoll_ledger_claim(counts, 2)];
     uint64_t *word = &slot->used_bytes[0];

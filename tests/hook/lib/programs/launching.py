@@ -100,7 +100,7 @@ def greedy(
     every: float = 0.02,
     stream: Stream = None,
 ) -> int:
-    """Launches for so long, or until it is over, in a part of each period if `duty` says so: how often."""
+    """Launches for this long, or until it is over, in a part of each period if `duty` says so: how often."""
     held, end, count = parameters(ns), time.monotonic() + seconds, 0
     launch_one, wait = library.cuLaunchKernel, library.cuStreamSynchronize
     while (now := time.monotonic()) < end and not over.is_set():

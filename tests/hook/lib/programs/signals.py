@@ -7,6 +7,6 @@ handled: list[int] = []
 
 
 def interrupt(seconds: float) -> None:
-    """From now on a signal comes so often."""
+    """From now on a signal comes this often."""
     signal.signal(signal.SIGALRM, lambda number, _: handled.append(number))
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)

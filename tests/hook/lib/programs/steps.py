@@ -110,7 +110,7 @@ class Pair:
         self.kernel = load()
 
     def work(self, rounds: int) -> None:
-        """Twenty milliseconds of the second GPU and ten of the first, so often."""
+        """Twenty milliseconds of the second GPU and ten of the first, this often."""
         for _ in range(rounds):
             must("cuCtxSetCurrent", self.second)
             twenty = parameters(20 * MS)

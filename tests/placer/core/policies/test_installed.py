@@ -1,5 +1,6 @@
 """Policies of other packages that are faulty: their pods are refused by name, and nothing else is hurt."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
@@ -35,6 +36,11 @@ def fault(*_: object) -> None:
 def leave(*_: object) -> None:
     """End the program."""
     raise SystemExit(3)
+
+
+def cancel(*_: object) -> None:
+    """Raise the error that ends a task of asyncio, in silence."""
+    raise asyncio.CancelledError
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +79,15 @@ def deciding() -> Decider:
 @pytest.mark.parametrize(
     "method", ["rank", "score", "objection", "arrange", "judge", "index", "state", "sub_scores"]
 )
-@pytest.mark.parametrize("body", [fault, leave])
-def test_a_policy_that_raises_refuses_its_pods_by_name(method: str, body: object) -> None:
+@pytest.mark.parametrize("body", [fault, leave, cancel])
+def test_a_policy_that_raises_refuses_its_pods_by_name(method: str, body: Callable[..., None]) -> None:
     """The pod's reason names policy, error and remedy; pods of other policies go on, also after later changes."""
     decider, odd = deciding(), Installed(with_method(method, body))
     odd.state(request("p", declared("main", 1)), decider.ledger)  # as each front end asks first
     refused = decider.decide(request("p", declared("main", 1)), odd)
     assert isinstance(refused, Refusal)
     (reason,) = refused.reasons[NODE]
-    problem = "RuntimeError: it broke" if body is fault else "SystemExit: 3"
+    problem = {fault: "RuntimeError: it broke", leave: "SystemExit: 3", cancel: "CancelledError"}[body]
     assert reason.startswith(f"policy odd failed: {problem}; mend its package")
     assert isinstance(decider.decide(request("q", declared("main", 1)), POLICIES["headroom"]), Plan)
     decider.reports.apply(state("n", gpu("A"), gpu("B"), seq=2))

@@ -83,7 +83,7 @@ class Toy:
         return result(search(self, WAITING, MOST, most_trials))
 
     def brute_force(self) -> tuple[int, float] | None:
-        """The fewest moves, and the least cost of so few, by trying all pods on all GPUs."""
+        """The fewest moves, and the least cost with that number, by trying all pods on all GPUs."""
         spots = self.spots(WAITING)
         for count in range(MOST + 1):
             costs = [
@@ -125,7 +125,7 @@ def toys(draw: st.DrawFn) -> Toy:
 @settings(max_examples=150, deadline=None)
 @given(toys())
 def test_no_plan_is_larger_or_dearer_than_the_best_of_all_plans(toy: Toy) -> None:
-    """The search finds a plan exactly where there is one, with the fewest moves and the least cost of so few."""
+    """The search finds a plan exactly where there is one, with the fewest moves and the least cost at that number."""
     found, best = toy.plan(), toy.brute_force()
     assert (None if found is None else (len(found.moves), found.cost)) == best
 

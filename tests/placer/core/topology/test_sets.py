@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.topology.links import PATHS, Way, Ways, all_equal
-from placer.core.topology.matrix import parse_matrix
 from placer.core.topology.sets import best_set, shape_of
+from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7, SWITCHES
 
 ALL = frozenset(range(8))

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from placer.core.topology.links import Order, Ways
-from placer.core.topology.matrix import parse_matrix
 from placer.core.topology.tree import Free, Node, access_tree, costs, schedule
+from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import FIGURE_7
 
 EMPTY = (100, 100, 100, 100)

@@ -208,7 +208,7 @@ def read(given: Object) -> Pod:
 
 @contextmanager
 def kept(standings: int, places: int) -> Iterator[None]:
-    """An index that keeps the counts of so few rules."""
+    """An index that keeps the counts of only this many rules."""
     with patch.object(index, "STANDINGS", standings), patch.object(index, "MOST_PLACES", places):
         yield
 

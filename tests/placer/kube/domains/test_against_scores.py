@@ -126,7 +126,7 @@ def _met(both: Both, wish: Wish, name: str) -> float:
 def test_nodes_are_ordered_as_by_kube_schedulers_scores(
     changes: list[tuple[Any, ...]], asking: list[Any], caps: tuple[int, int]
 ) -> None:
-    """After each change, of two nodes the one that meets the wishes better has the better score there."""
+    """After each change, the node that meets the wishes better also has the better score in kube-scheduler."""
     both = Both()
     with kept(*caps):
         for step in changes:

@@ -104,7 +104,7 @@ async def test_a_bind_whose_gpu_is_gone_writes_nothing(
         answer = await asked(port, "bind", order(pod, "n1"))
         name = f"{namespace}/p"
         reason = "Insufficient plimsoll.dev/gpu-memory on one GPU"
-        assert answer["Error"] == f"plimsoll: pod {name} fits on n1 no more: {reason}"
+        assert answer["Error"] == f"plimsoll: pod {name} no longer fits on n1: {reason}"
         assert lossy.targets == ["n1"]
         assert await world.pod("p") == pod
         assert booked(world) == {other["metadata"]["uid"]}
@@ -118,7 +118,7 @@ async def test_a_node_that_is_full_apart_from_gpus_is_refused(
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "1Gi", "cpu": "9"})
         assert (
-            "fits on n1 no more: Insufficient cpu" in (await asked(port, "bind", order(pod, "n1")))["Error"]
+            "no longer fits on n1: Insufficient cpu" in (await asked(port, "bind", order(pod, "n1")))["Error"]
         )
         assert booked(world) == set()
 
@@ -314,7 +314,7 @@ async def test_a_restart_between_filter_and_bind(
         world.ready.set()
         await until_true(world.front_end.leads.is_set)
         assert await asked(port, "bind", order(pods[0], "n1")) == {"Error": ""}
-        assert "fits on n1 no more" in (await asked(port, "bind", order(pods[1], "n1")))["Error"]
+        assert "no longer fits on n1" in (await asked(port, "bind", order(pods[1], "n1")))["Error"]
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
         await until_true(lambda: booked(world) == set())
         assert await asked(port, "bind", order(pods[1], "n1")) == {"Error": ""}
@@ -333,7 +333,7 @@ async def test_bound_pods_are_like_the_placers_own(
         resized = await world.front_end.resize(Resize(namespace=namespace, pod="p", gpu_memory="20Gi"))
         assert resized.node == "n1"
         late = await made(world, "late", {MEMORY: "10Gi"})
-        assert "fits on n1 no more" in (await asked(port, "bind", order(late, "n1")))["Error"]
+        assert "no longer fits on n1" in (await asked(port, "bind", order(late, "n1")))["Error"]
 
 
 async def test_binds_wait_for_a_place_and_all_arrive(

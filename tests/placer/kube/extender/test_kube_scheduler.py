@@ -106,7 +106,8 @@ async def test_gpu_gone_between_filter_and_bind(
         await world.events("p", "FailedScheduling")
         await until_true(lambda: bool(between.errors("bind")))
         assert (
-            "fits on n1 no more: Insufficient plimsoll.dev/gpu-memory on one GPU" in between.errors("bind")[0]
+            "no longer fits on n1: Insufficient plimsoll.dev/gpu-memory on one GPU"
+            in between.errors("bind")[0]
         )
         assert "nodeName" not in (await world.pod("p"))["spec"]
         await gpu_node(world, "n2", 24)

@@ -61,7 +61,7 @@ async def test_the_gpus_of_a_nominated_pod_of_the_placer_are_held(priority: int,
         scores = await extender.prioritize(other, [N1])
         assert (scores[N1] == 0) is is_kept_out
         refused = try_bind(made, other)
-        assert ("fits on n1 no more: Insufficient plimsoll.dev/gpu-memory" in refused) is is_kept_out
+        assert ("no longer fits on n1: Insufficient plimsoll.dev/gpu-memory" in refused) is is_kept_out
         assert bool(refused) is is_kept_out
 
 
@@ -76,7 +76,7 @@ async def test_the_resources_of_a_nominated_pod_of_the_placer_are_held() -> None
         made.scene.delete("a")
         other = outside("other", 5, gib(4, "2"))
         assert await extender_of(made).filter(other, [N1]) == {"n1": "Insufficient cpu"}
-        assert "fits on n1 no more: Insufficient cpu" in try_bind(made, other)
+        assert "no longer fits on n1: Insufficient cpu" in try_bind(made, other)
 
 
 async def test_no_pod_is_evicted_for_room_that_is_held() -> None:

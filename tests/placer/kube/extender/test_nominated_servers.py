@@ -67,7 +67,7 @@ async def test_kube_scheduler_gets_no_room_that_the_placer_holds(
         stored = await create_pod(apiserver, namespace, thief)
         await world.until_refused("thief", LACKS)
         refused = await asked(port, "bind", order(stored, "n1"))
-        assert f"fits on n1 no more: {LACKS}" in refused["Error"]
+        assert f"no longer fits on n1: {LACKS}" in refused["Error"]
         await end(apiserver, namespace, "victim")
         assert gpu_of(await world.until_bound("urgent")) == ("n1", "GPU-n1-0")
         assert "nodeName" not in (await world.pod("thief"))["spec"]

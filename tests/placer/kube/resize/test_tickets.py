@@ -101,7 +101,7 @@ async def test_a_ticket_is_carried_out_and_answered(
         assert await written(world, "p") == Counted(6, 40, 100)
         brokers.confirm.clear()
         with pytest.raises(
-            NotConfirmedError, match="the broker on n1 did not confirm in 5 s; what was before"
+            NotConfirmedError, match="the broker on n1 did not confirm in 5 s; the values before"
         ):
             await resize_pod(Resize(pod="p", namespace=namespace, gpu_memory="5Gi"), cluster(world), 5.0)
         assert (await written(world, "p")).line_gib == 5

@@ -62,7 +62,7 @@ class Library:
         state, sharers = gate
         if state is GateState.OPEN:
             return True, None
-        if not any(other.has_kernel(g) for other in self.processes for g in self.gpus):
+        if not self._executes():
             if stand is not None and state is GateState.SHUT:
                 self.slower = min(max(1.0, 1.5 * (now - stand.since) / (stand.expected + SLICE)), SLOWER_MOST)
             self.in_vain = 0
@@ -77,6 +77,14 @@ class Library:
         self.reprieve = [(stream, stream[0], stream.executed + stream[0].ms) for stream in heads]
         self.in_vain, self.given_up = self.in_vain + 1, self.given_up + 1
         return True, None
+
+    def _executes(self) -> bool:
+        """Whether a process of the container has a kernel to run, on any GPU."""
+        for process in self.processes:
+            for gpu in self.gpus:
+                if process.has_kernel(gpu):
+                    return True
+        return False
 
     def _has_reprieve(self) -> bool:
         self.reprieve = [

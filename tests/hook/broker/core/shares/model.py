@@ -49,9 +49,12 @@ class Sync(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Do nothing for so long."""
+    """Do nothing for this long."""
 
     ms: float
+
+
+FOR_EVER: Final = Sleep(math.inf)
 
 
 @dataclass(frozen=True)
@@ -197,8 +200,6 @@ class Simulation:
     # Programs.
 
     def _start(self) -> None:
-        if not self._todo:
-            return
         due = [(c, program) for c, program in self._todo if c.start <= self.now + 1e-9]
         self._todo = [(c, program) for c, program in self._todo if c.start > self.now + 1e-9]
         for container, program in due:
@@ -215,17 +216,15 @@ class Simulation:
             if self._gated:
                 self._carry_out(self.scheduler.handle(Appeared(container.key, number, number, ns(self.now))))
 
-    def _sleeps(self, thread: Thread) -> bool:
-        return isinstance(thread.step, Sleep) and self.now < thread.wake - 1e-9
-
     def _go_on(self, thread: Thread) -> bool:
         """Let a thread take its possible steps. Returns whether it took any."""
         has_moved = False
         while not thread.process.is_dead:
-            if thread.step is None:
-                thread.step = next(thread.code, Sleep(math.inf))
-                thread.wake = self.now + thread.step.ms if isinstance(thread.step, Sleep) else math.inf
-            if not self._can_do(thread, thread.step):
+            step = thread.step
+            if step is None:
+                step = thread.step = next(thread.code, FOR_EVER)
+                thread.wake = self.now + step.ms if isinstance(step, Sleep) else math.inf
+            if not self._can_do(thread, step):
                 break
             thread.step, thread.wake, has_moved = None, math.inf, True
         return has_moved
@@ -288,10 +287,11 @@ class Simulation:
         """Let all steps happen that take no time."""
         has_moved = True
         while has_moved:
-            self._start()
-            has_moved = False
+            if self._todo:
+                self._start()
+            has_moved, now = False, self.now
             for thread in self._threads:
-                if not self._sleeps(thread):
+                if not (isinstance(thread.step, Sleep) and now < thread.wake - 1e-9):
                     has_moved |= self._go_on(thread)
             for process in self._processes:
                 if not process.is_idle:
@@ -315,17 +315,21 @@ class Simulation:
                 )
 
     def _wakes(self) -> list[float]:
-        threads = [thread.wake for thread in self._threads if thread.wake > self.now + 1e-9]
-        starts = [container.start for container, _ in self._todo]
-        heads = [stream[0] for process in self._processes for stream in process.streams.values() if stream]
-        return (
-            threads + starts + [head.ends for head in heads if head.kind == "host" and head.ends is not None]
-        )
+        later = self.now + 1e-9
+        times = [thread.wake for thread in self._threads if thread.wake > later]
+        times += [container.start for container, _ in self._todo]
+        for process in self._processes:
+            for stream in process.streams.values():
+                if stream and (ends := stream[0].ends) is not None:
+                    times.append(ends)
+        return times
 
     def _execute(self, most: float) -> None:
         """Let time pass until the next possible event."""
         on = [(device, device.executing()) for device in self._devices if device.current]
-        part = min([most, *(device.left for device, _ in on), *(stream[0].ms for _, stream in on if stream)])
+        part = most
+        for device, stream in on:
+            part = min(part, device.left, stream[0].ms if stream else part)
         part = max(part, 1e-6)
         for device, stream in on:
             assert device.current is not None

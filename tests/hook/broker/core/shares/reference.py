@@ -160,7 +160,7 @@ class Reference:
         """Where a process's work in this tick lies: all that began in it, and all that ended in it.
 
         Returns:
-            The begin of the one and the end of the other; the tick's end and begin for none.
+            The beginning of the first and the end of the last; without any, the tick's end and beginning.
         """
         if unfinished == 0:
             return self.now, self.now - span

@@ -3,8 +3,8 @@
 import pytest
 
 from placer.core.topology.links import Way
-from placer.core.topology.matrix import parse_matrix
 from plimsoll.part.errors import InputError
+from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
 
 

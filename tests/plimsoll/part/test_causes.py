@@ -1,0 +1,27 @@
+"""Causes of failed connections, in one line with the remedy."""
+
+import nats.js.errors
+import pytest
+
+from plimsoll.part.causes import cause_of
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (nats.js.errors.ServiceUnavailableError(), "start it with --jetstream"),
+        (
+            nats.js.errors.ServerError(
+                code=500, err_code=10047, description="insufficient storage resources available"
+            ),
+            "lower PLIMSOLL_STREAM_MAX_BYTES",
+        ),
+        (
+            nats.js.errors.NotFoundError(code=404, err_code=10059, description="stream not found"),
+            "start a monitor or a placer, which make it",
+        ),
+    ],
+)
+def test_refusals_of_jetstream_have_a_remedy(error: Exception, remedy: str) -> None:
+    """A server without JetStream, or without room for the stream, is told from one that is away."""
+    assert remedy in cause_of(error, "PLIMSOLL_NATS_URL")
