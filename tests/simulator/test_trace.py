@@ -59,8 +59,9 @@ def cluster_of(listed: list[ListedNode], arriving: list[ListedPod]) -> tuple[Clu
     return Cluster.of(named, mix_of(Trace("t", named, tuple(arriving)))), named
 
 
-@settings(max_examples=60, deadline=None)
-@given(policy=st.sampled_from(OFFERED), listed=nodes, arriving=pods)
+@pytest.mark.parametrize("policy", OFFERED)
+@settings(max_examples=20, deadline=None)
+@given(listed=nodes, arriving=pods)
 def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arriving: list[ListedPod]) -> None:
     """No GPU is shared past 1000, no node's CPU or memory is overdrawn, and each pod gets GPUs of its models."""
     cluster, named = cluster_of(listed, arriving)
@@ -83,8 +84,9 @@ def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arrivi
     assert all(milli <= 1000 for milli in taken.values())
 
 
-@settings(max_examples=60, deadline=None)
-@given(policy=st.sampled_from(OFFERED), listed=nodes, arriving=pods, grown=st.none() | st.integers(0, 3))
+@pytest.mark.parametrize("policy", OFFERED)
+@settings(max_examples=20, deadline=None)
+@given(listed=nodes, arriving=pods, grown=st.none() | st.integers(0, 3))
 def test_added_gpu_makes_no_pod_unplaceable(
     policy: str, listed: list[ListedNode], arriving: list[ListedPod], grown: int | None
 ) -> None:
