@@ -53,8 +53,8 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
-# Most of the tests' time is waiting for processes, leases and clocks: five workers keep two cores busy.
-WORKERS ?= 5
+# Most of the tests' time is waiting for processes, leases and clocks: six workers keep two cores busy.
+WORKERS ?= 6
 
 # The live page is tried in Debian's Chromium, and `plimsoll top` in tmux. On a machine that has none and cannot install
 # it, these tests are skipped, but never in CI.
@@ -128,7 +128,7 @@ gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
 # Folders of C, and Python packages, in which no files may depend on each other in a circle.
-WITHOUT_CIRCLES := hook/lib emulator
+WITHOUT_CIRCLES := hook/lib emulator bench/share_task
 PACKAGES := plimsoll monitor placer solo hook simulator
 
 .PHONY: check

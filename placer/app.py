@@ -23,7 +23,6 @@ from placer.access import Access, TokenFile
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
-from placer.explaining import Explainer, NotExplainedError, Previewer
 from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
 from placer.learned_store import LearnedStore
@@ -31,7 +30,6 @@ from placer.learning import Learning
 from placer.limit_news import LimitView
 from placer.list_writer import ListWriter
 from placer.live.news import NewsRoom
-from placer.live.pods import PodSource
 from placer.live.wiring import live_page
 from placer.local.explain import LocalExplainer
 from placer.local.frontend import LocalFrontEnd
@@ -46,6 +44,7 @@ from placer.reports import ReportView
 from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
+from placer.sources import explainers, pod_sources, previewing
 from placer.state import StateReader
 from placer.violation_events import read_violations
 from plimsoll.bus import Stream
@@ -167,7 +166,7 @@ async def _assemble(
     page = await live_page(
         client,
         decider,
-        sources=lambda: _pod_sources(local_pods, cluster),
+        sources=lambda: pod_sources(local_pods, cluster),
         missing=missing,
         leads=lambda: cluster is None or cluster.leads.is_set(),
     )
@@ -180,12 +179,12 @@ async def _assemble(
     api = Api(
         rows=rows,
         state=StateReader(rows, ledger, lambda: local.pods.rows() if local else ()),
-        explainers=lambda: _explainers(explainer, cluster),
+        explainers=lambda: explainers(explainer, cluster),
         missing=missing,
         registry=metrics.registry,
         local=local,
         page=page,
-        previewing=lambda: _previewing(cluster),
+        previewing=lambda: previewing(cluster),
     )
     parts = _Parts(
         settings,
@@ -202,30 +201,6 @@ async def _assemble(
         cluster,
     )
     return parts, api
-
-
-def _pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSource]:
-    sources: list[PodSource] = [local] if local is not None else []
-    if cluster is not None and cluster.front_end is not None:
-        sources.append(cluster.front_end.live_pods)
-    return sources
-
-
-def _explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[Explainer]:
-    explainers: list[Explainer] = [local] if local is not None else []
-    if cluster is not None:
-        if cluster.front_end is None:
-            raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-        explainers.append(cluster.front_end.explainer)
-    return explainers
-
-
-def _previewing(cluster: KubePart | None) -> Previewer | None:
-    if cluster is None:
-        return None
-    if cluster.front_end is None:
-        raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.front_end.previewing
 
 
 def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:

@@ -67,6 +67,8 @@ ASKED: Final = (
     RELOCATION_COST,
 )
 """The annotations by which a pod asks."""
+MOST_CHARACTERS: Final = 4096
+"""The most characters of such an annotation: the names of a hundred models."""
 ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
 """The annotations in which Plimsoll answers, beside those with `ASSIGNED_PREFIX`."""
 
@@ -92,6 +94,19 @@ def refuse_answers(pod: Pod) -> None:
         if name in ANSWERED or name.startswith(ASSIGNED_PREFIX):
             problem = "stands on a pod that is not placed yet, and is for the placer alone to write"
             raise InputError(annotation_field(name), value[:80], problem, "recreate the pod without it")
+
+
+def refuse_long_annotations(pod: Pod) -> None:
+    """Refuse a pod with an annotation that is too long to be read.
+
+    Raises:
+        InputError: an annotation by which the pod asks has more than `MOST_CHARACTERS`.
+    """
+    annotations = pod.metadata.annotations or {}
+    for name in ASKED:
+        if (length := len(annotations.get(name, ""))) > MOST_CHARACTERS:
+            problem = f"are more than the {MOST_CHARACTERS} that are read"
+            raise InputError(annotation_field(name), f"{length} characters", problem, "write less")
 
 
 def without_answers(annotations: Mapping[str, str]) -> dict[str, str]:

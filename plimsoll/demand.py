@@ -45,8 +45,6 @@ _UUID_PREFIXES: Final = ("GPU-", "MIG-")
 """NVML's UUIDs begin so; any other text in `GPU_ID` is a name."""
 GPU_NAME_PATTERN: Final = LABEL_PATTERN
 
-MOST_CHARACTERS: Final = 4096
-"""The most characters of an annotation: the names of a hundred models."""
 MOST_INIT_CONTAINERS: Final = 32
 """The most init containers of a pod that may ask for a GPU. On each GPU, each takes some 300 bytes of the pod's
 annotations, which have 256 KiB together."""
@@ -127,7 +125,6 @@ def parse_pod(pod: Pod) -> PodDemand:
     """
     annotations = pod.metadata.annotations or {}
     _refuse_unknown(annotations)
-    _refuse_long(annotations)
     limit_pct = _percent(annotations, SHARE_LIMIT, default=100)
     relocation_cost_of(annotations)
     best_effort = _flag(annotations, BEST_EFFORT)
@@ -335,13 +332,6 @@ def _refuse_unknown(annotations: Mapping[str, str]) -> None:
             raise InputError(
                 annotation_field(name), value, "is no annotation of Plimsoll", _suggest(name, ASKED)
             )
-
-
-def _refuse_long(annotations: Mapping[str, str]) -> None:
-    for name in ASKED:
-        if (length := len(annotations.get(name, ""))) > MOST_CHARACTERS:
-            problem = f"are more than the {MOST_CHARACTERS} that are read"
-            raise InputError(annotation_field(name), f"{length} characters", problem, "write less")
 
 
 def _suggest(name: str, known: tuple[str, ...]) -> str:

@@ -1,6 +1,7 @@
 /* The common part of a tenant's files: the current order, its results, and launches.
  *
  *   main.c       reads orders, and prints results
+ *   steps.c      time, chance, and the count of steps and latencies
  *   device.c     the kernels, the device, and the device's own sums
  *   steady.c     modes that keep a GPU at work: `async`, `deep`, `sync`, `graph`, `duty`, `jitter`, `loader`
  *   requests.c   modes that serve: `infer`, `light`
@@ -50,6 +51,8 @@ extern const struct mode steady_modes[], request_modes[], coupled_modes[],
 void sleep_until(uint64_t due_ns);
 void pause_for(uint64_t ns);
 uint64_t between(uint64_t value, uint64_t least, uint64_t most);
+/* Begins the sequence of random numbers again. */
+void draw_anew(void);
 /* A number from 0 to 1, from a sequence that is the same in each run. */
 double drawn(void);
 /* Counts a step that begins now, and the time since the step before. */

@@ -164,7 +164,7 @@ struct book_shared {
     uint64_t id; /* never used twice; 0 = free */
     uint64_t bytes;
     uint32_t gpu;
-    uint32_t owner; /* the slot whose used_bytes include this memory; BOOK_MAX_SLOTS = no slot includes it now */
+    uint32_t owner; /* the slot whose used_bytes include this memory; BOOK_MAX_SLOTS = no slot's do */
     uint64_t holders[BOOK_MAX_SLOTS / 64]; /* one bit per slot */
 };
 

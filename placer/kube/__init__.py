@@ -14,7 +14,8 @@ stands in front (`extender`).
 Preemption: the pods that have a node (`occupants`) and the disruption budgets (`budgets`), the reasons that the end
 of pods can lift (`liftable`), one node without some of its pods (`trial`), the cheapest victims on a node (`victims`)
 and in the cluster (`victim_search`), the room that is held meanwhile (`nominations`), the writes
-(`preemption_writes`, in their order: `preemption_orders`), and the course of it all (`preempting`).
+(`preemption_writes`, in their order: `preemption_orders`), the pods that never end (`stuck`), and the course of it
+all (`preempting`).
 
 Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
 

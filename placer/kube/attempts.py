@@ -16,6 +16,7 @@ from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.kube.choice import NodeChoice
+from placer.kube.clock import loop_now_s
 from placer.kube.committer import Placed
 from placer.kube.hints import NOTHING, causes_of
 from placer.kube.preempting import Preempting
@@ -68,12 +69,12 @@ class Attempts:
 
     async def next(self) -> PodUid:
         """Wait for the next pod to try; meanwhile probe parked pods on nodes that changed."""
-        paused_s = _now_s()
+        paused_s = loop_now_s()
         while True:
             heed_cancellation()
             self.work.clear()
             self.wakeups.catch_up()
-            now_s = _now_s()
+            now_s = loop_now_s()
             match self.queue.take(now_s):
                 case Try(uid, waited_s):
                     self.metrics.queue_wait_seconds.observe(waited_s)
@@ -82,7 +83,7 @@ class Attempts:
                     await self.probe(probe)
                     if now_s - paused_s > UNBROKEN_S:
                         await asyncio.sleep(0)
-                        paused_s = _now_s()
+                        paused_s = loop_now_s()
                 case None:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout_at(self.queue.due_s()):
@@ -102,7 +103,7 @@ class Attempts:
         if left is not None and obstacles:
             is_news |= not left  # it could preempt there
             causes |= causes_of(left, wanted.request.demand) if left else NOTHING
-        self.queue.probed(probe, causes, _now_s(), is_news=is_news)
+        self.queue.probed(probe, causes, loop_now_s(), is_news=is_news)
 
     def attempt(self, uid: PodUid) -> Placed | None:
         """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
@@ -111,7 +112,7 @@ class Attempts:
         try:
             wanted = waiting.wanted = waiting.wanted or understood(pod, self.policy)
         except InputError as error:
-            self.queue.give_up(uid, _now_s())
+            self.queue.give_up(uid, loop_now_s())
             self.telling.refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         if self.refusals.share(waiting, wanted):
@@ -121,18 +122,14 @@ class Attempts:
         except NotBookedError as error:
             name = pod.full_name
             structlog.get_logger().warning("decision put off", pod=name, error=str(error))
-            self.queue.again(uid, _now_s())
+            self.queue.again(uid, loop_now_s())
             self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
             volumes = self.volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
             cluster.assume(result.booking, wanted.needs, wanted.pod)
             self.preempting.placed(uid, result.booking.node)
-            self.queue.placed(uid, _now_s())
+            self.queue.placed(uid, loop_now_s())
             return Placed(wanted, result, waiting.seen_s, volumes)
         self.refusals.add(wanted, is_final=result.is_final)
         return None
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -16,6 +16,7 @@ import structlog
 
 from placer.core.plan import Plan
 from placer.kube.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
@@ -95,9 +96,16 @@ class Committer:
         """Whether so many binds of a namespace are slow that no further one should begin."""
         return self._slow[namespace] >= SLOW_AT_MOST
 
-    async def take(self, namespace: str) -> contextlib.ExitStack:
+    def puts_off(self, uid: PodUid) -> bool:
+        """Put a pod off, if its namespace is held up; returns whether it is."""
+        held_up = self.is_held_up(self.waiting[uid].pod.metadata.namespace)
+        if held_up:
+            self.queue.again(uid, loop_now_s(), SLOW_S)
+        return held_up
+
+    async def take(self, placed: Placed) -> contextlib.ExitStack:
         """Take a place for the writes of a pod, once one is free; closing the result gives it back."""
-        return await self._take(self.places, namespace)
+        return await self._take(self.places, placed)
 
     async def commit(self, placed: Placed, taken: contextlib.ExitStack) -> None:
         """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait.
@@ -110,15 +118,15 @@ class Committer:
                 return
             taken.close()  # claims may take minutes
             if await self._has_volumes(placed, placed.volumes):
-                with await self._take(self.late_places, placed.wanted.pod.metadata.namespace) as late:
+                with await self._take(self.late_places, placed) as late:
                     await self._bind(placed, late.close)
 
-    async def _take(self, places: asyncio.Semaphore, namespace: str) -> contextlib.ExitStack:
+    async def _take(self, places: asyncio.Semaphore, placed: Placed) -> contextlib.ExitStack:
         await places.acquire()
         taken = contextlib.ExitStack()
         taken.callback(places.release)
         taken.enter_context(self.recorder.put_off())
-        taken.enter_context(self._timed(namespace))
+        taken.enter_context(self._timed(placed.wanted.pod.metadata.namespace))
         return taken
 
     @contextlib.contextmanager
@@ -153,7 +161,7 @@ class Committer:
         )
         if self.cluster.is_assumed(uid):
             self.cluster.release(uid)
-        self.queue.again(uid, _now_s())
+        self.queue.again(uid, loop_now_s())
         self.on_work()
         self.telling.refused(pod, problem, SCHEDULER_ERROR)
         return False
@@ -167,7 +175,7 @@ class Committer:
         with self.metrics.bind_seconds.time():
             ending = await self.binder.bind(target, on_long_wait)
         if ending.result is BindResult.BOUND:
-            self.metrics.pending_bound_seconds.observe(_now_s() - placed.seen_s)
+            self.metrics.pending_bound_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)
             self.telling.placed(pod, plan)
             return
@@ -186,14 +194,10 @@ class Committer:
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
         if ending.pod is None:
-            self.queue.again(uid, _now_s())
+            self.queue.again(uid, loop_now_s())
         else:
             waiting = self.waiting.get(uid)
             if waiting is not None:  # the watch may not have shown the change yet
                 waiting.pod, waiting.wanted = ending.pod, None
-            self.queue.at_once(uid, _now_s())
+            self.queue.at_once(uid, loop_now_s())
         self.on_work()
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

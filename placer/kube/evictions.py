@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 import structlog
 
 from placer.core.violations import Violation, Violations
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.pod_events import News
 from placer.kube.record import Recorder
@@ -95,7 +96,7 @@ class Evictions:
 
     def measure(self, state: NodeState) -> None:
         """Take in a report; returns at once."""
-        self.violations.measure(state, _now_s())
+        self.violations.measure(state, loop_now_s())
         self._news.set()
 
     async def run(self) -> NoReturn:
@@ -112,7 +113,7 @@ class Evictions:
             self._due_s = {pod: at for pod, at in self._due_s.items() if pod in confirmed}
             self.metrics.violations.set(len(confirmed))
             for pod in confirmed:
-                if self._due_s.get(pod, 0.0) <= _now_s() and await self._handle(pod):
+                if self._due_s.get(pod, 0.0) <= loop_now_s() and await self._handle(pod):
                     await asyncio.sleep(self.rules.pause_s)  # bounds the evictions per minute
 
     async def _handle(self, pod: PodUid) -> bool:
@@ -151,7 +152,7 @@ class Evictions:
         except NotFoundError:
             return  # it ended by itself
         except ApiError as error:
-            self._due_s[found.pod] = _now_s() + self.rules.retry_s
+            self._due_s[found.pod] = loop_now_s() + self.rules.retry_s
             self.metrics.evictions.labels(_outcome(error)).inc()
             if isinstance(error, ConflictError):  # it changed at this moment, or is another pod by now
                 return
@@ -196,7 +197,3 @@ def _finding(found: Violation) -> str:
     """The finding for people; the same text in each attempt, so that Kubernetes counts one event."""
     held, line = format_bytes(found.used_bytes), format_bytes(found.line_bytes)
     return f"The pod holds {held} on GPU {found.gpu} by NVML, past its line of {line}."
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

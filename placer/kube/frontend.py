@@ -22,7 +22,7 @@ from placer.kube.binding import Binder
 from placer.kube.budgets import Budgets
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster import Cluster
-from placer.kube.committer import SLOW_S, Committer
+from placer.kube.committer import Committer
 from placer.kube.drift import DriftCheck
 from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
@@ -45,7 +45,6 @@ from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
-from placer.kube.relocation.rules import Mode
 from placer.kube.resize import KubeResizer
 from placer.kube.resize_tickets import Tickets
 from placer.kube.retelling import Retelling
@@ -325,8 +324,7 @@ class KubeFrontEnd:
                 _start(group, "preempt", self._preempting.run)
                 _start(group, "find stuck pods", self._stuck.run)
                 _start(group, "evict", self.evictions.run)
-                if self.options.relocation.mode is not Mode.OFF:
-                    _start(group, "relocate", self._relocating.run)
+                _start(group, "relocate", self._relocating.run)
                 _start(group, "release GPUs of the pool", self._pool.run)
                 _start(group, "carry out resizes", self.tickets.run)
                 _start(group, "bind for kube-scheduler", self.extender.binds.run)
@@ -374,23 +372,17 @@ class KubeFrontEnd:
             await self.lease.held.wait()
             await take_over(self._placing, self._scopes, self._watches.pods.catch_up, self._without_node)
         await self.recall()
-        if self.options.relocation.mode is not Mode.OFF:
-            await self._relocating.kept.restore()
+        await self._relocating.restore()
         self._cluster.bookings.decides = True
         self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
         while True:
             uid = await self._attempts.next()
-            namespace = self._waiting[uid].pod.metadata.namespace
-            placed = None
-            if self._committer.is_held_up(namespace):
-                self._queue.put_off(uid, asyncio.get_running_loop().time() + SLOW_S)
-            else:
-                placed = self._attempts.attempt(uid)
+            placed = None if self._committer.puts_off(uid) else self._attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                taken = await self._committer.take(namespace)
+                taken = await self._committer.take(placed)
                 group.create_task(self._committer.commit(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 

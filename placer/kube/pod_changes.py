@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.pods import PodIndex
@@ -80,7 +81,7 @@ class PodChanges:
         """Take a pod out of those that wait; an unknown pod is no error."""
         self.volumes.forget_waiting(uid)
         if self.waiting.pop(uid, None) is not None:
-            self.queue.discard(uid, _now_s())
+            self.queue.discard(uid, loop_now_s())
             self.on_work()  # another pod of its kind may be tried
 
     def _put(self, pod: Pod, known: Pod | None) -> None:
@@ -129,7 +130,7 @@ class PodChanges:
             if assumed is not None:  # for the next attempt, if the bind under way fails
                 assumed.pod, assumed.wanted = pod, None if changed else assumed.wanted
             return
-        now_s = _now_s()
+        now_s = loop_now_s()
         waiting = self.waiting.setdefault(uid, Waiting(pod, now_s))
         waiting.pod = pod
         self.volumes.note_waiting(pod)
@@ -151,7 +152,3 @@ def _was_refused(pod: Pod) -> bool:
     """Whether a placer has tried the pod: its condition says so."""
     condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice
+from placer.kube.clock import loop_now_s
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
 from placer.kube.occupants import Occupant, priority_of
@@ -261,7 +262,7 @@ class Preempting:
         reported = found.node.gpus if found is not None else ()
         if not any(uid in gpu.measured_bytes for gpu in reported for uid in own.victims):
             return False
-        return _now_s() - self._freed.setdefault(own.uid, _now_s()) < LINGER_S
+        return loop_now_s() - self._freed.setdefault(own.uid, loop_now_s()) < LINGER_S
 
     def _ending(self, own: Nomination) -> list[Occupant]:
         """The pods that still end on a nominated node, so that the nominated pod gets their room."""
@@ -286,7 +287,7 @@ class Preempting:
         """Try a waiting pod again; one that does not wait any more is no error."""
         waiting = self.waiting.get(uid)
         if waiting is not None:
-            self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
+            self.queue.put(uid, priority_of(waiting.pod), loop_now_s(), tried=True)
             self.on_work()
 
     def _nominate(self, wanted: Wanted, victims: Victims) -> str:
@@ -394,7 +395,3 @@ def _with(
     if explained is None:
         return None
     return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons | reasons)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 import structlog
 from prometheus_client import Counter
 
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
 from placer.kube.preemption_writes import PreemptionWrites
@@ -181,7 +182,7 @@ class Orders:
             ended = await self.writes.end(victim.pod, order.pod)
         except ApiError as error:
             if not isinstance(error, TransientError):
-                self._spared[victim.uid] = _now_s() + SPARED_S
+                self._spared[victim.uid] = loop_now_s() + SPARED_S
             return f"pod {victim.pod.full_name} was not deleted: {error}"
         if ended:
             self.preempted.inc()
@@ -220,7 +221,7 @@ class Orders:
         return None
 
     def _not_evicted(self, mover: Occupant, error: ApiError) -> str:
-        self._unmovable[mover.uid] = _now_s() + SPARED_S
+        self._unmovable[mover.uid] = loop_now_s() + SPARED_S
         return f"pod {mover.pod.full_name} was not evicted: {error}"
 
     def _holds(self, order: Order) -> bool:
@@ -230,9 +231,5 @@ class Orders:
 
 
 def _still(until: dict[PodUid, float]) -> dict[PodUid, float]:
-    now_s = _now_s() if until else 0.0
+    now_s = loop_now_s() if until else 0.0
     return {uid: until_s for uid, until_s in until.items() if now_s < until_s}
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

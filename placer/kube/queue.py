@@ -149,8 +149,8 @@ class Queue:
     def take(self, now_s: float) -> Try | Probe | None:
         """The work to do now, or None.
 
-        After a `Try` call `discard`, `again`, `put_off`, `at_once`, `park`, `join`, `placed` or `give_up`. After a
-        `Probe` call `probed`.
+        After a `Try` call `discard`, `again`, `at_once`, `park`, `join`, `placed` or `give_up`. After a `Probe` call
+        `probed`.
         """
         self._allowance.charge(now_s)
         self._ripen(now_s)
@@ -174,21 +174,17 @@ class Queue:
             self._move(entry, Place.PLACED)
             self._leave_kind(entry, now_s)
 
-    def again(self, uid: PodUid, now_s: float) -> None:
-        """Try a pod again after its backoff: the attempt failed for a reason that may pass by itself."""
-        entry = self._entries.get(uid)
-        if entry is not None:
-            self._move(entry, Place.BACKOFF)
-            entry.due_s = now_s + backoff_s(entry.attempts)
-            self._timers.set(entry)
+    def again(self, uid: PodUid, now_s: float, pause_s: float | None = None) -> None:
+        """Try a pod again after its backoff: the attempt failed for a reason that may pass by itself.
 
-    def put_off(self, uid: PodUid, due_s: float) -> None:
-        """Try a pod at this time instead of now. The attempt does not count."""
+        With `pause_s`, it is tried after that pause: there was no attempt.
+        """
         entry = self._entries.get(uid)
         if entry is not None:
             self._move(entry, Place.BACKOFF)
-            entry.attempts -= 1
-            entry.due_s = due_s
+            if pause_s is not None:
+                entry.attempts -= 1
+            entry.due_s = now_s + (backoff_s(entry.attempts) if pause_s is None else pause_s)
             self._timers.set(entry)
 
     def at_once(self, uid: PodUid, now_s: float) -> None:

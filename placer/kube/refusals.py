@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from placer.core.ledger import Ledger
 from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice
+from placer.kube.clock import loop_now_s
 from placer.kube.hints import NOTHING, ask_of, causes_of
 from placer.kube.occupants import priority_of
 from placer.kube.parking import KindRefusal
@@ -115,7 +116,7 @@ class Refusals:
         shared = self.queue.refusal(kind)
         if shared is None:
             return False
-        self.queue.join(uid, kind, _now_s())
+        self.queue.join(uid, kind, loop_now_s())
         self.metrics.shared_refusals.inc()
         self.report(waiting.pod, shared.note, UNSCHEDULABLE)
         return True
@@ -140,7 +141,7 @@ class Refusals:
 
     def _settle(self, waiting: Waiting, wanted: Wanted, explained: Explanation | None) -> None:
         """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
-        uid, now_s = wanted.request.pod, _now_s()
+        uid, now_s = wanted.request.pod, loop_now_s()
         self.on_work()
         if waiting.wanted is wanted and explained is not None:
             waiting.overtaken = 0
@@ -188,7 +189,3 @@ def refusal_of(wanted: Wanted, explained: Explanation) -> KindRefusal:
         topics=explained.topics,
         priority=priority_of(wanted.pod) if may_preempt and not explained.is_of_pod else None,
     )
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

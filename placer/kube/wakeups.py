@@ -8,12 +8,12 @@ What always holds: a decision, a probe and an explanation first compute the room
 rooms whose every later rise is a gain, and no rise is lost between a refusal and its parking.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from placer.core.room import Room
 from placer.decide import Decider
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.hints import Cause, Gain, best_bytes, gain_of_rooms
 from placer.kube.queue import Queue
@@ -56,7 +56,7 @@ class Wakeups:
     def wake(self, causes: Cause) -> None:
         """Try all kinds with one of these causes again: a change may have lifted it on any node."""
         if self.queue.heeds_changes:
-            self.queue.wake(causes, _now_s())
+            self.queue.wake(causes, loop_now_s())
             self.on_work()
 
     def _rooms_changed(
@@ -75,12 +75,12 @@ class Wakeups:
 
     def _rules_changed(self, topics: Collection[Hashable]) -> None:
         if self.queue.heeds_changes:
-            self.queue.wake_for(topics, _now_s())
+            self.queue.wake_for(topics, loop_now_s())
             self.on_work()
 
     def _note(self, node: NodeName, gain: Gain, rooms: Iterable[Room]) -> None:
         if gain.causes:
-            self.queue.gained(node, self._with_preemption(node, gain, rooms), _now_s())
+            self.queue.gained(node, self._with_preemption(node, gain, rooms), loop_now_s())
             self.on_work()
 
     def _with_preemption(self, node: NodeName, gain: Gain, rooms: Iterable[Room]) -> Gain:
@@ -91,7 +91,3 @@ class Wakeups:
             return gain
         most_bytes = max((room.gpu.usable_bytes for room in rooms), default=0)
         return replace(gain, above_priority=lowest, preempt_bytes=most_bytes)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -17,7 +17,7 @@ from placer.kube.domains.wishes import NO_WISHES, DomainWishes, domain_wishes_of
 from placer.kube.lengths import refuse_long
 from placer.kube.occupants import priority_of
 from placer.kube.unhandled import refuse_unhandled
-from plimsoll.contract import POLICY, refuse_answers
+from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
 from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -78,6 +78,7 @@ def understood(pod: Pod, default: Policy) -> Wanted:
         InputError: the pod is malformed, or uses a feature that is not handled.
     """
     refuse_long(pod)
+    refuse_long_annotations(pod)
     demand = parse_pod(pod)
     refuse_answers(pod)
     check_supported(demand)

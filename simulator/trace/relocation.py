@@ -7,7 +7,7 @@ nothing: a replay counts places and moves, not lost work.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from placer.core.booking import Booking
 from placer.core.plan import Plan
@@ -15,12 +15,9 @@ from placer.core.policies.policy import Policy
 from placer.core.relocation.plan import Movable, Spot
 from placer.core.relocation.search import result, search
 from placer.core.room import Room
-from placer.core.site import Request
 from placer.core.supposition import Supposition
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-
-if TYPE_CHECKING:  # a replay relocates
-    from simulator.trace.replay import Cluster
+from simulator.trace.cluster import Cluster, Resident
 
 HOSTS: Final = 16
 """The spots that are searched for one pod: those from which fewest pods have to leave."""
@@ -31,19 +28,11 @@ REPLACED: Final = "/replacement"
 """Ends the uid of a moved pod at its new place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """A pod of the cluster, or one that is to be placed: its demand, and the memory of its node that it takes."""
-
-    request: Request
-    memory_mib: int
-
-
 @dataclass(slots=True)
 class ReplayBoard:
     """The cluster of a replay as the search sees it; see `placer.core.relocation.plan.Board`."""
 
-    cluster: "Cluster"
+    cluster: Cluster
     policy: Policy
     own: Resident
     most_moves: int
@@ -172,7 +161,7 @@ class ReplayBoard:
         return [Spot(one.node.node, uuid) for one in islice(fit, TARGETS) for uuid in one.rooms]
 
 
-def relocate(cluster: "Cluster", policy: Policy, own: Resident, most_moves: int) -> int | None:
+def relocate(cluster: Cluster, policy: Policy, own: Resident, most_moves: int) -> int | None:
     """Give a pod that fits nowhere a place by moving others; returns the number of moves, or None without a plan."""
     if not own.request.demand.containers:
         return None

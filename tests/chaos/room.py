@@ -61,7 +61,7 @@ def _is_simple(pod: Object, asks: Iterable[Ask]) -> bool:
     if annotations.get(POLICY) == POLICIES[-1]:
         return False
     if not asks:
-        return not annotations.keys() - {POLICY}
+        return not annotations  # no annotation of ours makes sense on such a pod, and the placer refuses it
     if not annotations.keys() <= SIMPLE or annotations.get(BEST_EFFORT, "true") not in ("true", "false"):
         return False
     limit = annotations.get(LIMIT, "100")

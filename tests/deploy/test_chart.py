@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from typing import Any
 
 import helm_python as helm
@@ -18,6 +19,8 @@ import placer.settings
 import placer.webhook.settings
 import plimsoll.alerts.settings
 from plimsoll.part import settings as part_settings
+from plimsoll.placer_api.live import LIVE_PATH
+from plimsoll.placer_api.routes import ROUTES
 from tests.deploy.rendering import (
     CASES,
     EVERYTHING,
@@ -332,3 +335,16 @@ def test_the_placer_reviews_tokens_only_where_it_asks_for_them() -> None:
         assert any("tokenreviews" in rule.get("resources", ()) for rule in rules) is expected
         accounts = {one["metadata"]["name"] for one in made if one["kind"] == "ServiceAccount"}
         assert ("plimsoll-reader" in accounts) is expected
+
+
+def test_a_reader_may_read_every_path_that_needs_a_token() -> None:
+    """The readers' role names each path of the placer's port that is neither open nor for its owner alone."""
+    made = objects({"placer": {"auth": "kubernetes"}})
+    [paths] = [
+        rule["nonResourceURLs"]
+        for one in made
+        for rule in one.get("rules", ())
+        if one["metadata"]["name"] == "plimsoll-reader" and "nonResourceURLs" in rule
+    ]
+    needed = {route.path for route in ROUTES if not route.is_open and not route.owner_only} | {LIVE_PATH}
+    assert [one for one in needed if not any(fnmatch(one, path) for path in paths)] == []

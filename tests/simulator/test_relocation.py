@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 from placer.core.site import Request
 from plimsoll.ids import PodUid
+from simulator.trace.cluster import Cluster, Resident
 from simulator.trace.experiment import policy_for
 from simulator.trace.lists import ListedNode, ListedPod, Trace
-from simulator.trace.relocation import Resident, relocate
-from simulator.trace.replay import Cluster, demand_of, mix_of
+from simulator.trace.relocation import relocate
+from simulator.trace.replay import demand_of, mix_of
 
 POLICY = policy_for("bestfit", 1)
 arrivals = st.lists(

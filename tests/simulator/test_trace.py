@@ -12,9 +12,10 @@ from placer.core.site import Request
 from plimsoll.ids import NodeName, PodUid
 from simulator.command import main
 from simulator.trace.arrivals import draw
+from simulator.trace.cluster import Cluster
 from simulator.trace.experiment import OFFERED, policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
-from simulator.trace.replay import Cluster, demand_of, mix_of, replay
+from simulator.trace.replay import demand_of, mix_of, replay
 
 REAL = next(
     (

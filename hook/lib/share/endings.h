@@ -15,7 +15,7 @@ void plimsoll_bursts_forgotten(int gpu);
 /* A context ended without a hooked call. Its events ended with it. */
 void plimsoll_bursts_lost(uint64_t context);
 
-/* A context lives on after plimsoll_bursts_forget. A single mark behind all unfinished work meters that work. */
+/* A context lives on after plimsoll_bursts_forget. A single mark behind all unfinished work meters it. */
 void plimsoll_bursts_resume(uint64_t context, int gpu);
 
 #endif

@@ -72,7 +72,7 @@ struct plimsoll_stream *plimsoll_stream_in(struct plimsoll_meter *meter, uint64_
     return NULL;
 }
 
-/* A stream that was blocked, and got no launch since. The library cannot know whether the stream is still blocked. */
+/* A stream that was blocked, and got no launch since. The library cannot know whether it is still blocked. */
 static struct plimsoll_stream *idle_stream(struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->stream_count; i++)
         if (!meter->streams[i].is_open && meter->streams[i].tail == 0)

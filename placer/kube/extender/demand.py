@@ -11,7 +11,7 @@ from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
-from plimsoll.contract import POLICY, SCHEDULER_NAME, refuse_answers
+from plimsoll.contract import POLICY, SCHEDULER_NAME, refuse_answers, refuse_long_annotations
 from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -50,6 +50,7 @@ def asked_by(pod: Pod, default: Policy) -> Asked:
         raise InputError(
             "spec.schedulerName", SCHEDULER_NAME, problem, "give kube-scheduler's profile another name"
         )
+    refuse_long_annotations(pod)
     demand = parse_pod(pod)
     refuse_answers(pod)
     check_supported(demand)

@@ -6,11 +6,11 @@ one pod, and for a bounded time after the moved pod has ended. Rooms are stored 
 next leader keeps them too.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.nominations import Nomination
 from placer.kube.occupants import Occupant
@@ -71,7 +71,7 @@ class KeptRooms:
     def keep(self, moved: Pod, kind: bytes, nomination: Nomination) -> None:
         """Keep the room of a nomination for the replacement of a pod, whose demand is of this kind."""
         self.cluster.nominations.put(nomination)
-        since_s, until_s = self.clock().timestamp(), _now_s() + self.keep_s
+        since_s, until_s = self.clock().timestamp(), loop_now_s() + self.keep_s
         self._kept[PodUid(moved.metadata.uid)] = Kept(moved, kind, nomination, since_s, until_s)
 
     async def save(self) -> None:
@@ -124,10 +124,10 @@ class KeptRooms:
         for uid, one in tuple(self._kept.items()):
             held = self.cluster.nominations.find(one.nomination.uid)
             if self._still_ends(self.cluster.occupants.find(uid)):
-                one.until_s = _now_s() + self.keep_s
+                one.until_s = loop_now_s() + self.keep_s
             if held is None or held.node != one.nomination.node:
                 del self._kept[uid]  # the replacement has a place, or others had a right to the room
-            elif one.until_s <= _now_s() or (not under_way and not (one.is_leaving or one.has_come)):
+            elif one.until_s <= loop_now_s() or (not under_way and not (one.is_leaving or one.has_come)):
                 del self._kept[uid]
                 self.preempting.give_up(one.nomination.uid)
                 given_up.append(one)
@@ -196,7 +196,3 @@ def _was_made_after(pod: Pod, time_s: float) -> bool:
     """Whether a pod was made after a time in seconds since 1970, or in the same second."""
     made = pod.metadata.creationTimestamp
     return made is not None and datetime.fromisoformat(made).timestamp() >= int(time_s)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

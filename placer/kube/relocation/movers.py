@@ -4,7 +4,6 @@ What always holds: a pod is moved only if its own annotation allows it and a con
 moved for a pod of lower priority.
 """
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.relocation.plan import Movable
 from placer.kube.budgets import Budgets
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant
 from placer.kube.relocation.rules import RelocationRules
@@ -98,7 +98,7 @@ class Movers:
     def note_moved(self, pod: Pod) -> None:
         """Count a move for the limit of its owner."""
         owner = owner_of(pod) or ""
-        self._moved[owner] = deque([*self._times(owner), _now_s()])
+        self._moved[owner] = deque([*self._times(owner), loop_now_s()])
 
     def are_too_many(self, pods: list[Occupant]) -> bool:
         """Whether all these pods must not move, though each of them alone may: for a budget, or an owner's limit."""
@@ -120,7 +120,7 @@ class Movers:
         times = self._moved.get(owner)
         if times is None:
             return deque()
-        while times and times[0] < _now_s() - HOUR_S:
+        while times and times[0] < loop_now_s() - HOUR_S:
             times.popleft()
         if not times:
             del self._moved[owner]
@@ -170,7 +170,3 @@ def replacement_of(pod: Pod) -> Pod:
     )
     spec = msgspec.structs.replace(pod.spec, nodeName=None)
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus())
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NoReturn
+from typing import Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from placer.core.reasons import Reason
 from placer.core.relocation.plan import Relocation, Steps
 from placer.core.relocation.search import confirmed, search
 from placer.kube.choice import NodeChoice
+from placer.kube.clock import loop_now_s
 from placer.kube.cluster import Cluster
 from placer.kube.occupants import Occupant, priority_of
 from placer.kube.preempting import Preempting
@@ -102,10 +103,15 @@ class Relocating:
         self.kept = KeptRooms(choice.cluster, preempting, self.rules.keep_s, self.clock, self.memory)
         preempting.orders.on_relocated = self._moved
 
-    async def run(self) -> NoReturn:
-        """Look for pods that have waited long, until cancelled."""
+    async def restore(self) -> None:
+        """Keep the rooms of an earlier leader, before the first decision; takes some seconds at most."""
+        if self.rules.mode is not Mode.OFF:
+            await self.kept.restore()
+
+    async def run(self) -> None:
+        """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
         await self.preempting.leads.wait()
-        while True:
+        while self.rules.mode is not Mode.OFF:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
             await self.look()
@@ -128,7 +134,7 @@ class Relocating:
 
     def _is_busy(self) -> bool:
         if self._under_way is not None:
-            is_late = _now_s() >= self._under_way_until_s
+            is_late = loop_now_s() >= self._under_way_until_s
             is_held = self._is_nominated(self._under_way) and not is_late
             if is_held or self.preempting.orders.is_under_way(self._under_way):
                 return True
@@ -152,7 +158,7 @@ class Relocating:
 
     def _next(self) -> Wanted | None:
         """The waiting pod for which others may be moved now: of the highest priority, the one that waits longest."""
-        now_s = _now_s()
+        now_s = loop_now_s()
         self._tried = {kind: at_s for kind, at_s in self._tried.items() if now_s < at_s}
         due = [
             one
@@ -176,7 +182,7 @@ class Relocating:
     async def _try(self, wanted: Wanted) -> None:
         """Search for a plan, and carry it out, or report it."""
         uid = wanted.request.pod
-        self._tried[wanted.kind] = _now_s() + self.rules.after_s
+        self._tried[wanted.kind] = loop_now_s() + self.rules.after_s
         if not self.movers.budgets.are_read:
             return
         board, found = await self.searched(wanted, spares_idle=False)
@@ -211,7 +217,7 @@ class Relocating:
     async def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
         """Hold and store all rooms, and have the pods evicted meanwhile."""
         self._under_way = uid = PodUid(pod.metadata.uid)
-        self._under_way_until_s = _now_s() + self.rules.keep_s
+        self._under_way_until_s = loop_now_s() + self.rules.keep_s
         own = board.nomination(found.place, [one.movable for one in found.moves])
         own.pod = pod  # as the watch shows it now
         self.preempting.hold(own)
@@ -231,7 +237,7 @@ class Relocating:
 
     async def _lacks_spare(self) -> bool:
         """Whether a search is due, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
-        now_s = _now_s()
+        now_s = loop_now_s()
         find = self._cluster.occupants.find
         self._leaving = {
             uid: at_s for uid, at_s in self._leaving.items() if find(uid) is not None and now_s < at_s
@@ -276,7 +282,7 @@ class Relocating:
     def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
         """A pod was evicted to be moved."""
         self._metrics.relocated_pods.inc()
-        self._leaving[PodUid(victim.metadata.uid)] = _now_s() + self.rules.keep_s
+        self._leaving[PodUid(victim.metadata.uid)] = loop_now_s() + self.rules.keep_s
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
         self.telling.relocated(victim, pod, node, to, self.rules.keep_s)
@@ -324,7 +330,3 @@ def planned(found: Relocation) -> str:
 
 def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -25,6 +25,7 @@ from plimsoll.contract import (
     SCHEDULER_NAME,
     asks_gpu,
     refuse_answers,
+    refuse_long_annotations,
 )
 from plimsoll.demand import parse_pod
 from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, translated
@@ -174,6 +175,7 @@ def _mention(pod: Pod) -> str | None:
 
 def _check_demand(pod: Pod) -> None:
     refuse_answers(pod)
+    refuse_long_annotations(pod)
     demand = parse_pod(pod)
     check_supported(demand)
     if demand.policy:

@@ -8,7 +8,7 @@ import pytest
 from placer.core.policies import POLICIES
 from placer.kube.lengths import MOST_BYTES
 from placer.kube.wanted import understood
-from plimsoll.demand import MOST_CHARACTERS
+from plimsoll.contract import MOST_CHARACTERS
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError
 

@@ -6,117 +6,28 @@ from typing import Any
 import pytest
 
 from placer.kube import preemption_orders
-from placer.kube.record import _Pending
-from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import Mode, RelocationRules
-from placer.room_store import room_store
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
-from plimsoll.kube.models import DisruptionBudget, Pod
+from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.transport import TransientError
-from plimsoll.part.times import rfc3339
-from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
-from tests.placer.kube.scene import SHARE, Object
+from tests.placer.kube.boards import board, budget, on_gpu, pod
+from tests.placer.kube.relocations import (
+    COST,
+    OWNER,
+    RULES,
+    halves,
+    mover,
+    node_of,
+    other_halves,
+    pair,
+    plan,
+    relocating_of,
+    replacement,
+    wait,
+    wide,
+)
+from tests.placer.kube.scene import SHARE
 from tests.servers.waiting import until_true
-
-RULES = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0)
-COST = "plimsoll.dev/relocation-cost"
-OWNER = {"uid": "set-1", "kind": "ReplicaSet", "name": "web", "controller": True}
-
-
-def mover(
-    name: str,
-    gpu: str,
-    share: int,
-    cost: str | None = "1",
-    owner: Object | None = None,
-    namespace: str = "default",
-    **more: Any,  # noqa: ANN401
-) -> Pod:
-    """A pod of a controller on this GPU; its annotation states what it costs to move it."""
-    owners = [OWNER if owner is None else owner] if owner != {} else []
-    metadata = {"namespace": namespace, "ownerReferences": owners}
-    made = on_gpu(name, gpu, share=share, metadata=metadata, started="2026-01-01T00:00:00Z", **more)
-    if cost is not None and made.metadata.annotations is not None:
-        made.metadata.annotations[COST] = cost
-    return made
-
-
-def replacement(name: str, share: int) -> Pod:
-    """The pod that the controller makes in place of a moved one."""
-    return pod(
-        name,
-        limits={"cpu": "0", SHARE: str(share)},
-        annotations={COST: "1"},
-        metadata={"ownerReferences": [OWNER]},
-    )
-
-
-def wide(name: str = "wide", share: int = 90, priority: int = 0) -> Pod:
-    """A pod that wants most of a GPU."""
-    return pod(name, priority=priority, limits={"cpu": "0", SHARE: str(share)})
-
-
-def halves(playing: Board, *, cost: str | None = "1", **more: Any) -> None:  # noqa: ANN401 - passed on
-    """Two nodes of one GPU, each half full; the pod on n1 may be moved."""
-    for node in ("n1", "n2"):
-        playing.scene.node(node)
-        playing.scene.report(node, 24)
-    playing.scene.show(mover("m1", "GPU-n1-0", 50, cost, **more))
-    playing.scene.show(on_gpu("stone", "GPU-n2-0", share=50))
-
-
-def pair(playing: Board) -> None:
-    """Two nodes of one GPU: on n1 two pods that may be moved, and room for both on n2, which is in use."""
-    for node in ("n1", "n2"):
-        playing.scene.node(node)
-        playing.scene.report(node, 24)
-    for name in ("m1", "m2"):
-        playing.scene.show(mover(name, "GPU-n1-0", 40))
-    playing.scene.show(on_gpu("stone", "GPU-n2-0", share=20))
-
-
-async def wait(playing: Board, *pods: Pod) -> None:
-    """These pods wait, and are refused."""
-    for one in pods:
-        playing.scene.show(one)
-    await playing.settle()
-
-
-async def plan(playing: Board) -> None:
-    """Relocation reads the waiting pods once, and carries out what it found."""
-    await relocating_of(playing).look()
-    await playing.settle()
-
-
-def relocating_of(playing: Board) -> Relocating:
-    """The part under test."""
-    return playing.front_end._relocating
-
-
-def node_of(playing: Board, name: str) -> str | None:
-    """The node of a pod, as the watch shows it."""
-    return playing.scene.pods[name].spec.nodeName
-
-
-def other_halves(playing: Board) -> None:
-    """Two more nodes: on n3 a pod that may be moved, and room for it on n4."""
-    for node in ("n3", "n4"):
-        playing.scene.node(node, labels={"zone": "b"})
-        playing.scene.report(node, 24)
-    playing.scene.show(mover("m3", "GPU-n3-0", 60))
-    playing.scene.show(on_gpu("more", "GPU-n4-0", share=40))
-
-
-async def settle_stuck(playing: Board) -> None:
-    """The placer looks once for pods that do not end."""
-    playing.front_end._stuck.look()
-    await playing.settle()
-
-
-def news_of(playing: Board, name: str) -> list[_Pending]:
-    """The news of a pod that would be written."""
-    return list(playing.front_end._recorder._waiting.get(PodUid(name), ()))
 
 
 async def test_both_pods_end_with_a_place() -> None:
@@ -183,20 +94,6 @@ async def test_a_dry_run_says_what_would_move_and_moves_nothing() -> None:
         assert told == "Moving 1 pod at a cost of 1 makes room on n1: default/m1 from n1 to n2 (GPU-n2-0)."
         assert (playing.evicted, playing.nominated) == ([], [])
         assert not playing.scene.cluster.nominations.nodes()
-
-
-async def test_the_room_of_a_replacement_that_never_comes_is_given_up() -> None:
-    """After the time the room goes to another pod."""
-    async with board(RULES) as playing:
-        halves(playing)
-        await wait(playing, wide())
-        await plan(playing)
-        await wait(playing, pod("other", limits={"cpu": "0", SHARE: "50"}))
-        assert node_of(playing, "other") is None
-        playing.scene.late_s += RULES.keep_s + 1
-        await plan(playing)
-        await playing.scene.settle_after_backoff()
-        assert node_of(playing, "other") == "n2"
 
 
 async def test_a_refused_eviction_ends_the_plan() -> None:
@@ -284,44 +181,6 @@ async def test_a_moved_pod_that_ends_slowly_holds_up_others_for_a_time_only() ->
         await plan(playing)
         assert playing.evicted == ["m1", "m3"]
         assert playing.nomination("wide") is not None
-
-
-async def test_a_moved_pod_that_never_ends_is_awaited_for_a_time_only() -> None:
-    """A finalizer keeps the moved pod. Its room is given up, which an event says, and another pod moves instead."""
-    async with board(RULES) as playing:
-        halves(playing)
-        await wait(playing, wide())
-        await plan(playing)
-        other_halves(playing)
-        await settle_stuck(playing)
-        assert playing.nomination("wide") == ("n1", {"m1"})
-        playing.scene.late_s += RULES.keep_s + 1
-        await settle_stuck(playing)
-        assert playing.nomination("wide") is None
-        assert playing.nominated[-1] == ("wide", None)
-        [told] = [one.news for one in news_of(playing, "wide") if one.news.reason == "NominationGivenUp"]
-        assert "default/m1" in told.note
-        await plan(playing)
-        assert playing.evicted == ["m1", "m3"]
-        playing.scene.delete("m3")
-        await playing.scene.settle_after_backoff()
-        assert node_of(playing, "wide") == "n3"
-
-
-async def test_a_room_is_kept_for_as_long_as_the_moved_pod_may_end() -> None:
-    """A StatefulSet makes the replacement once the pod is gone, here at the end of an hour of grace."""
-    async with board(RULES) as playing:
-        halves(playing)
-        playing.grace_s = 3600
-        await wait(playing, wide())
-        await plan(playing)
-        playing.scene.late_s += 3600
-        await plan(playing)
-        playing.scene.delete("m1")
-        await wait(playing, pod("other", limits={"cpu": "0", SHARE: "50"}))
-        playing.scene.show(replacement("m2", 50))
-        await playing.scene.settle_after_backoff()
-        assert [node_of(playing, name) for name in ("wide", "m2", "other")] == ["n1", "n2", None]
 
 
 @pytest.mark.parametrize(
@@ -438,57 +297,3 @@ async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
         playing.scene.show(mover("m1", "GPU-n1-0", 50))
         await plan(playing)
         assert playing.evicted == []
-
-
-@pytest.mark.parametrize("has_ended", [False, True])
-async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer, has_ended: bool) -> None:  # noqa: FBT001
-    """The next leader holds the rooms of the waiting pod and of the replacement, and gives neither to a later pod.
-
-    Meanwhile the moved pod may have ended, and the replacement may wait.
-    """
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
-        halves(playing)
-        await wait(playing, wide())
-        await plan(playing)
-        pods, nodes = playing.scene.pods, playing.scene.nodes
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
-        for name in nodes:
-            playing.scene.node(name)
-            playing.scene.report(name, 24)
-        for one in pods.values():
-            if not has_ended or one.metadata.name != "m1":
-                playing.scene.show(one)
-        playing.scene.show(pod("other", limits={"cpu": "0", SHARE: "50"}))
-        if has_ended:
-            playing.scene.show(replacement("m2", 50))
-        await relocating_of(playing).kept.restore()
-        playing.preempting.check_all()
-        await playing.settle()
-        await plan(playing)
-        assert node_of(playing, "other") is None
-        if not has_ended:
-            playing.scene.show(replacement("m2", 50))
-        playing.scene.delete("m1")
-        await playing.scene.settle_after_backoff()
-        assert [node_of(playing, name) for name in ("wide", "m2", "other")] == ["n1", "n2", None]
-        await plan(playing)
-        assert await rooms.read() == ()
-
-
-async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey: EmbeddedServer) -> None:
-    """The leader died once it had bound the replacement, and before it could store that."""
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
-        halves(playing)
-        await wait(playing, wide())
-        await plan(playing)
-        stored = await rooms.read()
-        assert [(one.moved.metadata.name, one.node) for one in stored] == [("m1", "n2")]
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
-        halves(playing)
-        playing.scene.delete("m1")
-        playing.scene.delete("stone")
-        made = rfc3339(playing.front_end.clock())
-        owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
-        playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
-        await relocating_of(playing).kept.restore()
-        assert not len(relocating_of(playing).kept)

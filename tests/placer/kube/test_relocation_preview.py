@@ -12,7 +12,7 @@ from placer.kube.relocation.rules import Mode, RelocationRules
 from plimsoll.cli.relocation import preview, shown
 from plimsoll.placer_api.client import NoSuchPodError
 from tests.placer.kube.boards import Board, board, on_gpu
-from tests.placer.kube.test_relocating import halves, mover, plan, wait, wide
+from tests.placer.kube.relocations import halves, mover, plan, wait, wide
 from tests.placer.states import reader_of
 
 OFF = RelocationRules(Mode.OFF, rest_s=0.0)

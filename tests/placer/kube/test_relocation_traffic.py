@@ -7,8 +7,8 @@ from tests.monitor.emulated import GPU_0, GPU_1, program
 from tests.monitor.harness import until
 from tests.monitor.test_emulator import newest, node
 from tests.placer.kube.boards import board, pod
+from tests.placer.kube.relocations import RULES, mover, plan, relocating_of, wait
 from tests.placer.kube.scene import SHARE
-from tests.placer.kube.test_relocating import RULES, mover, plan, relocating_of, wait
 
 
 async def test_a_pod_moves_to_the_gpu_whose_memory_is_quiet(tmp_path: Path, nats: EmbeddedServer) -> None:
