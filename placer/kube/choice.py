@@ -19,12 +19,12 @@ from placer.core.verdicts import Explanation, Verdicts
 from placer.decide import Decider, Held, NodeSide
 from placer.kube.cluster import Cluster
 from placer.kube.node_wishes import PROMISING, node_wishes
-from placer.kube.nominations import bookings_of
+from placer.kube.nominations import Nomination, bookings_of
 from placer.kube.occupants import priority_of
 from placer.kube.trial import NodeTrial
 from placer.kube.wanted import Wanted
 from plimsoll.contract import RESOURCES
-from plimsoll.ids import NodeName
+from plimsoll.ids import GpuUuid, NodeName
 
 KINDS: Final = 32
 """The kinds of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
@@ -72,7 +72,8 @@ class NodeChoice:
     def decide(self, wanted: Wanted) -> Plan | Refusal:
         """Plan and book, or refuse. After a refusal, `explain` finds the reasons, or a place where it was not final.
 
-        A pod that is nominated for a node goes there, if it fits there now.
+        A pod that is nominated for a node goes there, if it fits there now: to the GPU that is held for it, if it is
+        one. A replacement would else return to the GPU that its predecessor was moved from.
 
         Raises:
             NotBookedError: the pod is booked already.
@@ -182,10 +183,11 @@ class NodeChoice:
             return Refusal()
         own = self.cluster.nominations.find(wanted.request.pod)
         if own is not None:
-            plan = NodeTrial(self.decider, self.cluster, wanted, own.node).plan()
-            if isinstance(plan, Plan):
-                self.decider.ledger.book(plan.booking)
-                return plan
+            for only in dict.fromkeys((_held_gpu(own), None)):
+                plan = NodeTrial(self.decider, self.cluster, wanted, own.node, only).plan()
+                if isinstance(plan, Plan):
+                    self.decider.ledger.book(plan.booking)
+                    return plan
         return self._decide_anywhere(wanted)
 
     def _decide_anywhere(self, wanted: Wanted) -> Plan | Refusal:
@@ -338,3 +340,9 @@ def _is_best_effort(wanted: Wanted) -> bool:
 
 def _wants_gpu(wanted: Wanted) -> bool:
     return bool(wanted.request.demand.containers)
+
+
+def _held_gpu(nomination: Nomination) -> GpuUuid | None:
+    """The GPU that is held, if it is one."""
+    held = {grant.gpu for grant in nomination.booking.grants} if nomination.booking is not None else set()
+    return held.pop() if len(held) == 1 else None

@@ -268,6 +268,25 @@ async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
         assert playing.evicted == [evicted]
 
 
+async def test_a_replacement_does_not_return_to_the_gpu_that_was_freed() -> None:
+    """On one node with several GPUs too, a move gains the GPU, although the default policy prefers idle ones."""
+    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
+    async with board(rules) as playing:
+        playing.scene.node("n1")
+        playing.scene.report("n1", 24, 24)
+        for index in (0, 1):
+            playing.scene.show(mover(f"on-{index}", f"GPU-n1-{index}", 50))
+        await plan(playing)
+        (evicted,) = playing.evicted
+        playing.scene.show(replacement("came", 50))
+        playing.scene.delete(evicted)
+        await playing.settle()
+        assert node_of(playing, "came") == "n1"
+        for _ in range(3):
+            await plan(playing)
+        assert playing.evicted == [evicted]
+
+
 async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
     """Where the pods of a GPU could only move to an idle GPU, nothing is gained and nothing moves."""
     rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=2)
