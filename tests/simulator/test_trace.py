@@ -85,10 +85,10 @@ def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arrivi
 
 
 @pytest.mark.parametrize("policy", OFFERED)
-@settings(max_examples=20, deadline=None)
-@given(listed=nodes, arriving=pods, grown=st.none() | st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+@given(listed=nodes, arriving=pods, grown=st.integers(0, 4))
 def test_added_gpu_makes_no_pod_unplaceable(
-    policy: str, listed: list[ListedNode], arriving: list[ListedPod], grown: int | None
+    policy: str, listed: list[ListedNode], arriving: list[ListedPod], grown: int
 ) -> None:
     """A pod that has a place still has one when a node has a GPU more, or another node with a GPU is there."""
     chosen = policy_for(policy, 1)
@@ -105,9 +105,10 @@ def test_added_gpu_makes_no_pod_unplaceable(
             assert larger.place(request, pod.memory_mib, chosen) is not None
 
 
-def with_a_gpu_more(listed: list[ListedNode], grown: int | None) -> list[ListedNode]:
-    """The nodes with a GPU more on the one of that number; on a node of its own if there is no such number."""
-    if grown is None or grown >= len(listed):
+def with_a_gpu_more(listed: list[ListedNode], grown: int) -> list[ListedNode]:
+    """The nodes with a GPU more: on one of them, counted round, or on a node of its own."""
+    grown %= len(listed) + 1
+    if grown == len(listed):
         return [*listed, ListedNode("more", 4000, 8, 1, "T4")]
     return [replace(node, gpus=node.gpus + (number == grown)) for number, node in enumerate(listed)]
 
