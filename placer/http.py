@@ -252,8 +252,6 @@ class _Reads:
 
     async def relocation(self, _: web.Request, asked: Asked) -> web.Response:
         namespace, name = asked.text("namespace"), asked.text("pod")
-        if namespace is not None and name is None:
-            raise InputError("pod", None, "is missing beside namespace", "name the pod, or leave both out")
         try:
             previewer = self.api.previewing()
             if previewer is None:

@@ -41,7 +41,7 @@ README: Final = (ROOT / "README.md").read_text()
 
 # Unpacked here, so that every run of the tests notices a section with other commands, on any machine.
 *SET_UP, SHOW_MEMORY, APPLY, SHOW_POD, DESCRIBE = commands(INSTALL, "## In ten minutes")
-_, SHOW_GPUS, EXPLAIN, DOCTOR = commands(README, "## A pod that waits, or is slow")
+_, SHOW_GPUS, EXPLAIN, _, DOCTOR = commands(README, "## A pod that waits, or is slow")
 RESIZE_LINE, RESIZE_SHARE = commands(README, "## A line or a share that proved too small")
 LIST_PODS, UNINSTALL = commands(INSTALL, "## Uninstalling")
 (SET_TO_ZERO,) = commands(INSTALL, "## Draining a node")

@@ -90,12 +90,17 @@ class TlsFiles:
             if stamp == used:
                 continue
             try:
-                await asyncio.to_thread(context.load_cert_chain, self.certificate, self.key)
+                await asyncio.to_thread(self._load, context)
             except OSError as error:  # also while only one of both files is new
                 log.warning("certificate not read, the last one stays", error=str(error))
             else:
                 used = stamp
                 log.info("certificate read anew", path=self.certificate)
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        """Load both files, once they are seen to fit: a certificate without its key would replace the last one."""
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        context.load_cert_chain(self.certificate, self.key)
 
     def _stamp(self) -> tuple[int, ...]:
         try:

@@ -93,7 +93,7 @@ PODS = (
     ),
     Waiting(
         "cpu",
-        "No node has 100 CPUs. The GPUs of such a node are not looked at.",
+        "No node has 100 CPUs. The placer does not check the GPUs of such a node.",
         {MEMORY: "1Gi", "cpu": "100"},
     ),
     Waiting("selector", "No node has the label.", {MEMORY: "1Gi"}, spec={"nodeSelector": {"zone": "moon"}}),

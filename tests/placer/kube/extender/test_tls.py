@@ -137,9 +137,11 @@ async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> No
     async with served(files) as (port, context):
         follower = asyncio.create_task(files.follow(context, 0.01))
         first = await shown(port)
-        await asyncio.to_thread(Path(files.certificate).write_text, "half")
-        await asyncio.sleep(0.1)  # it has checked the half-written files
-        assert await shown(port) == first
+        others, _ = ours.sign("placer", "other")
+        for half in ("half", await asyncio.to_thread(Path(others).read_text)):
+            await asyncio.to_thread(Path(files.certificate).write_text, half)
+            await asyncio.sleep(0.1)  # it has checked the half-written files
+            assert await shown(port) == first
         ours.sign("placer", "placer")
 
         async def is_new() -> bool:
