@@ -159,7 +159,10 @@ ROUTES: Final = (
         "Which pods would move so that a waiting pod fits, or so that a whole GPU is free.",
         (Answer(200, "The plan, or why there is none.", RelocationPreview), _BAD, _NO_POD, _NOT_NOW),
         (
-            Query("namespace", "The waiting pod's namespace; `default` where only `pod` is given, and ignored without `pod`."),
+            Query(
+                "namespace",
+                "The waiting pod's namespace; `default` where only `pod` is given, and ignored without `pod`.",
+            ),
             Query("pod", "The waiting pod's name. Without it, a whole GPU is to be freed."),
         ),
     ),
