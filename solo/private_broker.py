@@ -153,8 +153,8 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
         began = log.tell()
         process = await asyncio.create_subprocess_exec(
             *program_of(MODULE),
-            # No monitor measures for this broker, so the broker measures by itself. The environment may switch that
-            # off.
+            # No monitor measures for this broker, so the broker measures by itself. The
+            # environment may switch that off.
             env={
                 "PLIMSOLL_BROKER_MEASURE": "true",
                 **environment,

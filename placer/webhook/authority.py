@@ -150,8 +150,8 @@ class Authority:
             return make_generation(names, self.timing.life_s, now_s)
 
         if not kept and self._known:
-            # Somebody deleted the Secret. The certificate that replicas serve stays trusted until they serve the next
-            # one.
+            # Somebody deleted the Secret. The certificate that replicas serve stays trusted
+            # until they serve the next one.
             return (*self._known, make())
         return next_generations(kept, names, now_s, self.timing, make)
 

@@ -17,9 +17,8 @@ authorization {
     {
       user: monitor, password: $MONITOR_PASSWORD
       permissions: {
-        # Events of its node, and the stream that keeps them. All nodes use the same password. A monitor listens to
-        # its
-        # own node's reports, to notice another monitor under its name.
+        # Events of its node, and the stream that keeps them. All nodes use the same password. A monitor listens
+        # to its own node's reports, to notice another monitor under its name.
         publish: [
           "plimsoll.v1.task.*.*", "plimsoll.v1.node.*.*", "plimsoll.v1.gpu.*.*", "plimsoll.v1.limit.*.*"
           "$JS.API.INFO", "$JS.API.STREAM.INFO.PLIMSOLL", "$JS.API.STREAM.CREATE.PLIMSOLL"
