@@ -66,7 +66,8 @@ test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer
 	@[ -d tests/__pycache__ ] || $(MAKE) --no-print-directory collected
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(PART),tests/$(PART))
 
-# In a new clone no file is compiled yet, and each worker would compile all of them at the same time.
+# In a new clone no file is compiled yet, and each worker would compile all of them at the same time. The run itself
+# reports a file that cannot be imported.
 .PHONY: collected
 collected:
 	@$(PYTHON) -m pytest --quiet --collect-only tests/placer >/dev/null & \

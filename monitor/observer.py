@@ -50,6 +50,7 @@ from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
+from monitor.troubles import Troubles
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
 from plimsoll.events import Gpu
@@ -61,14 +62,6 @@ from plimsoll.part.times import rfc3339
 XIDS_MAX: Final = 1024  # XID errors that wait for a round
 
 STORE_RETRY_S: Final = 1.0
-
-NO_GPU: Final = "no GPU"
-
-NO_DRIVER: Final = (
-    "install NVIDIA's driver on this node, or, in a pod, give it the runtime class `nvidia` and "
-    "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
-)
-"""The remedy where no driver answers."""
 
 log = structlog.get_logger("monitor.observer")
 
@@ -101,7 +94,7 @@ class Observer:
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._foreign = ForeignNaming(NodeName(settings.node))
-        self._troubles: set[str] = set()
+        self._troubles = Troubles()
         self._has_broker = True
         self._has_events = False  # the round that is under way
 
@@ -265,7 +258,8 @@ class Observer:
         if sample is not None:
             self._listeners.gpus_measured(gpus, sample.began_ns)
         self._watch_deaths()
-        self._recovered(sample)
+        if self._troubles.end(has_driver=sample is not None):
+            log.info("observing again", gpus=len(self._readings.gpus))
         return self._next_s(now_s, sample)
 
     async def _outlive(self) -> None:
@@ -275,7 +269,7 @@ class Observer:
             try:
                 await self.pass_epoch(known)
             except InputError as error:  # the next round tries again
-                self._troubled(str(error))
+                self._troubles.tell(str(error))
 
     async def _is_full(self) -> bool:
         most = self._settings.outbox_bytes
@@ -309,7 +303,7 @@ class Observer:
         except NvmlAwayError as error:
             self._readings.lose()
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
-            self._troubled(f"{NO_GPU}: {error}; {NO_DRIVER}")
+            self._troubles.tell_no_driver(error)
             return None
         if is_due:
             self._readings.utilisation_read(time.monotonic())
@@ -399,15 +393,6 @@ class Observer:
         return self._pace.wait_s(now_s, at_once=self._has_changes and self._gathering.is_calm(now_s))
 
     def _troubled(self, what: str) -> float:
-        """Log a trouble once, also beside another; returns when the next attempt is due."""
-        if what not in self._troubles:
-            self._troubles.add(what)
-            log.error(what)
+        """Log a trouble; returns when the next attempt is due."""
+        self._troubles.tell(what)
         return time.monotonic() + STORE_RETRY_S
-
-    def _recovered(self, sample: Sample | None) -> None:
-        """Note that a round was stored; without a sample, the trouble of the driver goes on."""
-        was_troubled = bool(self._troubles)
-        self._troubles = {what for what in self._troubles if sample is None and what.startswith(NO_GPU)}
-        if was_troubled and not self._troubles:
-            log.info("observing again", gpus=len(self._readings.gpus))

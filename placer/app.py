@@ -144,12 +144,11 @@ async def _assemble(
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     metrics.nats_up.set_function(lambda: client.is_connected)
     metrics.redis_up.set_function(lambda: not list_writer.is_away)
-    # The page exists later.
     publisher = Publisher(
         jetstream,
         metrics,
         stream=stream,
-        on_event=lambda *one: page.news.note_own(*one),  # noqa: PLW0108
+        on_event=lambda *one: page.news.note_own(*one),  # noqa: PLW0108 - the page is made later
     )
     local = await _local(settings, environment, decider, publisher)
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))

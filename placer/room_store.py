@@ -50,7 +50,7 @@ class RoomStore:
         try:
             async with exchange("give the rooms of moved pods", TIMEOUT_S, _RoomsAwayError):
                 # Bytes, as a text that is no UTF-8 would fail the whole answer.
-                text = await self._client.execute_command(  # type: ignore[no-untyped-call]
+                text = await self._client.execute_command(  # type: ignore[no-untyped-call]  # redis-py has no type for it
                     "GET", ROOMS, **{NEVER_DECODE: True}
                 )
             return msgspec.json.decode(text, type=tuple[StoredRoom, ...]) if text else ()

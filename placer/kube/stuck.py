@@ -46,7 +46,7 @@ class StuckPods:
         await self.preempting.leads.wait()
         while True:
             heed_cancellation()
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(CHECK_S)  # no event reports that time has passed
             self.look()
 
     def look(self) -> None:

@@ -10,7 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Callable, Iterable
+
+    from rich.console import Console, RenderableType
 
 PIPE_BROKEN: Final = 141
 """The exit code once nobody reads: 128 + SIGPIPE, as of programs that the signal ends."""
@@ -111,6 +113,28 @@ def console() -> "Console":
     from rich.console import Console  # noqa: PLC0415 - plain tables do without
 
     return Console(file=cast("TextIO", _StandardOutput()), highlight=False, markup=False)
+
+
+def answer(found: bytes, form: str, shown: "Callable[[bytes], Iterable[RenderableType]]") -> None:
+    """Write a part's answer to standard output, as `write` does.
+
+    Args:
+        found: the answer in JSON.
+        form: `json` and `yaml` give it as it is; any other form is for people.
+        shown: the answer for people, in paragraphs and tables.
+    """
+    import msgspec  # noqa: PLC0415 - as in `document`
+    from rich.text import Text  # noqa: PLC0415 - as in `console`
+
+    if form == "json":
+        write(found.decode() + "\n")
+    elif form == "yaml":
+        write(document(msgspec.json.decode(found), "yaml"))
+    else:
+        screen = console()
+        for part in shown(found):
+            # A pipe gets whole lines; a terminal breaks them between words.
+            screen.print(part, soft_wrap=isinstance(part, Text) and not screen.is_terminal)
 
 
 class _StandardOutput:

@@ -38,7 +38,7 @@ class Summary:
         return pstdev(found) if found else float("nan")
 
     def _at(self, pct: int) -> list[float]:
-        """Of each replay that went so far.
+        """The percentages of GPUs without a pod, for each replay that went this far.
 
         A pod that is large for the cluster leaps over percentages: there the state before that pod counts, and before
         the first pod all GPUs are without one.

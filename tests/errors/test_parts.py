@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from monitor.observer import NO_GPU, Observer
+from monitor.troubles import NO_GPU, Troubles
 from plimsoll.cli.demo.servers import EmbeddedServer
 
 PATIENT_S = 60.0
@@ -168,15 +168,15 @@ async def test_a_monitor_without_a_driver_has_a_metric_and_a_remedy(
 
 def test_troubles_beside_each_other_are_told_once() -> None:
     """A full disk on a node without a driver is two lines, not two lines a second; only what is over is forgotten."""
-    observer = Observer.__new__(Observer)
-    observer._troubles = set()
+    troubles = Troubles()
     with capture_logs() as logs:
         for _ in range(3):
-            observer._troubled(f"{NO_GPU}: none")
-            observer._troubled("the disk is full")
-        observer._recovered(None)
-        observer._troubled(f"{NO_GPU}: none")
-        observer._troubled("the disk is full")
+            troubles.tell(f"{NO_GPU}: none")
+            troubles.tell("the disk is full")
+        assert not troubles.end(has_driver=False)
+        troubles.tell(f"{NO_GPU}: none")
+        troubles.tell("the disk is full")
+        assert troubles.end(has_driver=True)
     assert [line["event"] for line in logs] == [f"{NO_GPU}: none", "the disk is full", "the disk is full"]
 
 

@@ -32,7 +32,7 @@ def test_view_ends_with_the_newest_whatever_the_order(
 
 
 def test_an_event_without_a_state_changes_nothing() -> None:
-    """Of many events at once the last one has the state; the others are no news of the node, also the first ones."""
+    """The last of many events at once has the state. The others, also the first ones, are no news of the node."""
     view, heard = ReportView(), list[NodeState]()
     view.on_report(heard.append)
     omitted = replace(report("n1", 4), gpus=(), omitted=True)

@@ -27,9 +27,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def _run(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
-    import msgspec  # noqa: PLC0415 - likewise
-    from rich.text import Text  # noqa: PLC0415 - likewise
-
     from plimsoll.cli import explain  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
@@ -41,15 +38,7 @@ def _run(given: argparse.Namespace) -> int:
         answer = asyncio.run(asked)
     except NoSuchPodError as error:
         return output.fail(str(error), REFUSED)
-    if given.output == "json":
-        output.write(answer.decode() + "\n")
-    elif given.output == "yaml":
-        output.write(output.document(msgspec.json.decode(answer), "yaml"))
-    else:
-        console = output.console()
-        for part in explain.shown(answer):
-            # A pipe gets whole lines; a terminal breaks them between words.
-            console.print(part, soft_wrap=isinstance(part, Text) and not console.is_terminal)
+    output.answer(answer, given.output, explain.shown)
     return 0
 
 

@@ -10,16 +10,13 @@ from plimsoll.part.errors import InputError
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", nargs="?", help="a pod that waits; without it, a whole GPU")
-    add_namespace(parser)
+    add_namespace(parser, more="without POD it does not count")
     add_release(parser)
     add_output(parser, ("table", "json", "yaml"), "json and yaml are the placer's answer as it is")
 
 
 def _run(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
-
-    import msgspec  # noqa: PLC0415 - likewise
-    from rich.text import Text  # noqa: PLC0415 - likewise
 
     from plimsoll.cli import relocation  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
@@ -31,15 +28,7 @@ def _run(given: argparse.Namespace) -> int:
         answer = asyncio.run(relocation.preview(where(given), given.namespace, given.pod))
     except NoSuchPodError as error:
         return output.fail(str(error), REFUSED)
-    if given.output == "json":
-        output.write(answer.decode() + "\n")
-    elif given.output == "yaml":
-        output.write(output.document(msgspec.json.decode(answer), "yaml"))
-    else:
-        console = output.console()
-        for part in relocation.shown(answer):
-            # A pipe gets whole lines; a terminal breaks them between words.
-            console.print(part, soft_wrap=isinstance(part, Text) and not console.is_terminal)
+    output.answer(answer, given.output, relocation.shown)
     return 0
 
 

@@ -220,10 +220,7 @@ pods = st.lists(
 def test_nothing_is_ever_oversubscribed(
     policy: str, demands: list[ContainerDemand], forgotten: list[int]
 ) -> None:
-    """For any arrivals and departures, a GPU's declared bytes stay within its memory and its shares within 100.
-
-    That holds under every policy.
-    """
+    """Under every policy, a GPU's declared bytes stay within its memory and its shares within 100."""
     ledger, chosen = Ledger(), policy_named(policy, "test")
     nodes = [node_view(state(name, gpu(f"{name}0"), gpu(f"{name}1"))) for name in ("a", "b")]
     bookings: dict[PodUid, Booking] = {}

@@ -151,7 +151,7 @@ def test_a_line_names_time_type_and_place(kind: EventKind) -> None:
     ("what", "words"), [("gpu.health", "GPU-.* healthy -> fatal"), ("gpu.pressure", "GPU-.* short: .* free")]
 )
 def test_the_line_of_a_gpus_event_names_gpu_and_change(what: str, words: str) -> None:
-    """Whoever follows the events sees which GPU is unwell, and why."""
+    """The line of an event shows which GPU is unwell, and why."""
     text = line(message(next(kind for kind in KINDS if kind.what == what)))
     assert re.search(words, text), text
 

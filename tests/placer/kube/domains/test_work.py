@@ -122,7 +122,7 @@ async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyP
 
 
 def test_counts_of_rules_used_longest_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of thousands of distinct rules only a bounded number is kept, and their answers stay right."""
+    """The index keeps a bounded number of thousands of distinct rules, and their answers stay right."""
     monkeypatch.setattr(index, "STANDINGS", 8)
     made = cluster(4, 2)
     for number in range(100):

@@ -1,0 +1,42 @@
+"""The troubles of the monitor's loop in the log.
+
+What always holds: a trouble is one line for as long as it lasts, also beside another one.
+"""
+
+from typing import Final
+
+import structlog
+
+NO_GPU: Final = "no GPU"
+"""The beginning of the trouble in which no driver answers."""
+
+NO_DRIVER: Final = (
+    "install NVIDIA's driver on this node, or, in a pod, give it the runtime class `nvidia` and "
+    "NVIDIA_VISIBLE_DEVICES=all; the monitor looks again by itself"
+)
+"""The remedy where no driver answers."""
+
+log = structlog.get_logger(__name__)
+
+
+class Troubles:
+    """The troubles that last. Everything here belongs to one task of the event loop."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, trouble: str) -> None:
+        """Log a trouble, unless it lasts since it was last logged."""
+        if trouble not in self._told:
+            self._told.add(trouble)
+            log.error(trouble)
+
+    def tell_no_driver(self, error: Exception) -> None:
+        """Log that no driver answers."""
+        self.tell(f"{NO_GPU}: {error}; {NO_DRIVER}")
+
+    def end(self, *, has_driver: bool) -> bool:
+        """End all troubles but that of a driver which is still away; returns whether the last one ended now."""
+        was_troubled = bool(self._told)
+        self._told = {trouble for trouble in self._told if not has_driver and trouble.startswith(NO_GPU)}
+        return was_troubled and not self._told
