@@ -129,7 +129,7 @@ gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
 # Folders of C, and Python packages, in which no files may depend on each other in a circle.
-WITHOUT_CIRCLES := hook/lib emulator bench/share_task
+WITHOUT_CIRCLES := hook/lib emulator bench/hook_share/task
 PACKAGES := plimsoll monitor placer solo hook simulator
 
 .PHONY: check

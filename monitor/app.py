@@ -27,7 +27,7 @@ from monitor.settings import Settings
 from monitor.xids import XidListener
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Subscribe
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
 from plimsoll.part.ending import noticed, tasks_until

@@ -22,11 +22,11 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 
+from plimsoll.bus.subjects import STREAM, node_token
 from plimsoll.envelope import largest_epoch
 from plimsoll.events import LARGEST, Foreign
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.ending import heed_cancellation
-from plimsoll.subjects import STREAM, node_token
 
 BATCH: Final = 256
 """Messages of one request to the stream: 2 MB of reports, and an answer within some 10 ms."""

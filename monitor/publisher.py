@@ -36,9 +36,10 @@ from nats.js.errors import NotFoundError
 from monitor.foreign import ForeignReport, Position, greatest_epoch, read_foreign
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
-from plimsoll.bus import LOST_PINGS, PING_S, Stream
-from plimsoll.bus_access import BusAccess
-from plimsoll.bus_client import BusClient
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.client import BusClient
+from plimsoll.bus.stream import LOST_PINGS, PING_S, Stream
+from plimsoll.bus.subjects import STREAM, node_token, reports_of
 from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -46,7 +47,6 @@ from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX, shown_url
-from plimsoll.subjects import STREAM, node_token, reports_of
 
 BATCH: Final = 64
 """Events in flight at once: enough to hide the round trip to the server, few enough to send again cheaply."""

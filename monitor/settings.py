@@ -13,8 +13,8 @@ from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
 from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.bus import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
 from plimsoll.kube.kubeconfig import check_kubeconfig

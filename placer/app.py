@@ -19,16 +19,20 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from placer.access import Access, TokenFile
+from placer.api.access import Access, TokenFile
+from placer.api.http import Api, open_socket, serving_port, serving_socket
+from placer.api.node_rows import NodeRows
+from placer.api.rpc import RpcServer
+from placer.api.sources import explainers, pod_sources, previewing
+from placer.api.state import StateReader
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
-from placer.http import Api, open_socket, serving_port, serving_socket
-from placer.intake import Intake, IntakeOptions
-from placer.learned_store import LearnedStore
+from placer.intake.intake import Intake, IntakeOptions
+from placer.intake.limit_news import LimitView
+from placer.intake.reports import ReportView
+from placer.intake.violation_events import read_violations
 from placer.learning import Learning
-from placer.limit_news import LimitView
-from placer.list_writer import ListWriter
 from placer.live.news import NewsRoom
 from placer.live.wiring import live_page
 from placer.local.explain import LocalExplainer
@@ -37,19 +41,15 @@ from placer.local.live import LocalPods
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
 from placer.metrics import Metrics, Promises, UnhealthyGpus
-from placer.node_rows import NodeRows
 from placer.publisher import Publisher
 from placer.readiness import KubePart, lacking
-from placer.reports import ReportView
-from placer.rpc import RpcServer
-from placer.scores import ScoreList
 from placer.settings import Settings
-from placer.sources import explainers, pod_sources, previewing
-from placer.state import StateReader
-from placer.violation_events import read_violations
-from plimsoll.bus import Stream
-from plimsoll.bus_client import BusClient
-from plimsoll.bus_connection import connect
+from placer.stores.learned import LearnedStore
+from placer.stores.list_writer import ListWriter
+from placer.stores.scores import ScoreList
+from plimsoll.bus.client import BusClient
+from plimsoll.bus.connection import connect
+from plimsoll.bus.stream import Stream
 from plimsoll.events import Report
 from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
 from plimsoll.kube.lease import Lease
@@ -313,8 +313,8 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.frontend import KubeFrontEnd  # noqa: PLC0415
     from placer.kube.options import KubeOptions  # noqa: PLC0415
     from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
-    from placer.kube.resize_tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
-    from placer.room_store import room_store  # noqa: PLC0415
+    from placer.kube.resize.tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
+    from placer.stores.rooms import room_store  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
     from plimsoll.kube.configuration import kubeconfig_path  # noqa: PLC0415
 

@@ -24,9 +24,9 @@ from placer.core.refusal import Refusal, together
 from placer.core.site import Candidate, Request
 from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
+from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.policy_times import PolicyTimes
-from placer.reports import ReportView
 from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.placer_api.explain import Expected

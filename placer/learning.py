@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import structlog
 
 from placer.core.learned import Learned
-from placer.learned_store import LearnedAwayError, LearnedStore
+from placer.stores.learned import LearnedAwayError, LearnedStore
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage
 from plimsoll.part.ending import heed_cancellation

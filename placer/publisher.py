@@ -24,8 +24,9 @@ from nats.js.api import Header, PubAck
 
 from placer.core.plan import Plan
 from placer.metrics import Metrics
-from plimsoll.bus import Stream
-from plimsoll.bus_connection import REQUEST_S
+from plimsoll.bus.connection import REQUEST_S
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import pod_subject, pool_subject
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Placement, PoolChange
 from plimsoll.ids import PodUid
@@ -33,7 +34,6 @@ from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.times import rfc3339
-from plimsoll.subjects import pod_subject, pool_subject
 
 GATHER_S: Final = 0.1
 """The pause after events were sent, in which others gather. While hundreds of pods a second are bound, events that

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.aio.client import Client
 
-from placer.intake import Intake
+from placer.intake.intake import Intake
 from placer.metrics import Metrics
 from plimsoll.kube.lease import Lease
 

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from placer.access import TokenFile
+from placer.api.access import TokenFile
 from placer.core.policies import policy_named
 from placer.core.score import Formula
-from placer.intake import FORGET_NODE_S
+from placer.intake.intake import FORGET_NODE_S
 from placer.kube.extender.tls import TlsFiles
-from plimsoll.bus import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.native import HOOK_LIBRARY

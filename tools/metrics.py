@@ -22,8 +22,8 @@ import placer.pool.metrics
 import placer.webhook.metrics
 from placer.core.ledger import Ledger
 from placer.kube.extender.metrics import ExtenderMetrics
-from placer.kube.queue import Queue
-from placer.kube.queue_metrics import WaitingPods
+from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.queue import Queue
 from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common

@@ -7,7 +7,7 @@ The process keeps all memory until it ends.
 import socket
 import sys
 
-from bench.kang_task import MIB, Driver, RefusedError
+from bench.kang.task import MIB, Driver, RefusedError
 
 
 def main() -> None:

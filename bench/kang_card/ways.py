@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from bench.kang import NODE_1, NODES
+from bench.kang.scenario import NODE_1, NODES
 from bench.kang_card.connections import PATIENCE_S, Connections, listening
 from bench.kang_card.paper import ALONE_MIB
 from plimsoll.cli.demo.cluster import LocalCluster, require_built

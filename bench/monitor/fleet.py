@@ -25,13 +25,13 @@ from bench.monitor.place import NODE, Json, start_placer
 from bench.monitor.subscriber import read_stream
 from bench.percentile import percentile
 from bench.placer.objects import node_name, node_state, report_message
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.events import NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.quantity import GIB
-from plimsoll.subjects import STREAM
 
 NODES: Final = 1000
 TASKS_PER_GPU: Final = 2

@@ -12,10 +12,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
+from plimsoll.bus.subjects import EVENTS, STREAM
 from plimsoll.envelope import decode_event, decode_report
 from plimsoll.events import Report, Task
 from plimsoll.ids import ProcessKey
-from plimsoll.subjects import EVENTS, STREAM
 
 FETCH: Final = 256
 ANSWER_S: Final = 30.0

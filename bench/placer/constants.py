@@ -17,14 +17,14 @@ import redis.asyncio as redis
 
 from bench.placer.ground import Json
 from bench.placer.objects import GPUS, node_state, report_message
-from placer.reports import ReportView
-from placer.scores import CHUNK, ScoreList
+from placer.intake.reports import ReportView
+from placer.stores.scores import CHUNK, ScoreList
+from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.servers import valkey_server
 from plimsoll.envelope import decode_report
 from plimsoll.events import NodeState, Phase, Task
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.quantity import GIB
-from plimsoll.subjects import STREAM
 
 NODES: Final = 1000
 TASKS: Final = 30

@@ -16,14 +16,14 @@ from nats.js import JetStreamContext
 from nats.js.api import Header
 
 from bench.placer.ground import CONNECTIONS, Ground, Json, RefusedError
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import state_subject
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Gpu, NodeState, Report
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.times import rfc3339
 from plimsoll.quantity import GIB
-from plimsoll.subjects import state_subject
 
 GPUS: Final = 8
 USABLE_BYTES: Final = 80 * GIB

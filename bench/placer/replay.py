@@ -30,11 +30,11 @@ from placer.core.plan import Plan
 from placer.core.policies import POLICIES
 from placer.core.refusal import Refusal
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.kube.choice import NodeChoice
-from placer.kube.cluster import Cluster
-from placer.kube.wanted import Wanted, understood
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.wanted import Wanted, understood
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Node, Pod, decode_pod
 

@@ -16,6 +16,14 @@ from monitor.core.lifecycle import Fact, Life
 from monitor.core.pressure import PressureChange
 from plimsoll import envelope
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
+from plimsoll.bus.subjects import (
+    foreign_subject,
+    gpu_subject,
+    info_subject,
+    limit_subject,
+    state_subject,
+    task_subject,
+)
 from plimsoll.events import (
     SLOWEST_HEARTBEAT_S,
     TASKS_AT_MOST,
@@ -27,14 +35,6 @@ from plimsoll.events import (
 )
 from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.subjects import (
-    foreign_subject,
-    gpu_subject,
-    info_subject,
-    limit_subject,
-    state_subject,
-    task_subject,
-)
 
 _UNWATCHED: Final = (
     "the broker is away: the last memory limits hold, and are not compared with NVML;"

@@ -12,7 +12,7 @@ from monitor.core.tasks import Tasks
 from monitor.foreign import Position
 from monitor.outbox import database
 from monitor.outbox.database import Book, Kept, Rest, Waiting
-from plimsoll.bus import MAX_AGE_S
+from plimsoll.bus.stream import MAX_AGE_S
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 

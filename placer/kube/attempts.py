@@ -15,19 +15,19 @@ import structlog
 from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
+from placer.kube.binding.committer import Placed
 from placer.kube.choice import NodeChoice
 from placer.kube.clock import loop_now_s
-from placer.kube.committer import Placed
-from placer.kube.hints import NOTHING, causes_of
-from placer.kube.preempting import Preempting
-from placer.kube.queue import Queue
+from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.wanted import understood
+from placer.kube.preemption.preempting import Preempting
+from placer.kube.queue.hints import NOTHING, causes_of
+from placer.kube.queue.queue import Queue
+from placer.kube.queue.tries import Probe, Try
 from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, Refusals
-from placer.kube.telling import Telling
-from placer.kube.tries import Probe, Try
+from placer.kube.reporting.telling import Telling
 from placer.kube.volumes.frontend import VolumeFrontEnd
-from placer.kube.waiting import Waiting
 from placer.kube.wakeups import Wakeups
-from placer.kube.wanted import understood
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.part.ending import heed_cancellation

@@ -17,12 +17,12 @@ from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.core.verdicts import Explanation, Verdicts
 from placer.decide import Decider, Held, NodeSide
-from placer.kube.cluster import Cluster
-from placer.kube.node_wishes import PROMISING, node_wishes
-from placer.kube.nominations import Nomination, bookings_of
-from placer.kube.occupants import priority_of
-from placer.kube.trial import NodeTrial
-from placer.kube.wanted import Wanted
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.cluster.node_wishes import PROMISING, node_wishes
+from placer.kube.cluster.trial import NodeTrial
+from placer.kube.pods.nominations import Nomination, bookings_of
+from placer.kube.pods.occupants import priority_of
+from placer.kube.pods.wanted import Wanted
 from plimsoll.contract import RESOURCES
 from plimsoll.ids import GpuUuid, NodeName
 

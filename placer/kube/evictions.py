@@ -17,9 +17,9 @@ import structlog
 
 from placer.core.violations import Violation, Violations
 from placer.kube.clock import loop_now_s
-from placer.kube.cluster import Cluster
-from placer.kube.pod_events import News
-from placer.kube.record import Recorder
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.reporting.pod_events import News
+from placer.kube.reporting.record import Recorder
 from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState

@@ -18,46 +18,46 @@ from placer.core.resize.change import NotNowError
 from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.kube.attempts import Attempts
-from placer.kube.binding import Binder
-from placer.kube.budgets import Budgets
+from placer.kube.binding.binding import Binder
+from placer.kube.binding.committer import Committer
+from placer.kube.binding.fence import take_over
+from placer.kube.binding.scope import Scopes
 from placer.kube.choice import NodeChoice
-from placer.kube.cluster import Cluster
-from placer.kube.committer import Committer
-from placer.kube.drift import DriftCheck
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.cluster.drift import DriftCheck
 from placer.kube.evictions import Evictions
-from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
-from placer.kube.fence import take_over
-from placer.kube.live import KubePods
 from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
-from placer.kube.pods import PodIndex
+from placer.kube.pods.pods import PodIndex
+from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
-from placer.kube.preempting import Preempting
-from placer.kube.preemption_orders import Orders
-from placer.kube.preemption_writes import PreemptionWrites
-from placer.kube.queue import Queue
-from placer.kube.queue_metrics import WaitingPods
-from placer.kube.record import Recorder
+from placer.kube.preemption.budgets import Budgets
+from placer.kube.preemption.orders import Orders
+from placer.kube.preemption.preempting import Preempting
+from placer.kube.preemption.stuck import StuckPods
+from placer.kube.preemption.victim_search import VictimSearch
+from placer.kube.preemption.writes import PreemptionWrites
+from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.queue import Queue
 from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
-from placer.kube.resize import KubeResizer
-from placer.kube.resize_tickets import Tickets
-from placer.kube.retelling import Retelling
-from placer.kube.scope import Scopes
-from placer.kube.stuck import StuckPods
-from placer.kube.telling import PlacementEvents, Telling
-from placer.kube.victim_search import VictimSearch
+from placer.kube.reporting.explain import KubeExplainer
+from placer.kube.reporting.live import KubePods
+from placer.kube.reporting.record import Recorder
+from placer.kube.reporting.retelling import Retelling
+from placer.kube.reporting.telling import PlacementEvents, Telling
+from placer.kube.resize.resize import KubeResizer
+from placer.kube.resize.tickets import Tickets
 from placer.kube.volumes.binder import VolumeBinder
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.watches import VolumeWatches
-from placer.kube.waiting import Waiting
 from placer.kube.wakeups import Wakeups
-from placer.kube.wanted import understood
 from placer.kube.watches import Watches
 from placer.metrics import Metrics
 from plimsoll.events import NodeState

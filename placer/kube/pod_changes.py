@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import structlog
 
 from placer.kube.clock import loop_now_s
-from placer.kube.cluster import Cluster
+from placer.kube.cluster.cluster import Cluster
 from placer.kube.extender.pods import OutsidePods
-from placer.kube.pods import PodIndex
+from placer.kube.pods.pods import PodIndex
+from placer.kube.pods.waiting import Waiting, same_pod
 from placer.kube.pool import PoolWatch
-from placer.kube.preempting import Preempting
-from placer.kube.queue import Queue
+from placer.kube.preemption.preempting import Preempting
+from placer.kube.queue.queue import Queue
 from placer.kube.refusals import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.kube.relocation.kept import KeptRooms
-from placer.kube.resize_tickets import Tickets
+from placer.kube.resize.tickets import Tickets
 from placer.kube.volumes.frontend import VolumeFrontEnd
-from placer.kube.waiting import Waiting, same_pod
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod

@@ -16,7 +16,7 @@ import structlog
 
 from placer.core.ledger import Ledger
 from placer.core.pool import Pool, Standing
-from placer.kube.cluster import Cluster
+from placer.kube.cluster.cluster import Cluster
 from plimsoll.events import PoolChange
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

@@ -15,14 +15,14 @@ from placer.core.ledger import Ledger
 from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice
 from placer.kube.clock import loop_now_s
-from placer.kube.hints import NOTHING, ask_of, causes_of
-from placer.kube.occupants import priority_of
-from placer.kube.parking import KindRefusal
-from placer.kube.pod_events import cut
-from placer.kube.preempting import Preempting
-from placer.kube.queue import Queue
-from placer.kube.waiting import Waiting
-from placer.kube.wanted import Wanted
+from placer.kube.pods.occupants import priority_of
+from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.wanted import Wanted
+from placer.kube.preemption.preempting import Preempting
+from placer.kube.queue.hints import NOTHING, ask_of, causes_of
+from placer.kube.queue.parking import KindRefusal
+from placer.kube.queue.queue import Queue
+from placer.kube.reporting.pod_events import cut
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod

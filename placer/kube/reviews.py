@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from placer.access import NOT_ACCEPTED, CannotJudgeError, ForbiddenReaderError, UnknownReaderError
+from placer.api.access import NOT_ACCEPTED, CannotJudgeError, ForbiddenReaderError, UnknownReaderError
 from plimsoll.kube.transport import ApiError, Transport
 from plimsoll.part.causes import Outage
 from plimsoll.part.errors import PlimsollError
@@ -84,7 +84,7 @@ _Key = tuple[bytes, str]
 
 @dataclass(slots=True)
 class Reviews:
-    """See `placer.access.Access`.
+    """See `placer.api.access.Access`.
 
     Attributes:
         transport: the transport to the API server.
@@ -101,7 +101,7 @@ class Reviews:
     _outage: Outage = field(default_factory=lambda: Outage(log.warning))
 
     async def check(self, token: str, path: str) -> None:
-        """See `placer.access.Access`."""
+        """See `placer.api.access.Access`."""
         key = (hashlib.sha256(token.encode()).digest(), path)
         accepted = self._accepted.get(key)
         kept = accepted or self._refused.get(key)

@@ -1,7 +1,7 @@
 """Tells the queue which changes of the cluster could help pods that fit nowhere.
 
 Every change shows in one of two places, wherever it began: in the rooms of GPUs (`placer.core.candidates`), or in the
-nodes apart from their GPUs (`placer.kube.cluster`). A change of one node becomes a gain (`placer.kube.hints`). A
+nodes apart from their GPUs (`placer.kube.cluster.cluster`). A change of one node becomes a gain (`placer.kube.queue.hints`). A
 change that may help on any node wakes all kinds with its cause.
 
 What always holds: a decision, a probe and an explanation first compute the rooms that changed. So each of them reads
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from placer.core.room import Room
 from placer.decide import Decider
 from placer.kube.clock import loop_now_s
-from placer.kube.cluster import Cluster
-from placer.kube.hints import Cause, Gain, best_bytes, gain_of_rooms
-from placer.kube.queue import Queue
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.queue.hints import Cause, Gain, best_bytes, gain_of_rooms
+from placer.kube.queue.queue import Queue
 from plimsoll.ids import GpuUuid, NodeName
 
 

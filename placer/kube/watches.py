@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from placer.kube.budgets import Budgets
-from placer.kube.cluster import Cluster
-from placer.kube.hints import EVERYTHING
+from placer.kube.cluster.cluster import Cluster
 from placer.kube.pod_changes import PodChanges
-from placer.kube.retelling import Retelling
+from placer.kube.preemption.budgets import Budgets
+from placer.kube.queue.hints import EVERYTHING
+from placer.kube.reporting.retelling import Retelling
 from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.wakeups import Wakeups
 from plimsoll.ids import NodeName

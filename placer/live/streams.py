@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from placer.access import AGAIN, CannotJudgeError
+from placer.api.access import AGAIN, CannotJudgeError
 from placer.live.news import NewsRoom
 from placer.live.rows import LiveRows
 from placer.live.waiting import Summary

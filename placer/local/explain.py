@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from placer.api.explaining import SLICE, Turns, rest
 from placer.core.booking import Booking
 from placer.core.explain.running import Known, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
@@ -13,7 +14,6 @@ from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
 from placer.core.refusal import Refusal
 from placer.decide import Decider
-from placer.explaining import SLICE, Turns, rest
 from placer.local.frontend import LocalFrontEnd
 from placer.local.waiting import Asked
 from plimsoll.ids import NodeName, PodUid

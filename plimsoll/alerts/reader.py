@@ -21,15 +21,15 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 from nats.js.errors import APIError
 
 from plimsoll.alerts.core.book import Book, Place
-from plimsoll.bus_access import BusAccess
-from plimsoll.bus_client import BusClient
-from plimsoll.bus_connection import connect
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.client import BusClient
+from plimsoll.bus.connection import connect
+from plimsoll.bus.subjects import REPORTS, STREAM
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import SHOWN_CHARS, InputError
 from plimsoll.part.times import rfc3339
-from plimsoll.subjects import REPORTS, STREAM
 
 NEWEST: Final = (*REPORTS, "plimsoll.v1.node.foreign.*")
 """The last message of each subject says what holds now."""

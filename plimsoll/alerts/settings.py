@@ -1,6 +1,6 @@
 """The settings of `plimsoll alerts`: read once, from `PLIMSOLL_ALERTS_*` in the environment, in `app.py`.
 
-The bus has the variables of all parts: `PLIMSOLL_NATS_URL` and the files of `plimsoll.bus_access`.
+The bus has the variables of all parts: `PLIMSOLL_NATS_URL` and the files of `plimsoll.bus.access`.
 """
 
 import os
@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from plimsoll.alerts.core.alert import Kind
 from plimsoll.alerts.core.book import Book
-from plimsoll.bus import NATS_SCHEMES
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import NATS_SCHEMES
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError

@@ -18,9 +18,10 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
 from plimsoll.asyncapi import KINDS
-from plimsoll.bus import LOST_PINGS, NATS_SCHEMES, PING_S
-from plimsoll.bus_access import BusAccess
-from plimsoll.bus_client import BusClient
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.client import BusClient
+from plimsoll.bus.stream import LOST_PINGS, NATS_SCHEMES, PING_S
+from plimsoll.bus.subjects import STREAM, node_token
 from plimsoll.cli.columns import shortened
 from plimsoll.cli.output import printable
 from plimsoll.envelope import decode_event
@@ -30,7 +31,6 @@ from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.settings import check_urls, shown_url
 from plimsoll.quantity import format_bytes
-from plimsoll.subjects import STREAM, node_token
 
 CONNECT_S: Final = 5.0
 CLOSE_S: Final = 1.0

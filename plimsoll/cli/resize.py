@@ -20,8 +20,9 @@ from nats.js import JetStreamContext
 from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
-from plimsoll.bus import NATS_SCHEMES
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import NATS_SCHEMES
+from plimsoll.bus.subjects import RESIZE, STREAM
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
 from plimsoll.part.causes import cause_of
@@ -30,7 +31,6 @@ from plimsoll.part.settings import check_urls, shown_url
 from plimsoll.placer_api import confirmations
 from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing, change_shown, terms_shown
 from plimsoll.quantity import format_bytes
-from plimsoll.subjects import RESIZE, STREAM
 
 CONNECT_S: Final = 5.0
 

@@ -8,12 +8,12 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from plimsoll.broker.wire import Line
+from plimsoll.bus.subjects import STREAM, limit_subject
 from plimsoll.envelope import decode_event
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize, Resizing
-from plimsoll.subjects import STREAM, limit_subject
 
 
 async def newest(jetstream: JetStreamContext) -> int:

@@ -1,4 +1,4 @@
-"""Requests to a live placer over NATS, and their answers: JSON, outside the stream (see `plimsoll.subjects`).
+"""Requests to a live placer over NATS, and their answers: JSON, outside the stream (see `plimsoll.bus.subjects`).
 
 Requests are for pods of local nodes. Pods of Kubernetes are resized by tickets (see `resize_tickets`), with the same
 answers. What always holds: every request that can be read gets exactly one answer. Repeating a request is harmless.

@@ -14,11 +14,11 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 
+from plimsoll.bus.subjects import state_subject, task_subject
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Gpu, NodeState, Phase, Report, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.ending import heed_cancellation
-from plimsoll.subjects import state_subject, task_subject
 from tests.chaos.fleet import FLEET, MIB, Card, Machine
 from tests.chaos.promises import Promise, Sums
 from tests.servers.stores import ignore

@@ -13,11 +13,11 @@ import nats.errors
 import redis.asyncio as redis
 from nats.js.errors import NotFoundError
 
+from plimsoll.bus.subjects import STREAM, pod_subject, state_subject, task_subject
 from plimsoll.envelope import decode_report
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
-from plimsoll.subjects import STREAM, pod_subject, state_subject, task_subject
 from tests.chaos.answers import ANSWER, ENDED
 from tests.chaos.fleet import FLEET
 from tests.chaos.room import node_for

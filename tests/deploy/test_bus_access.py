@@ -21,11 +21,11 @@ from monitor.outbox.database import Rest
 from monitor.outbox.store import open_store
 from monitor.publisher import BATCH
 from placer import settings as placer_settings
+from plimsoll.bus.subjects import state_subject, task_subject
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
-from plimsoll.subjects import state_subject, task_subject
 from tests.monitor.harness import MonitorProcess, until_true
 from tests.placer.kube.extender.test_tls import authority
 

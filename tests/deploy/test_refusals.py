@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from plimsoll.bus import MAX_BYTES
+from plimsoll.bus.stream import MAX_BYTES
 from tests.deploy.rendering import EVERYTHING, Object, objects, texts
 from tools.chart import CHART
 

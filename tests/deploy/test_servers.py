@@ -19,9 +19,10 @@ from monitor import settings
 from monitor.outbox.store import Store
 from plimsoll.alerts.core.book import Book
 from plimsoll.alerts.reader import Reader
-from plimsoll.bus import Stream
-from plimsoll.bus_access import BusAccess
-from plimsoll.bus_connection import connect
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.connection import connect
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import RESIZE, STREAM, node_token, state_subject
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.resize import Confirmed, resize
@@ -29,7 +30,6 @@ from plimsoll.envelope import encode
 from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.redis_client import open_redis
-from plimsoll.subjects import RESIZE, STREAM, node_token, state_subject
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in

@@ -6,9 +6,7 @@ from pathlib import Path
 import jsonschema
 
 from plimsoll import asyncapi
-from plimsoll.events import LIMIT_EVENTS, Phase
-from plimsoll.ids import NodeName
-from plimsoll.subjects import (
+from plimsoll.bus.subjects import (
     foreign_subject,
     gpu_subject,
     info_subject,
@@ -18,6 +16,8 @@ from plimsoll.subjects import (
     state_subject,
     task_subject,
 )
+from plimsoll.events import LIMIT_EVENTS, Phase
+from plimsoll.ids import NodeName
 
 DOCUMENTS = Path(__file__).parents[2] / "docs" / "events"
 NODE = NodeName("{node}")

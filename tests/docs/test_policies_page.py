@@ -9,8 +9,8 @@ from placer.core.policies import POLICIES, Policy
 from placer.core.policies.installed import Installed
 from placer.core.refusal import Refusal
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.ids import NodeName
 from tests.placer.core.worlds import declared, gpu, request, state
 

@@ -12,7 +12,7 @@ import nats as nats_client
 from nats.aio.client import Client
 
 from plimsoll.asyncapi import KINDS
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.plimsoll.test_golden_events import UUID, message
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import nats
 
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import decode_event, decode_report
@@ -22,7 +23,6 @@ from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
-from plimsoll.subjects import STREAM
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

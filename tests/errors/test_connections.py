@@ -14,10 +14,10 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 
-from placer.scores import ScoreList, ScoresAwayError
-from plimsoll import bus_connection
+from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.bus_connection import connect
+from plimsoll.bus import connection as bus_connection
+from plimsoll.bus.connection import connect
 from plimsoll.cli.asking import NoPlacerError
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running

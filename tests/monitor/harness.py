@@ -15,11 +15,11 @@ import pytest
 from nats.js import JetStreamContext
 
 from monitor.processes import read_process
-from plimsoll.bus_client import BusClient
+from plimsoll.bus.client import BusClient
+from plimsoll.bus.subjects import STREAM
 from plimsoll.envelope import CloudEvent, decode_event, decode_report
 from plimsoll.events import Report
 from plimsoll.ids import ProcessKey
-from plimsoll.subjects import STREAM
 from tests import cloudevents
 from tests.servers.stores import ignore
 

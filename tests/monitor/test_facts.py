@@ -31,7 +31,7 @@ from monitor.outbox import database
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store
 from plimsoll.broker.announcements import Announcement
-from plimsoll.bus import MAX_AGE_S
+from plimsoll.bus.stream import MAX_AGE_S
 from plimsoll.envelope import decode_event, decode_report
 from plimsoll.events import Phase
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey

@@ -22,11 +22,11 @@ from monitor.foreign import ForeignReport
 from monitor.outbox.database import Rest
 from monitor.outbox.store import Store, StoreError, open_store
 from monitor.publisher import BATCH, Hearers, Publisher, Target
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import EVENTS, STREAM, limit_subject, state_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import largest_epoch
 from plimsoll.ids import NodeName
-from plimsoll.subjects import EVENTS, STREAM, limit_subject, state_subject
 from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
 
 NODE = NodeName("node-1")

@@ -9,8 +9,8 @@ from typing import Any
 import nats
 import pytest
 
+from plimsoll.bus.subjects import STREAM
 from plimsoll.quantity import GIB
-from plimsoll.subjects import STREAM
 from tests.node.node import START_S, Node
 from tests.node.parts import Parts, running_parts
 from tests.node.places import NODE

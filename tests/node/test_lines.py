@@ -10,9 +10,9 @@ from typing import Any
 import nats
 import pytest
 
+from plimsoll.bus.subjects import STREAM
 from plimsoll.envelope import decode_event
 from plimsoll.quantity import GIB
-from plimsoll.subjects import STREAM
 from tests.node.driver import UUIDS
 from tests.node.node import START_S, Node, is_ready
 from tests.node.parts import Parts, running_parts

@@ -41,7 +41,7 @@ def test_it_holds_programs_and_no_sources(wheel: Path) -> None:
     """The packages, their data and the files that C made; no C source, test or benchmark."""
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"plimsoll/native/built/{file}" for file in FILES} < names
-    assert {"placer/scores.lua", "plimsoll/cli/demo/pods.yaml"} < names
+    assert {"placer/stores/scores.lua", "plimsoll/cli/demo/pods.yaml"} < names
     ours = {name for name in names if ".dist-info/" not in name and "native/built/" not in name}
     assert {Path(name).parts[0] for name in ours} == PACKAGES
     page = {name for name in ours if name.startswith("placer/live/page/")}

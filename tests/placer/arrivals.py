@@ -11,17 +11,17 @@ from nats.js.api import Header
 
 from placer.core.ledger import Ledger
 from placer.decide import Decider
-from placer.intake import Intake, IntakeOptions
-from placer.list_writer import ListWriter
+from placer.intake.intake import Intake, IntakeOptions
+from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.reports import ReportView
-from placer.scores import ScoreList, ScoresAwayError
-from plimsoll.bus import Stream
+from placer.stores.list_writer import ListWriter
+from placer.stores.scores import ScoreList, ScoresAwayError
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import STREAM, state_subject, task_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Gpu, NodeState, Report
 from plimsoll.ids import NodeName
-from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu
 from tests.servers.clusters import SentinelValkey
 from tests.servers.relay import Relay

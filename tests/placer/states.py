@@ -2,10 +2,10 @@
 
 import msgspec
 
+from placer.api.node_rows import NodeRows
+from placer.api.state import StateReader
 from placer.core.score import Formula
 from placer.decide import Decider
-from placer.node_rows import NodeRows
-from placer.state import StateReader
 from plimsoll.placer_api.http import State
 
 

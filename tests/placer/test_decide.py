@@ -11,8 +11,8 @@ from placer.core.policies import policy_named
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.quantity import GIB, MIB

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 
-from placer.kube.fence import FENCE
+from placer.kube.binding.fence import FENCE
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.contract import RELOCATION_COST

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from placer.core.learned import Learned
 from placer.core.learning import FORGET_S, Record, Sample
 from placer.core.ledger import Ledger
-from placer.learned_store import LONGEST_RECORD, LearnedStore
 from placer.learning import Learning
+from placer.stores.learned import LONGEST_RECORD, LearnedStore
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB

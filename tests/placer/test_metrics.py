@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
-from placer.kube.queue import Queue
-from placer.kube.queue_metrics import WaitingPods
+from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.queue import Queue
 from placer.metrics import Metrics, Promises
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 

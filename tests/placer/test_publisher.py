@@ -10,12 +10,12 @@ from nats.js import JetStreamContext
 
 from placer.metrics import Metrics
 from placer.publisher import Publisher
-from plimsoll.bus_connection import connect
+from plimsoll.bus.connection import connect
+from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import decode_event
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.subjects import STREAM
 from tests import cloudevents
 from tests.placer.arrivals import bus, eventually
 

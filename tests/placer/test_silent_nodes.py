@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from placer import intake
-from placer.intake import FORGET_NODE_S
+from placer.intake import intake
+from placer.intake.intake import FORGET_NODE_S
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName

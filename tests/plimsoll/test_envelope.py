@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.bus.subjects import node_token, task_subject
 from plimsoll.envelope import decode_event, decode_report, encode, fact_id
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Report
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
-from plimsoll.subjects import node_token, task_subject
 from tests.placer.core.worlds import gpu, state, task
 
 

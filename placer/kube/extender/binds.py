@@ -2,7 +2,7 @@
 
 What always holds: the decision and its booking are one step on the event loop. A bind without room writes nothing. A
 pod has one bind under way, however often kube-scheduler asks for it. A bind whose answer was lost keeps its room
-(`placer.kube.binding`), and a bind goes on after kube-scheduler has stopped waiting for it.
+(`placer.kube.binding.binding`), and a bind goes on after kube-scheduler has stopped waiting for it.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
-from placer.kube.binding import Binder, BindResult, Ending, Target, answer
-from placer.kube.cluster import Cluster
+from placer.kube.binding.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.cluster.cluster import Cluster
 from placer.kube.extender.demand import asked_by
 from placer.kube.extender.errors import NotBoundError, UnavailableError, UndecidedError
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.extender.wire import BindingArgs
-from placer.kube.nominations import bookings_of
-from placer.kube.preempting import Preempting
+from placer.kube.pods.nominations import bookings_of
+from placer.kube.preemption.preempting import Preempting
 from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import Placement

@@ -20,7 +20,7 @@ from placer.kube.extender.demand import Asked, asked_by
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.fits import Answer, Fits
 from placer.kube.extender.wire import BindingArgs
-from placer.kube.nominations import bookings_of
+from placer.kube.pods.nominations import bookings_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.models import Pod

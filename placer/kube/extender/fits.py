@@ -13,9 +13,9 @@ from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.core.site import Candidate
 from placer.decide import Decider
-from placer.kube.cluster import Cluster
+from placer.kube.cluster.cluster import Cluster
 from placer.kube.extender.demand import Asked
-from placer.kube.nominations import Nomination, bookings_of
+from placer.kube.pods.nominations import Nomination, bookings_of
 from plimsoll.ids import NodeName
 
 KINDS: Final = 8

@@ -1,7 +1,7 @@
 """The pods of other schedulers that ask for GPUs and wait for a node.
 
 The extender binds such pods without reading them first. A new leader must know them too: a bind of the earlier
-leader may still arrive for them (`placer.kube.scope`). So they are kept also by a placer that serves no
+leader may still arrive for them (`placer.kube.binding.scope`). So they are kept also by a placer that serves no
 extender.
 """
 

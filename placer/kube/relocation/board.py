@@ -15,12 +15,12 @@ from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Movable, Spot
 from placer.kube.choice import NodeChoice
-from placer.kube.liftable import are_liftable
-from placer.kube.nominations import Nomination
-from placer.kube.occupants import priority_of
+from placer.kube.cluster.trial import NodeTrial
+from placer.kube.pods.nominations import Nomination
+from placer.kube.pods.occupants import priority_of
+from placer.kube.pods.wanted import Wanted
+from placer.kube.preemption.liftable import are_liftable
 from placer.kube.relocation.movers import Mover, Movers, replacement_of
-from placer.kube.trial import NodeTrial
-from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from placer.kube.clock import loop_now_s
-from placer.kube.cluster import Cluster
-from placer.kube.nominations import Nomination
-from placer.kube.occupants import Occupant
-from placer.kube.preempting import Preempting
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.nominations import Nomination
+from placer.kube.pods.occupants import Occupant
+from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.memory import NoMemory, RoomMemory, StoredRoom, without_programs
 from placer.kube.relocation.movers import controller_of, replacement_of
 from plimsoll.ids import NodeName, PodUid

@@ -16,10 +16,10 @@ from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.relocation.plan import Movable
-from placer.kube.budgets import Budgets
 from placer.kube.clock import loop_now_s
-from placer.kube.cluster import Cluster
-from placer.kube.occupants import Occupant
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.occupants import Occupant
+from placer.kube.preemption.budgets import Budgets
 from placer.kube.relocation.rules import RelocationRules
 from plimsoll.contract import RELOCATION_COST, SCHEDULER_NAME, without_answers
 from plimsoll.demand import relocation_cost_of

@@ -11,18 +11,18 @@ from typing import Final
 
 import msgspec
 
+from placer.api.explaining import SLICE, NotExplainedError, Turns, rest
 from placer.core.booking import Booking
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Relocation
 from placer.core.relocation.search import MOST_MOVES
-from placer.explaining import SLICE, NotExplainedError, Turns, rest
-from placer.kube.occupants import priority_of
-from placer.kube.pods import PodIndex
-from placer.kube.preempting import Preempting
+from placer.kube.pods.occupants import priority_of
+from placer.kube.pods.pods import PodIndex
+from placer.kube.pods.wanted import Wanted
+from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.relocating import WHOLE_GPU, Relocating, planned
 from placer.kube.relocation.rules import Mode
-from placer.kube.wanted import Wanted
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

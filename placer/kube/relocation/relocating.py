@@ -23,17 +23,17 @@ from placer.core.relocation.plan import Relocation, Steps
 from placer.core.relocation.search import confirmed, search
 from placer.kube.choice import NodeChoice
 from placer.kube.clock import loop_now_s
-from placer.kube.cluster import Cluster
-from placer.kube.occupants import Occupant, priority_of
-from placer.kube.preempting import Preempting
-from placer.kube.preemption_orders import Order
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.occupants import Occupant, priority_of
+from placer.kube.pods.wanted import Wanted
+from placer.kube.preemption.orders import Order
+from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.rules import Mode, RelocationRules
-from placer.kube.telling import Telling
-from placer.kube.wanted import Wanted
+from placer.kube.reporting.telling import Telling
 from placer.metrics import Metrics
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
-from placer.kube.cluster import Cluster
-from placer.kube.queue import Queue
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.queue.queue import Queue
 from placer.kube.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.kube.volumes.reservation import Reservation, give_up, reserve
 from placer.kube.volumes.watches import VolumeWatches

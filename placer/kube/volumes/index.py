@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Final
 
 from placer.core.mounts import ClaimKey, Mounts
-from placer.kube.hints import Cause
+from placer.kube.queue.hints import Cause
 from placer.kube.volumes.ask import Ask, ask_of
 from placer.kube.volumes.limits import Attachable, Attached, attached, exceeds, limits_of
 from placer.kube.volumes.offers import Offered, offered

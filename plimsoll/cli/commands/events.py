@@ -31,7 +31,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def _run(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
-    from plimsoll.bus_access import BusAccess  # noqa: PLC0415 - likewise
+    from plimsoll.bus.access import BusAccess  # noqa: PLC0415 - likewise
     from plimsoll.cli import events  # noqa: PLC0415 - likewise
     from plimsoll.cli.columns import terminal_columns  # noqa: PLC0415 - likewise
 

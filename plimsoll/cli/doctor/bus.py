@@ -16,7 +16,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.subjects import REPORTS, STREAM
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.events import NoEventsError, connected
 from plimsoll.envelope import decode_event, decode_report
@@ -25,7 +26,6 @@ from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
 from plimsoll.part.causes import RIGHTS, cause_of
 from plimsoll.part.errors import InputError
-from plimsoll.subjects import REPORTS, STREAM
 
 LOGIN: Final = "--nats-url or PLIMSOLL_NATS_URL"
 REQUEST_S: Final = 5.0

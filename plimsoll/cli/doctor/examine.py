@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
 from plimsoll.cli.asking import Where
 from plimsoll.cli.doctor.bus import bus
 from plimsoll.cli.doctor.cluster import cluster

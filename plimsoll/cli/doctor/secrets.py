@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
 
 REMOVED: Final = "(removed)"
 SHORTEST: Final = 4

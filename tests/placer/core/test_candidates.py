@@ -16,8 +16,8 @@ from placer.core.refusal import Refusal
 from placer.core.room import room_on
 from placer.core.site import Request
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -17,9 +17,9 @@ from placer.core.reasons import Reason
 from placer.core.refusal import Refusal, together
 from placer.core.site import Request
 from placer.decide import Decider
-from placer.kube.binding import answer
+from placer.intake.reports import ReportView
+from placer.kube.binding.binding import answer
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod

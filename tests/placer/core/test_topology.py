@@ -21,8 +21,8 @@ from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, linked
 from placer.core.view import NodeView, node_view
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.demand import ContainerDemand
 from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

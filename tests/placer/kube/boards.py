@@ -14,10 +14,10 @@ from typing import Any, cast
 import msgspec
 
 from placer.core.verdicts import Explanation
-from placer.kube.preemption_writes import PreemptionWrites
+from placer.kube.pods.wanted import Wanted, understood
+from placer.kube.preemption.writes import PreemptionWrites
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.rules import RelocationRules
-from placer.kube.wanted import Wanted, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition

@@ -9,11 +9,11 @@ from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.refusal import Refusal
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.kube.choice import NodeChoice
-from placer.kube.cluster import Cluster
-from placer.kube.wanted import Wanted, understood
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.wanted import Wanted, understood
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Node, Pod
 from plimsoll.quantity import GIB

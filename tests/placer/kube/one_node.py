@@ -10,7 +10,7 @@ from placer.core.ledger import Ledger
 from placer.core.reasons import Reason
 from placer.core.room import misfit, room_on
 from placer.core.view import node_view
-from placer.kube.cluster import Cluster
+from placer.kube.cluster.cluster import Cluster
 from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -17,17 +17,17 @@ import msgspec
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
-from placer.kube.binding import answer
-from placer.kube.drift import DriftCheck
+from placer.intake.reports import ReportView
+from placer.kube.binding.binding import answer
+from placer.kube.cluster.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd
-from placer.kube.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.options import KubeOptions
+from placer.kube.pods.wanted import Wanted
+from placer.kube.queue.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue.tries import Probe, Try
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.rules import RelocationRules
-from placer.kube.tries import Probe, Try
-from placer.kube.wanted import Wanted
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid

@@ -21,8 +21,8 @@ from placer.core.refusal import Refusal
 from placer.core.room import misfit
 from placer.decide import MOST_UNFIT
 from placer.kube import choice
-from placer.kube import wanted as wanted_pods
-from placer.kube.wanted import CHECKS, Wanted
+from placer.kube.pods import wanted as wanted_pods
+from placer.kube.pods.wanted import CHECKS, Wanted
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import NodeSelectorRequirement, Pod
 from tests.placer.kube.memory_cluster import MemoryCluster, Object, pod, small

@@ -8,7 +8,7 @@ import pytest
 
 from placer.core.policies.headroom import HEADROOM
 from placer.kube.options import KubeOptions
-from placer.scores import ScoresAwayError
+from placer.stores.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import MEMORY, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

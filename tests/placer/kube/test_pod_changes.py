@@ -2,7 +2,7 @@
 
 import msgspec
 
-from placer.kube.lanes import Place
+from placer.kube.queue.lanes import Place
 from plimsoll.kube.models import PodCondition
 from tests.placer.kube.scene import MEMORY, scene
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from placer.api.node_rows import NodeRows
 from placer.core.pool import Standing
 from placer.core.score import Formula
 from placer.kube.pool import PoolWatch
-from placer.node_rows import NodeRows
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Synced

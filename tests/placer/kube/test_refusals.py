@@ -3,9 +3,9 @@
 import asyncio
 
 from placer.core.policies.headroom import HEADROOM
-from placer.kube.queue import Queue
+from placer.kube.pods.wanted import Wanted, understood
+from placer.kube.queue.queue import Queue
 from placer.kube.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
-from placer.kube.wanted import Wanted, understood
 from plimsoll.ids import PodUid
 from tests.placer.kube.scene import pod_of
 

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from placer.access import CannotJudgeError, ForbiddenReaderError, UnknownReaderError
+from placer.api.access import CannotJudgeError, ForbiddenReaderError, UnknownReaderError
 from placer.kube import reviews
 from placer.kube.reviews import Reviews
 from plimsoll.cli.demo.servers import EmbeddedServer

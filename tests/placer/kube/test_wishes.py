@@ -6,7 +6,7 @@ import pytest
 
 from placer.core.plan import WISHES, Plan
 from placer.decide import FOR_TAINTS, MOST_PLANS
-from placer.kube.binding import answer
+from placer.kube.binding.binding import answer
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state

@@ -14,15 +14,15 @@ from typing import Any
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
-from placer.kube.drift import DriftCheck
+from placer.intake.reports import ReportView
+from placer.kube.cluster.drift import DriftCheck
 from placer.kube.evictions import EvictionRules
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
 from placer.kube.relocation.rules import RelocationRules
-from placer.list_writer import ListWriter
 from placer.metrics import Metrics
-from placer.reports import ReportView
-from placer.scores import ScoreList
+from placer.stores.list_writer import ListWriter
+from placer.stores.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, NodeState, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth

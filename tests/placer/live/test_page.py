@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from placer.access import TokenFile
+from placer.api.access import TokenFile
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase
 from plimsoll.ids import NodeName, PodUid

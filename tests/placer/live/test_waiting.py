@@ -1,8 +1,8 @@
 """The summary of waiting pods: bounded, in order, and the reasons of all."""
 
-from placer.kube.live import KubePods
-from placer.kube.pods import PodIndex
-from placer.kube.waiting import Waiting
+from placer.kube.pods.pods import PodIndex
+from placer.kube.pods.waiting import Waiting
+from placer.kube.reporting.live import KubePods
 from placer.live.waiting import LONGEST_REASON, REASONS_SHOWN, SHOWN, Summary
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus

@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from placer.access import Access
+from placer.api.access import Access
+from placer.api.http import Api, serving_port
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.decide import Decider
-from placer.http import Api, serving_port
+from placer.intake.reports import ReportView
 from placer.live.pods import PodName
 from placer.live.wiring import LivePage, live_page
 from placer.metrics import Metrics
-from placer.reports import ReportView
-from plimsoll.bus_client import BusClient
+from plimsoll.bus.client import BusClient
 from plimsoll.events import Gpu, NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.live import LIVE_PATH, WaitingPod

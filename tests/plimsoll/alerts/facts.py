@@ -4,11 +4,11 @@ from itertools import count
 
 from msgspec import UNSET
 
+from plimsoll.bus.subjects import foreign_subject, limit_subject, state_subject
 from plimsoll.envelope import encode
 from plimsoll.events import Foreign, Gpu, Limit, NodeState, Phase, Report, Task
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
-from plimsoll.subjects import foreign_subject, limit_subject, state_subject
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 POD, MAIN = PodUid("pod-1"), ContainerName("main")

@@ -7,10 +7,10 @@ import pytest
 
 from plimsoll.alerts.core.book import Book
 from plimsoll.alerts.reader import AWAY_S, STEP_S, Reader
-from plimsoll.bus import Stream
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.subjects import STREAM
 from tests.plimsoll.alerts.facts import A, B, Facts, ill, task
 from tests.servers.waiting import TIMEOUT_S, until_true
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from plimsoll.alerts.app import run
 from plimsoll.alerts.settings import load
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.web import serving_tcp
 from tests.placer.kube.extender.test_tls import authority

@@ -13,8 +13,8 @@ import nats as nats_client
 import pytest
 
 from plimsoll.asyncapi import KINDS, EventKind
-from plimsoll.bus import Stream
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import Stream
 from plimsoll.cli import events
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.events import line

@@ -17,11 +17,11 @@ from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.http import GpuRow, NodeRow
 from plimsoll.quantity import GIB
+from tests.placer.api.test_http_api import served
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.local.world import REPOSITORY
 from tests.placer.test_app import MANIFEST
-from tests.placer.test_http_api import served
 
 NOW = "2026-01-01T00:00:00Z"
 ROW = GpuRow(

@@ -18,14 +18,14 @@ from nats.aio.msg import Msg
 
 from plimsoll import envelope
 from plimsoll.broker.wire import Line
-from plimsoll.bus import Stream
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import RESIZE, limit_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.resize import ASK_AGAIN_S, Confirmed, NotConfirmedError, NotResizedError, resize
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.quantity import GIB
-from plimsoll.subjects import RESIZE, limit_subject
 
 N1, POD, MAIN = NodeName("n.1"), PodUid("u"), ContainerName("main")
 A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")

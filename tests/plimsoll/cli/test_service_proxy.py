@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from placer.access import UnknownReaderError
+from placer.api.access import UnknownReaderError
 from plimsoll.cli.asking import NoPlacerError, asking
 from plimsoll.cli.gpus import gpus
 from plimsoll.cli.live import snapshot
@@ -38,7 +38,7 @@ class Readers:
     refused: bool = False
 
     async def check(self, token: str, path: str) -> None:
-        """See `placer.access.Access`."""
+        """See `placer.api.access.Access`."""
         assert path
         self.tokens.append(token)
         if self.refused:

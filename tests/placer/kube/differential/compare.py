@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from placer.kube.wanted import understood
+from placer.kube.pods.wanted import understood
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError

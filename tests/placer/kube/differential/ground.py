@@ -17,10 +17,10 @@ from typing import Final
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES, Policy
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from tests.placer.kube.differential import domains_volumes

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from placer.kube.wanted import Wanted
+from placer.kube.pods.wanted import Wanted
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
 from tests.placer.kube.scene import Object, pod_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from placer.core.fit import rules_of
 from placer.core.ledger import Ledger
-from placer.kube.cluster import Cluster
+from placer.kube.cluster.cluster import Cluster
 from placer.kube.domains import index
 from placer.kube.domains.rules import domain_rules_of
 from plimsoll.ids import NodeName, PodUid

@@ -10,7 +10,7 @@ from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.decide import MOST_PLANS
 from placer.kube.domains.wishes import MOST_WISHES
-from placer.kube.wanted import understood
+from placer.kube.pods.wanted import understood
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Namespace, ObjectMeta
 from plimsoll.part.errors import InputError

@@ -8,8 +8,9 @@ from typing import Final
 import pytest
 
 from placer import decide
-from placer.kube import choice, wanted
+from placer.kube import choice
 from placer.kube.domains import index
+from placer.kube.pods import wanted
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.domains.rules import apart, evenly, far, near
 from tests.placer.kube.memory_cluster import MemoryCluster, pod

@@ -10,7 +10,7 @@ from typing import Final
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.domains.rules import evenly, far, near
 from tests.placer.kube.domains.test_on_api_server import HOST, ZONE, places
-from tests.placer.kube.test_preemption_servers import SIDES, kube_scheduler
+from tests.placer.kube.preemption.test_servers import SIDES, kube_scheduler
 from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest

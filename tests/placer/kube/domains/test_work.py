@@ -13,13 +13,13 @@ from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.refusal import Refusal
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.kube import choice
 from placer.kube.choice import NodeChoice
-from placer.kube.cluster import Cluster
+from placer.kube.cluster.cluster import Cluster
 from placer.kube.domains import index
-from placer.kube.wanted import Wanted, understood
+from placer.kube.pods.wanted import Wanted, understood
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node
 from tests.placer.kube.domains.rules import REQUIRED, apart, beside, by_app, spread

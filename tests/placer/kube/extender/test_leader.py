@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from placer.kube.fence import FENCE
+from placer.kube.binding.fence import FENCE
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.kube.extender.front import MEMORY, asked, front_pod, order

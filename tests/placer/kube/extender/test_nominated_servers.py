@@ -21,7 +21,7 @@ from tests.placer.kube.extender.front import (
     serving_front,
     until_freed,
 )
-from tests.placer.kube.test_preemption_servers import CLASSES, end, is_ending
+from tests.placer.kube.preemption.test_servers import CLASSES, end, is_ending
 from tests.placer.kube.world import gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_pod, pod_manifest

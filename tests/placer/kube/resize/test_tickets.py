@@ -7,7 +7,7 @@ from functools import partial
 import nats.errors
 import pytest
 
-from placer.kube.resize_tickets import NotByBus
+from placer.kube.resize.tickets import NotByBus
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.resize import NotConfirmedError, NotResizedError
 from plimsoll.cli.resize_pod import Cluster, resize_pod

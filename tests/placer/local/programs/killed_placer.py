@@ -10,10 +10,10 @@ from pathlib import Path
 
 from placer.core.ledger import Ledger
 from placer.decide import Decider
+from placer.intake.reports import ReportView
 from placer.local.node import LocalNode
 from placer.local.waiting import Placed
 from placer.metrics import Metrics
-from placer.reports import ReportView
 from plimsoll.ids import NodeName
 from tests.placer.local.world import World, idle_report, pod
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.doctor.bundle import without_secrets
 from plimsoll.cli.doctor.secrets import Secrets

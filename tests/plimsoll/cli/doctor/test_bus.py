@@ -10,7 +10,7 @@ import msgspec
 import nats as nats_client
 import pytest
 
-from plimsoll.bus_access import BusAccess
+from plimsoll.bus.access import BusAccess
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.doctor import bus as checks

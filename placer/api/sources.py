@@ -1,0 +1,42 @@
+"""The front ends, as sources of the HTTP API's answers. The cluster's front end comes only once it can be reached."""
+
+from placer.api.explaining import Explainer, NotExplainedError, Previewer
+from placer.live.pods import PodSource
+from placer.local.explain import LocalExplainer
+from placer.local.live import LocalPods
+from placer.readiness import KubePart
+
+
+def pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSource]:
+    """The names of pods, for the live page."""
+    sources: list[PodSource] = [local] if local is not None else []
+    if cluster is not None and cluster.front_end is not None:
+        sources.append(cluster.front_end.live_pods)
+    return sources
+
+
+def explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[Explainer]:
+    """The front ends that explain pods, in the order in which they are asked.
+
+    Raises:
+        NotExplainedError: the cluster's front end does not exist yet.
+    """
+    found: list[Explainer] = [local] if local is not None else []
+    if cluster is not None:
+        if cluster.front_end is None:
+            raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
+        found.append(cluster.front_end.explainer)
+    return found
+
+
+def previewing(cluster: KubePart | None) -> Previewer | None:
+    """The front end that answers which pods would move; None without a cluster.
+
+    Raises:
+        NotExplainedError: likewise.
+    """
+    if cluster is None:
+        return None
+    if cluster.front_end is None:
+        raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
+    return cluster.front_end.previewing

@@ -1,0 +1,76 @@
+"""The kinds of the pods that fit nowhere, and the pod that stands for each kind: its first member by rank.
+
+Pure. What always holds: a pod is a member of its kind while it is parked with it.
+"""
+
+import heapq
+from collections.abc import Hashable, Iterator, Mapping
+
+from placer.kube.queue.lanes import Entry, Place
+from placer.kube.queue.parking import Kind, Rank
+from plimsoll.ids import PodUid
+
+
+class Kinds:
+    """The kinds that have a parked pod, or one that is tried for the others.
+
+    Args:
+        entries: the pods of the queue; the queue changes them.
+    """
+
+    def __init__(self, entries: Mapping[PodUid, Entry]) -> None:
+        self._entries = entries
+        self._kinds: dict[Hashable, Kind] = {}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.values())
+
+    def get(self, key: Hashable) -> Kind | None:
+        """The kind with this key; None if it has no pod."""
+        return self._kinds.get(key)
+
+    def add(self, kind: Kind) -> Kind:
+        """Add a kind; returns it."""
+        self._kinds[kind.key] = kind
+        return kind
+
+    def remove(self, kind: Kind) -> None:
+        """Remove a kind that has no pod any more."""
+        del self._kinds[kind.key]
+
+    def waiting(self) -> tuple[Hashable, ...]:
+        """The kinds of which a pod waits for the kind's next try."""
+        return tuple(key for key, kind in self._kinds.items() if kind.waiting)
+
+    def members(self, kind: Hashable) -> tuple[PodUid, ...]:
+        """The parked pods of a kind."""
+        known = self._kinds.get(kind)
+        ranked = sorted(known.members) if known is not None else ()
+        return tuple(dict.fromkeys(uid for _, _, uid in ranked if self.is_parked(uid, kind)))
+
+    def is_parked(self, uid: PodUid, kind: Hashable) -> bool:
+        """Whether a pod is parked with this kind."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.kind is None or entry.place is not Place.PARKED:
+            return False
+        return entry.kind.key == kind
+
+    def best_member(self, kind: Kind) -> Entry | None:
+        """The first parked pod of a kind; None if none is parked."""
+        while kind.members:
+            entry = self._entries.get(kind.members[0][2])
+            if (
+                entry is not None
+                and entry.kind is kind
+                and entry.place is Place.PARKED
+                and entry.rank == kind.members[0]
+            ):
+                return entry
+            heapq.heappop(kind.members)
+        return None
+
+    def rank_of(self, kind: Kind) -> Rank:
+        """The rank of the first pod of a kind that has a parked pod."""
+        entry = self.best_member(kind)
+        assert entry is not None, "a parked kind has a member"
+        return entry.rank

@@ -1,0 +1,69 @@
+"""A waiting pod's place in the queue, for people."""
+
+from typing import Final
+
+from placer.kube.pods.waiting import Waiting
+from placer.kube.queue.hints import Cause
+from placer.kube.queue.lanes import Place
+from placer.kube.queue.queue import Queue
+from plimsoll.ids import PodUid
+from plimsoll.placer_api.explain import Standing
+
+AHEAD_AT_MOST: Final = 100
+"""Pods of a lane that are counted: a longer way is not worth the time that it takes to count."""
+
+WAKES: Final = {
+    Cause.MEMORY: "GPU memory is freed",
+    Cause.MEMORIES: "GPU memory is freed",
+    Cause.PERCENTAGE: "GPU memory is freed",
+    Cause.SHARE: "compute time of a GPU is freed",
+    Cause.OCCUPANCY: "a GPU is freed",
+    Cause.LABELS: "a pod with a locality label leaves its GPU",
+    Cause.GPUS: "a node reports other GPUs",
+    Cause.POOL: "a GPU joins the pool, or can be acquired",
+    Cause.RESOURCES: "a pod on a node ends, or a node has more to give",
+    Cause.NODE: "a node comes, or changes its labels, taints or readiness",
+    Cause.RULES: "pods come or go that its rules are about, or whose rules are about it",
+    Cause.VOLUMES: "a volume of its claims changes, or a node gets the CSI driver",
+}
+"""The changes that lift each cause, for people."""
+
+
+def standing_of(uid: PodUid, waiting: Waiting, queue: Queue, now_s: float) -> Standing | None:
+    """The pod's place in the queue; None for a pod that is not in it.
+
+    Args:
+        uid: the pod.
+        waiting: the same pod.
+        queue: the queue.
+        now_s: the time, on the clock of the queue.
+    """
+    entry = queue.entry(uid)
+    if entry is None:
+        return None
+    ahead: int | None = None
+    next_try_s: float | None = None
+    alike, wakes = 0, tuple[str, ...]()
+    kind = entry.kind
+    match entry.place:
+        case Place.FRESH | Place.RETRY:
+            before = queue.first(entry.place, AHEAD_AT_MOST + 1)
+            ahead = before.index(uid) if uid in before else None
+        case Place.BACKOFF:
+            next_try_s = max(0.0, entry.due_s - now_s)
+        case Place.PARKED if kind is not None:
+            alike = kind.waiting - 1
+            if kind.front is None:
+                next_try_s = max(0.0, kind.due_s - now_s)
+            wakes = tuple(dict.fromkeys(WAKES[cause] for cause in kind.refusal.causes))
+    return Standing(
+        place=entry.place.value,
+        since=waiting.pod.metadata.creationTimestamp,
+        waits_s=max(0.0, now_s - waiting.seen_s),
+        attempts=entry.attempts,
+        priority=entry.priority,
+        ahead=ahead,
+        next_try_s=next_try_s,
+        alike=alike,
+        wakes_on=wakes,
+    )

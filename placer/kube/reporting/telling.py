@@ -1,0 +1,169 @@
+"""Reports the result of each attempt to place a pod: to people by events, conditions and the log, and on the bus.
+
+What always holds: a method returns at once, and a refusal of a pod that is bound or gone is not reported.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from placer.core.booking import Booking
+from placer.core.plan import Plan
+from placer.kube.pods.waiting import Waiting
+from placer.kube.refusals import UNSCHEDULABLE
+from placer.kube.reporting.pod_events import News, cut
+from placer.kube.reporting.record import Recorder
+from placer.publisher import placement
+from plimsoll.events import Placement
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Pod
+
+
+class PlacementEvents(Protocol):
+    """Takes placements for `plimsoll.v1.pod.<what>`; the methods return at once."""
+
+    def placed(self, placement: Placement) -> None:
+        """Queue an event for a pod that was bound."""
+
+    def unplaceable(self, placement: Placement) -> None:
+        """Queue an event for a pod without a fit node; called once for each new reason."""
+
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
+
+    def preempted(self, placement: Placement) -> None:
+        """Queue an event for a pod that was deleted to make room for another one."""
+
+    def relocated(self, placement: Placement) -> None:
+        """Queue an event for a pod that was evicted to be moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Reports results.
+
+    Attributes:
+        waiting: the pods without a node.
+        recorder: writes events and conditions.
+        bus: takes the events of placements.
+    """
+
+    waiting: Mapping[PodUid, Waiting]
+    recorder: Recorder
+    bus: PlacementEvents
+
+    def placed(self, pod: Pod, placed: Plan) -> None:
+        """Report that a pod was bound."""
+        node = placed.booking.node
+        structlog.get_logger().info(
+            "placed", pod=pod.full_name, node=node, gpus=placed.gpus, score=placed.score
+        )
+        note = cut(
+            f"Successfully assigned {pod.full_name} to {node}{placed.expected and f'. {placed.expected}'}"
+        )
+        self.recorder.record(News(pod, "Scheduled", note, None))
+        self.bus.placed(placement(pod.metadata, placed))
+
+    def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
+        """Report that a pod was deleted to make room for another one."""
+        structlog.get_logger().info(
+            "preempted", pod=victim.full_name, node=node, preemptor=preemptor.full_name
+        )
+        note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
+        self.recorder.record(News(victim, "Preempted", note, None, preemptor))
+        meta = victim.metadata
+        self.bus.preempted(
+            Placement(
+                namespace=meta.namespace,
+                name=meta.name,
+                pod=PodUid(meta.uid),
+                node=node,
+                reason=f"preempted by pod {preemptor.full_name} ({preemptor.metadata.uid})",
+            )
+        )
+
+    def nomination_given_up(self, pod: Pod, node: NodeName, stuck: list[Pod]) -> None:
+        """Report that a waiting pod does not wait for the room of pods any longer, because they do not end."""
+        names = ", ".join(one.full_name for one in stuck)
+        note = cut(
+            f"Its room on {node} is not waited for any longer, as pods there should have ended long ago: {names}. "
+            "Look at their finalizers and at the node."
+        )
+        self.recorder.record(News(pod, "NominationGivenUp", note, None))
+
+    def relocation_planned(self, pod: Pod, plan: str) -> None:
+        """Report which pods would move, or move now, to make room for a waiting one."""
+        self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
+
+    def relocated(
+        self, moved: Pod, pod: Pod | None, node: NodeName, to: NodeName | None, keep_s: float
+    ) -> None:
+        """Report that a pod was evicted to be moved.
+
+        Args:
+            moved: the pod.
+            pod: the waiting pod for which it moves; None where it moves to free a GPU.
+            node: the node that it leaves.
+            to: the node on which room is kept for its replacement; None if that room has been given up.
+            keep_s: for how long at most once the pod has ended, in seconds.
+        """
+        purpose = (
+            f"make room for pod {pod.full_name} ({pod.metadata.uid})"
+            if pod is not None
+            else "free a whole GPU"
+        )
+        reason = f"moved to {purpose}"
+        structlog.get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
+        until = f"until {keep_s:g} s after it has ended"
+        room = f"Room for its replacement is kept on {to} {until}." if to is not None else ""
+        note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
+        self.recorder.record(News(moved, "Relocated", note, None, pod))
+        meta = moved.metadata
+        uid = PodUid(meta.uid)
+        self.bus.relocated(
+            Placement(namespace=meta.namespace, name=meta.name, pod=uid, node=node, to=to, reason=reason)
+        )
+
+    def doubted(self, booking: Booking, *, decides: bool) -> None:
+        """Report that a bound pod counts otherwise than its decision says.
+
+        Args:
+            booking: how the pod counts now.
+            decides: this placer is certainly the one that places.
+        """
+        doubt, log = booking.doubt, structlog.get_logger()
+        assert doubt is not None, "only a booking in doubt is reported"
+        name = f"{doubt.namespace}/{doubt.name}"
+        if not doubt.foreign and not decides:
+            # The decision may be that of a placer that has taken the lease over. Then this placer ends soon.
+            log.info("pod placed or changed by another", pod=name, node=booking.node)
+            return
+        log.error("pod in doubt", pod=name, node=booking.node, reason=doubt.reason)
+        if doubt.foreign:
+            self.bus.foreign(
+                Placement(
+                    namespace=doubt.namespace,
+                    name=doubt.name,
+                    pod=booking.pod,
+                    node=booking.node,
+                    reason=doubt.reason,
+                )
+            )
+
+    def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
+        """Report that a pod was not placed; `reason` is that of its condition."""
+        uid = PodUid(pod.metadata.uid)
+        waiting = self.waiting.get(uid)
+        if waiting is None:
+            return  # bound or gone meanwhile: the refusal is outdated
+        note = cut(note)
+        # The pod as it is now carries the condition that was written last.
+        self.recorder.record(News(waiting.pod, "FailedScheduling", note, reason))
+        if reason != UNSCHEDULABLE or waiting.refused_for == note:
+            return
+        waiting.refused_for = note
+        structlog.get_logger().info("not placed", pod=pod.full_name, why=note)
+        meta = pod.metadata
+        self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))

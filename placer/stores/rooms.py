@@ -1,0 +1,69 @@
+"""The rooms that are kept for the replacements of moved pods, in Redis, for the next leader.
+
+What always holds: nothing waits for Redis longer than `TIMEOUT_S`, and rooms that cannot be stored or read are lost
+only if their placer dies.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import redis.asyncio as redis
+import structlog
+from redis.client import NEVER_DECODE
+
+from placer.kube.relocation.memory import StoredRoom
+from placer.stores.exchange import exchange
+from plimsoll.part.errors import PlimsollError
+from plimsoll.placer_api.redis_keys import ROOMS
+from plimsoll.redis_client import open_redis
+
+TIMEOUT_S: Final = 2.0
+"""How long one exchange may take; a healthy server needs about a millisecond. Evictions wait for it."""
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def room_store(url: str) -> AsyncIterator["RoomStore"]:
+    """The rooms in the Redis of this URL."""
+    client = open_redis(url, timeout_s=TIMEOUT_S, connections=1)
+    try:
+        yield RoomStore(client)
+    finally:
+        await client.aclose()
+
+
+class _RoomsAwayError(PlimsollError):
+    """Redis did not answer, or not as expected."""
+
+
+class RoomStore:
+    """One key, over a connection of its own; see `placer.kube.relocation.memory.RoomMemory`."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    async def read(self) -> tuple[StoredRoom, ...]:
+        """See `RoomMemory`."""
+        try:
+            async with exchange("give the rooms of moved pods", TIMEOUT_S, _RoomsAwayError):
+                # Bytes, as a text that is no UTF-8 would fail the whole answer.
+                text = await self._client.execute_command(  # type: ignore[no-untyped-call]  # redis-py has no type for it
+                    "GET", ROOMS, **{NEVER_DECODE: True}
+                )
+            return msgspec.json.decode(text, type=tuple[StoredRoom, ...]) if text else ()
+        except (_RoomsAwayError, msgspec.MsgspecError, RecursionError) as error:
+            log.warning("rooms of moved pods are not known", key=ROOMS, problem=str(error))
+            return ()
+
+    async def write(self, rooms: tuple[StoredRoom, ...]) -> bool:
+        """See `RoomMemory`."""
+        try:
+            async with exchange("store the rooms of moved pods", TIMEOUT_S, _RoomsAwayError):
+                await self._client.set(ROOMS, msgspec.json.encode(rooms))
+        except _RoomsAwayError as error:
+            log.warning("rooms of moved pods are not stored", problem=str(error))
+            return False
+        return True

@@ -1,0 +1,51 @@
+"""A client of NATS that comes back from every loss of its server.
+
+nats-py 2.16 has three faults, each seen on a machine that stood still for some seconds while a server of a cluster
+died. `BusClient` mends them, and changes nothing else:
+
+* A server may tell of its cluster (`INFO`) before it answers the greeting's `PING`. Then nats-py ends `connect`
+  without an error and counts as connecting for ever.
+* Where a new connection is given up, for a lost `PONG` say, its reader stays and takes bytes from the next one.
+* An error that nats-py does not know, such as the `RuntimeError` of two readers, ends the task that reconnects,
+  for ever and silently.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+from nats.aio.client import Client, Srv
+
+PAUSE_S: Final = 1.0
+"""The time in seconds between an unexpected error of a reconnection and the next attempt."""
+
+log = structlog.get_logger("plimsoll.bus.client")
+
+
+class BusClient(Client):
+    """See the module. It has the interface of nats-py's own client."""
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """End all that works for the connection before, and connect."""
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None:
+                task.cancel()
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        """Greet the server; if it closed the connection meanwhile, the reader finds out."""
+        await super()._process_connect_init()
+        self._status = Client.CONNECTED
+
+    async def _attempt_reconnect(self) -> None:
+        """Reconnect, whatever goes wrong, until this client is closed."""
+        while not self.is_closed:
+            try:
+                await super()._attempt_reconnect()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client must come back
+                log.warning("an attempt to reach NATS broke off", error=repr(error), again_s=PAUSE_S)
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return

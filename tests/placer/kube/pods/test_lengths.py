@@ -1,0 +1,93 @@
+"""A pod that says more about its place than is read is refused before it is read."""
+
+import json
+from typing import Any
+
+import pytest
+
+from placer.core.policies import POLICIES
+from placer.kube.pods.lengths import MOST_BYTES
+from placer.kube.pods.wanted import understood
+from plimsoll.contract import MOST_CHARACTERS
+from plimsoll.kube.models import decode_pod
+from plimsoll.part.errors import InputError
+
+MANY = 40_000
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+LABELS = {f"k{number}": "v" for number in range(MANY)}
+ABOVE = [
+    {"matchExpressions": [{"key": "k", "operator": "Gt", "values": [str(number)]}]} for number in range(MANY)
+]
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def document(metadata: dict[str, Any], spec: dict[str, Any]) -> str:
+    """A pod of one container."""
+    containers = [{"name": "main", "resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}]
+    return json.dumps({"metadata": {"name": "p"} | metadata, "spec": {"containers": containers} | spec})
+
+
+@pytest.mark.parametrize(
+    ("field", "metadata", "spec"),
+    [
+        ("metadata.labels", {"labels": LABELS}, {}),
+        ("spec.nodeSelector", {}, {"nodeSelector": LABELS}),
+        (
+            "spec.affinity.nodeAffinity",
+            {},
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ABOVE}}}},
+        ),
+        (
+            "spec.affinity.podAntiAffinity",
+            {},
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": LABELS}}]
+                    }
+                }
+            },
+        ),
+        (
+            "spec.topologySpreadConstraints",
+            {},
+            {"topologySpreadConstraints": [SPREAD | {"labelSelector": {"matchLabels": LABELS}}]},
+        ),
+        ("spec.initContainers", {}, {"initContainers": [{"name": f"c{number}"} for number in range(MANY)]}),
+    ],
+)
+def test_a_field_of_a_megabyte_is_refused_by_name(
+    field: str, metadata: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """The message names the field, its length and the limit. Such a field was read for up to a second."""
+    pod = decode_pod(document(metadata, spec))
+    with pytest.raises(
+        InputError, match=rf"^{field}: '\d+ bytes' .* more than the {MOST_BYTES} that are read"
+    ):
+        understood(pod, POLICIES["headroom"])
+
+
+def test_an_annotation_that_is_too_long_is_refused_by_name() -> None:
+    """Each GPU is compared with all models that a pod names, so there may be a hundred of them."""
+    annotations = {"plimsoll.dev/gpu-model": "a," * MOST_CHARACTERS}
+    message = (
+        rf"\[plimsoll.dev/gpu-model\]: '{2 * MOST_CHARACTERS} characters' are more than the {MOST_CHARACTERS}"
+    )
+    with pytest.raises(InputError, match=message):
+        understood(decode_pod(document({"annotations": annotations}, {})), POLICIES["headroom"])
+
+
+def test_what_a_program_gets_may_be_long() -> None:
+    """Arguments, variables and other annotations of a megabyte are nobody's business."""
+    long = "x" * 2**20
+    main = {"name": "main", "args": [long], "env": [{"name": "SCRIPT", "value": long}]}
+    nodes = [f"node-{number:04}.example.com" for number in range(1000)]
+    term = {
+        "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": nodes}]
+    }  # codespell:ignore notin
+    spec = {
+        "containers": [main],
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}},
+    }
+    pod = decode_pod(document({"annotations": {"example.com/notes": long}}, spec))
+    assert understood(pod, POLICIES["headroom"]).pod == pod

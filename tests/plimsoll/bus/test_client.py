@@ -1,0 +1,142 @@
+"""The bus's client comes back, whatever a server in trouble says and leaves unsaid."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from nats.errors import Error
+
+from plimsoll.bus.client import BusClient
+from tests.servers.waiting import until_true
+
+INFO = b'INFO {"server_id":"A","version":"2.11.0","proto":1,"headers":true,"max_payload":1048576}\r\n'
+PING, PONG = b"PING\r\n", b"PONG\r\n"
+
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *answers: bytes) -> None:
+    """Greet a client, and answer the `PING` of its greeting."""
+    writer.write(INFO)
+    await reader.readuntil(PING)
+    writer.writelines(answers)
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer every `PING`."""
+    while await reader.readline():
+        writer.write(PONG)
+
+
+@contextlib.asynccontextmanager
+async def _server(*scripts: Script) -> AsyncIterator[str]:
+    """A server that treats each connection after its own script, the later ones after the last; yields its URL."""
+    left, ended = list(scripts), list[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        script = left.pop(0) if len(left) > 1 else left[0]
+        ended.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await script(reader, writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in ended:
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def _client(url: str) -> AsyncIterator[BusClient]:
+    """A client that connects again for ever."""
+
+    async def ignore(_: Exception) -> None:
+        pass
+
+    client = BusClient()
+    await client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0, error_cb=ignore)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_news_of_the_cluster_may_come_before_the_answer() -> None:
+    """A server whose cluster changes during the greeting tells that first. The client is connected all the same."""
+
+    async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer, INFO, PONG)
+        await _serve(reader, writer)
+
+    async with _server(talkative) as url, _client(url) as client:
+        assert client.is_connected
+        await client.flush()
+
+
+async def test_a_connection_that_was_given_up_takes_nothing_from_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server greets and then stands still: the client goes to another, and stays there as the first goes on."""
+    comes = asyncio.Event()
+
+    async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer, PONG)
+        writer.close()
+
+    async def stands_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer, PONG)
+        await comes.wait()
+        writer.write(PING)  # it goes on while the client greets the next server
+
+    async def next_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(INFO)
+        await reader.readuntil(PING)
+        comes.set()
+        await asyncio.sleep(0.2)
+        writer.write(PONG)
+        await _serve(reader, writer)
+
+    whole = BusClient.flush
+
+    async def soon(client: BusClient, timeout: int = 1) -> None:  # noqa: ASYNC109 - nats-py's own signature
+        await whole(client, timeout)
+
+    monkeypatch.setattr(BusClient, "flush", soon)  # nats-py's own patience is 10 s
+    async with _server(ends, stands_still, next_one) as url, _client(url) as client:
+        await until_true(comes.is_set)
+        await until_true(lambda: client.is_connected)
+        await client.flush()
+
+
+async def test_an_unexpected_error_ends_no_reconnection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client connects again after an error that nats-py does not know."""
+
+    async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer, PONG)
+        await asyncio.wait([asyncio.create_task(broken.wait())])
+        writer.close()
+
+    async def goes_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer, PONG)
+        await _serve(reader, writer)
+
+    broken, select, tries = asyncio.Event(), BusClient._select_next_server, list[int]()
+
+    async def breaks_once(client: BusClient) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError(
+                "readuntil() called while another coroutine is already waiting for incoming data"
+            )
+        await select(client)
+
+    async with _server(ends, goes_on) as url, _client(url) as client:
+        monkeypatch.setattr(BusClient, "_select_next_server", breaks_once)
+        broken.set()
+        await until_true(lambda: len(tries) > 1 and client.is_connected)
+        with contextlib.suppress(Error):  # the connection may be the one that just ends
+            await client.flush()
+        await until_true(lambda: client.is_connected)
