@@ -146,18 +146,20 @@ def parse_sentinel_url(variable: str, url: str) -> SentinelUrl:
     def refused(problem: str, remedy: str = f"give {SENTINEL_FORM}") -> InputError:
         return InputError(variable, shown_url(url.partition("?")[0]), problem, remedy)
 
+    # `urlsplit` knows one host alone, and newer Pythons refuse brackets that enclose one of several.
+    scheme, _, rest = url.partition("://")
+    authority, _, path = rest.partition("?")[0].partition("/")
+    login, _, hosts = authority.rpartition("@")
     try:
-        parts = urlsplit(url)
-        login, _, hosts = parts.netloc.rpartition("@")
         sentinels = tuple(_host_and_port(host) for host in hosts.split(","))
     except ValueError as error:
         raise refused(f"names no sentinels ({error})") from error
-    master, _, db = parts.path.strip("/").partition("/")
+    master, _, db = path.strip("/").partition("/")
     if not master:
         raise refused("names no master")
     if db and not _is_number(db):
         raise refused(f"has {db!r} where the number of a database stands")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = dict(parse_qsl(rest.partition("?")[2], keep_blank_values=True))
     if unknown := sorted(options.keys() - {"sentinel_username", "sentinel_password"}):
         raise refused(
             f"has the unknown option {unknown[0]!r}", "give sentinel_username and sentinel_password"
@@ -167,7 +169,7 @@ def parse_sentinel_url(variable: str, url: str) -> SentinelUrl:
         sentinels=sentinels,
         master=unquote(master),
         db=int(db or 0),
-        tls=parts.scheme == "rediss+sentinel",
+        tls=scheme == "rediss+sentinel",
         login=_login(unquote(username), unquote(password)),
         sentinel_login=_login(options.get("sentinel_username", ""), options.get("sentinel_password", "")),
     )

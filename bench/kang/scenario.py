@@ -19,6 +19,7 @@ Source: J. Kang, H. Lee, D. Lee, IJASEIT 2024, §III.A, Tables I, III, IV and V.
 """
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -224,7 +225,7 @@ class ByPlimsoll:
 
         async def rows() -> list[PodRow]:
             async with PlacerClient(socket) as placer:
-                return list((await placer.api.state()).pods)
+                return list((await placer.state()).pods)
 
         self._rows = rows
         async with PlacerClient(socket) as placer:

@@ -1,9 +1,9 @@
 """The HTTP API: reads and the live page on a TCP port; the reads, and pods, on a UNIX socket for its owner alone.
 
-What always holds: no request over TCP changes anything. Whoever can reach the port may read, unless `placer.api.access`
-asks for a token. Pods become processes of the placer's user, so only that user may submit them: over a socket that no
-other user can open. The paths are those of `plimsoll.placer_api.routes`. Each refusal has a `Problem` as its body,
-even for an unknown path.
+What always holds: no request over TCP changes anything. Whoever can reach the port may read, unless
+`placer.api.access` asks for a token. Pods become processes of the placer's user, so only that user may submit them:
+over a socket that no other user can open. The paths are those of `plimsoll.placer_api.routes`. Each refusal has a
+`Problem` as its body, even for an unknown path.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Tells the queue which changes of the cluster could help pods that fit nowhere.
 
 Every change shows in one of two places, wherever it began: in the rooms of GPUs (`placer.core.candidates`), or in the
-nodes apart from their GPUs (`placer.kube.cluster.cluster`). A change of one node becomes a gain (`placer.kube.queue.hints`). A
-change that may help on any node wakes all kinds with its cause.
+nodes apart from their GPUs (`placer.kube.cluster.cluster`). A change of one node becomes a gain
+(`placer.kube.queue.hints`). A change that may help on any node wakes all kinds with its cause.
 
 What always holds: a decision, a probe and an explanation first compute the rooms that changed. So each of them reads
 rooms whose every later rise is a gain, and no rise is lost between a refusal and its parking.

@@ -19,7 +19,7 @@ from nats.aio.client import Client, Srv
 PAUSE_S: Final = 1.0
 """The time in seconds between an unexpected error of a reconnection and the next attempt."""
 
-log = structlog.get_logger("plimsoll.bus.client")
+log = structlog.get_logger("plimsoll.bus_client")
 
 
 class BusClient(Client):

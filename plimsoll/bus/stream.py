@@ -51,7 +51,7 @@ defaults take six minutes.
 NATS_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 """The schemes of a NATS server's URL."""
 
-log = structlog.get_logger("plimsoll.bus.stream")
+log = structlog.get_logger("plimsoll.bus")
 
 
 @dataclass(frozen=True, slots=True)

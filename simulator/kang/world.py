@@ -1,8 +1,8 @@
 """Cards with 24 GB and tasks that run again and again: who holds how much memory when, and whose run fails.
 
-The tasks are those of `bench/kang/__main__.py`, in the paper's own time. A run holds its constant part throughout and its peak
-for the last tenth. It fails if an allocation finds no room; then it frees all and begins anew. A process begins with
-its context, and has loaded its input `LOAD_S` later.
+The tasks are those of `bench/kang/scenario.py`, in the paper's own time. A run holds its constant part throughout and
+its peak for the last tenth. It fails if an allocation finds no room; then it frees all and begins anew. A process
+begins with its context, and has loaded its input `LOAD_S` later.
 
 Source: J. Kang, H. Lee, D. Lee, IJASEIT 2024, Table III; Table I bounds the constant part: 23 tasks fit and 24 do
     not.

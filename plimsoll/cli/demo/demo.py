@@ -136,7 +136,7 @@ class Watched:
 
 async def _until_reported(placer: PlacerClient) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while len((await placer.api.state()).nodes) < len(NODES):  # noqa: ASYNC110 - the API pushes nothing
+        while len((await placer.state()).nodes) < len(NODES):  # noqa: ASYNC110 - the API pushes nothing
             await asyncio.sleep(POLL_S)
 
 
@@ -157,7 +157,7 @@ async def _watch(console: Console, placer: PlacerClient) -> Watched:
 
 async def _poll(console: Console, live: Live, placer: PlacerClient, watched: Watched) -> None:
     before = {pod.uid: pod for pod in watched.last.pods}
-    watched.last = await placer.api.state()
+    watched.last = await placer.state()
     ratios = [gpu.used_bytes / gpu.usable_bytes for node in watched.last.nodes for gpu in node.gpus]
     watched.fullest_ratio = max(watched.fullest_ratio, *ratios)
     counts = Counter(pod.phase for pod in watched.last.pods)

@@ -137,7 +137,7 @@ async def _placer(places: Places) -> Files:
         return
     async with asking(places.placer) as placer:
         yield "placer/missing.txt", "".join(line + "\n" for line in await placer.missing())
-        yield "placer/state.json", msgspec.json.encode(await placer.api.state()).decode()
+        yield "placer/state.json", msgspec.json.encode(await placer.state()).decode()
         yield "placer/metrics.txt", await placer.metrics()
 
 

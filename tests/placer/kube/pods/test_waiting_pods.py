@@ -30,8 +30,8 @@ HEAD = """\
 # Pods that wait
 
 These are the texts of `kubectl describe pod` for ten pods that wait, word for word. A test writes them
-(`tests/placer/kube/pods/test_waiting_pods.py`): it creates the pods on a real API server, and a real placer refuses them.
-Ages, uids and the name of the namespace are replaced.
+(`tests/placer/kube/pods/test_waiting_pods.py`): it creates the pods on a real API server, and a real placer refuses
+them. Ages, uids and the name of the namespace are replaced.
 
 The cluster has six nodes. `n1` has one NVIDIA L4 with 24Gi, of which a pod has 20Gi and 80 % of the compute time.
 `n2` has one that belongs to one container alone. `n3` is cordoned, `n4` has the taint `team: b`, `n5` has no GPU, and
