@@ -259,3 +259,20 @@ def test_importing_the_client_does_not_import_kubernetes() -> None:
     """Importing the client does not import the generated client, which takes more than a second."""
     code = "import sys, plimsoll.kube.client; sys.exit('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_connecting_imports_two_parts_of_kubernetes_alone(tmp_path: Path) -> None:
+    """A part imports no blocking client, OAuth or websockets, and a policy can import all of it afterwards."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG.format(url="http://127.0.0.1:1"))
+    code = f"""
+import asyncio, sys
+from pathlib import Path
+from plimsoll.kube.configuration import configured
+configuration, _, _ = asyncio.run(configured(Path({str(kubeconfig)!r}), None))
+assert configuration.host == "http://127.0.0.1:1"
+assert not {{"kubernetes.client", "requests", "oauthlib", "websocket"}} & sys.modules.keys()
+from kubernetes.client import CoreV1Api
+from kubernetes.aio.client import V1Pod
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
