@@ -7,7 +7,7 @@ bound to; nothing else is left out.
 import asyncio
 import os
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
 NODES = (NodeName("alpha"), NodeName("bravo"), NodeName("charlie"))
+ALPHA = NODES[0]
 GPUS_PER_NODE = 2
 USABLE_BYTES = 23 * GIB
 PLACER_CONSUMER = "placer-placer"
@@ -178,9 +179,17 @@ def facts(messages: list[bytes]) -> dict[tuple[int, int], list[str]]:
 
 @asynccontextmanager
 async def kube_cluster(
-    directory: Path, api: ApiServer, namespace: str, *, quick: dict[str, str] | None = None
+    directory: Path,
+    api: ApiServer,
+    namespace: str,
+    *,
+    names: Sequence[NodeName] = NODES,
+    quick: dict[str, str] | None = None,
 ) -> AsyncIterator[KubeCluster]:
-    """Three nodes of two GPUs, their monitors advertising to the API server, and a placer."""
+    """Nodes of two GPUs, their monitors advertising to the API server, and a placer.
+
+    A test that concerns one node alone has one: each has a monitor and a broker, which are seconds of CPU to start.
+    """
     kubeconfig = str(api.kubeconfig())
     settings = {
         "idle_period_s": "2",
@@ -191,10 +200,10 @@ async def kube_cluster(
         **(quick or {}),
     }
     gpus = tuple(EmulatedGpu("NVIDIA L4", "24Gi", {"reserved": "1Gi"}) for _ in range(GPUS_PER_NODE))
-    for name in NODES:
+    for name in names:
         await create_node(api, name)
     nodes = tuple(
-        EmulatedNode(name, gpus, settings, {"kubeconfig": kubeconfig, "node": name}) for name in NODES
+        EmulatedNode(name, gpus, settings, {"kubeconfig": kubeconfig, "node": name}) for name in names
     )
     async with LocalCluster(directory, nodes) as local:
         placer = await local.placer(kubeconfig=kubeconfig, kubernetes="on")

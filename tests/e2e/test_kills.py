@@ -4,13 +4,10 @@ import asyncio
 from pathlib import Path
 
 from plimsoll.envelope import decode_event
-from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
-from tests.e2e.cluster import NODES, USABLE_BYTES, KubeCluster, facts, kube_cluster, promised_bytes
+from tests.e2e.cluster import ALPHA, NODES, USABLE_BYTES, KubeCluster, facts, kube_cluster, promised_bytes
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
-
-ALPHA = NodeName("alpha")
 
 
 async def _until_told(cluster: KubeCluster, pid: int, what: str) -> None:
@@ -45,7 +42,7 @@ async def test_a_killed_monitor_tells_what_it_missed_and_nothing_twice(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """After a kill of the monitor a living and a dead task have one start and one exit each, and the epoch grew."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         stays, dies = await cluster.load(ALPHA, 0, "4Gi"), await cluster.load(ALPHA, 1, "4Gi")
         for task in (stays, dies):
             await _until_told(cluster, task.pid, "loaded")
@@ -68,7 +65,7 @@ async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """Events from the time without NATS are in the stream afterwards, each once, and pods are placed by them."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         before = await cluster.load(ALPHA, 0, "4Gi")
         await _until_told(cluster, before.pid, "started")
         await cluster.local.nats.kill()

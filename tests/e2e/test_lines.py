@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.ids import NodeName
-from tests.e2e.cluster import KubeCluster, kube_cluster
+from tests.e2e.cluster import ALPHA, KubeCluster, kube_cluster
 from tests.placer.kube.world import MEMORY, SHARE
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
@@ -32,7 +32,7 @@ async def test_a_bound_pods_line_holds_its_program(
 
     Past it the program gets CUDA's out-of-memory error, and an event follows.
     """
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await cluster.submit("job", "4Gi")
         place = (await cluster.until_bound("job"))["job"]
         returned, lines = await _run_in(cluster, "job", place, memory)
@@ -53,7 +53,7 @@ async def test_each_container_of_a_pod_has_a_line_of_its_own(
 
     Each pod has its own line. The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi waits for that GPU.
     """
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         manifest = pod_manifest("job", {MEMORY: "4Gi", SHARE: "30"})
         image = manifest["spec"]["containers"][0]
         manifest["spec"]["containers"] += [
@@ -87,7 +87,7 @@ async def test_a_deleted_pods_directories_go(
     tmp_path: Path, apiserver: ApiServer, namespace: str, *, broker_is_away: bool
 ) -> None:
     """A deleted pod's directories go from its node, also if the broker was down at the deletion."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await cluster.submit("job", "4Gi")
         place = (await cluster.until_bound("job"))["job"]
         uid = (await cluster.pods())["job"]["metadata"]["uid"]

@@ -11,13 +11,11 @@ from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.envelope import decode_event, event_type
 from plimsoll.events import Limit
-from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
-from tests.e2e.cluster import USABLE_BYTES, KubeCluster, kube_cluster
+from tests.e2e.cluster import ALPHA, USABLE_BYTES, KubeCluster, kube_cluster
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 
-ALPHA = NodeName("alpha")
 GPU = gpu_uuid(ALPHA, 0)
 PLACE = (str(ALPHA), GPU)
 
@@ -95,7 +93,7 @@ async def test_a_running_pod_is_raised_refused_and_lowered(
 
     A lowering ends no program that holds more.
     """
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await placed(cluster, "job", "4Gi")
         await placed(cluster, "neighbour", "10Gi")
         holder = await cluster.start_in("job", PLACE, "3Gi", "--hold-seconds", "600")
@@ -121,7 +119,7 @@ async def test_resizes_at_once_never_promise_the_same_room_twice(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """Two pods never both get the same room, and of two sizes for one pod the same one stands everywhere."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await placed(cluster, "a", "4Gi")
         await placed(cluster, "b", "4Gi")
         outcomes = await asyncio.gather(resize(cluster, "a", "18Gi"), resize(cluster, "b", "18Gi"))
@@ -137,7 +135,7 @@ async def test_a_placer_killed_in_the_middle_loses_no_line(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """After a kill of the placer a repeated request is enough, and the next placer counts the new line."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await placed(cluster, "job", "4Gi")
 
         async def is_written() -> bool:
@@ -169,7 +167,7 @@ async def test_what_is_not_confirmed_is_not_called_done(
     The broker applies and confirms the new line later. A repeated request for a pod that was deleted before the
     broker is back says that the pod is gone.
     """
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await placed(cluster, "job", "4Gi")
         await placed(cluster, "doomed", "4Gi")
         for name in ("job", "doomed"):
@@ -193,7 +191,7 @@ async def test_shares_are_raised_refused_and_lowered_while_a_program_runs(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """Shares on one GPU never exceed 100, alone or changed with the line, and an event confirms each change."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await placed(cluster, "job", "4Gi", 30)
         await placed(cluster, "neighbour", "4Gi", 50)
         holder = await cluster.start_in("job", PLACE, "1Gi", "--hold-seconds", "600")
@@ -231,7 +229,7 @@ async def test_changed_shares_outlive_placer_and_broker(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """The next placer and broker keep changed shares. A share that moved between pods meanwhile moves completely."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         # Lists come in order of names: the pod that takes the room stands before the pod that gives it.
         await placed(cluster, "a-taker", "2Gi", 20)
         await placed(cluster, "b-giver", "2Gi", 60)

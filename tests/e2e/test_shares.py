@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll.native import EMULATOR
-from tests.e2e.cluster import KubeCluster, kube_cluster
-from tests.e2e.test_resize import ALPHA, PLACE, change, placed
+from tests.e2e.cluster import ALPHA, KubeCluster, kube_cluster
+from tests.e2e.test_resize import PLACE, change, placed
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 
@@ -76,7 +76,7 @@ async def test_shares_hold_as_declared_and_as_changed(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
     """Two programs that want all of the GPU get the shares of their pods, and the new ones after a change."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+    async with kube_cluster(tmp_path, apiserver, namespace, names=(ALPHA,)) as cluster:
         await placed(cluster, "small", "1Gi", 30)
         await placed(cluster, "large", "1Gi", 70)
         small, large = await greedy(cluster, "small"), await greedy(cluster, "large")

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from plimsoll.ids import NodeName
-from tests.e2e.cluster import NODES, KubeCluster, kube_cluster, place
+from tests.e2e.cluster import ALPHA, NODES, KubeCluster, kube_cluster, place
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 
-ALPHA = NodeName("alpha")
 HEARTBEAT_S = "2"
 
 
