@@ -130,8 +130,14 @@ class ApiServer:
     async def purge(self) -> None:
         """Remove all nodes, all pods, and all namespaces that are not Kubernetes' own."""
         await self.must("DELETE", "/api/v1/nodes?gracePeriodSeconds=0")
-        for namespace in (await self.get("/api/v1/namespaces"))["items"]:
-            await self.purge_namespace(namespace["metadata"]["name"])
+        filled = {
+            item["metadata"]["namespace"]
+            for kind in ("pods", "events")
+            for item in (await self.get(f"/api/v1/{kind}"))["items"]
+        }
+        names = {item["metadata"]["name"] for item in (await self.get("/api/v1/namespaces"))["items"]}
+        for name in filled | (names - SYSTEM_NAMESPACES):
+            await self.purge_namespace(name)
 
     async def purge_namespace(self, name: str) -> None:
         """Remove a namespace's pods and events, and itself unless it is Kubernetes' own."""
