@@ -190,7 +190,7 @@ static CUresult enter_upload(const struct plimsoll_ranges *ranges, bool is_uploa
         uint64_t needs[PLIMSOLL_MAX_GPUS] = {0};                                                             \
         if (!may_allocate() || !plimsoll_begin(&charge, #symbol))                                            \
             return REAL(symbol)(__VA_ARGS__);                                                                \
-        plimsoll_graph_needs_add(&ranges, hGraph, 0);                                                        \
+        plimsoll_graph_needs_add(&ranges, hGraph);                                                           \
         CUresult result = enter_upload(&ranges, is_uploaded, needs, #symbol);                                \
         if (result == CUDA_SUCCESS)                                                                          \
             result = leave_hook(needs, REAL(symbol)(__VA_ARGS__));                                           \

@@ -96,7 +96,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     if (!plimsoll_begin(&charge, "cuMemPoolCreate"))
         return charge.refusal ? charge.refusal : REAL(cuMemPoolCreate)(pool, poolProps);
     struct plimsoll_pool *record =
-        plimsoll_pool_take(poolProps ? plimsoll_gpu_of_location(&poolProps->location) : GPU_NONE, 0);
+        plimsoll_pool_take(poolProps ? plimsoll_gpu_of_location(&poolProps->location) : GPU_NONE);
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY; /* a thousand pools: more would go uncounted */
     plimsoll_depth++;

@@ -52,7 +52,8 @@ static void add_node(struct plimsoll_ranges *ranges, CUgraphNode node) {
         add(ranges, (struct plimsoll_range){params.dptr, params.dptr + params.bytesize, gpu});
 }
 
-void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph, unsigned depth) {
+/* `depth` counts the graphs around this one. */
+static void add_graph(struct plimsoll_ranges *ranges, CUgraph graph, unsigned depth) {
     size_t count = 0;
     if (CALLED(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || count == 0 || depth == DEEPEST)
         return;
@@ -69,10 +70,14 @@ void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph, uns
             add_node(ranges, nodes[i]);
         else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
                  CALLED(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
-            plimsoll_graph_needs_add(ranges, child, depth + 1);
+            add_graph(ranges, child, depth + 1);
     }
     if (nodes)
         munmap(nodes, room * sizeof(CUgraphNode));
+}
+
+void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph) {
+    add_graph(ranges, graph, 0);
 }
 
 /* Allocations that cannot live at the same time may share an address, and then share memory. */

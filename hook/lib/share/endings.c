@@ -5,9 +5,9 @@
 #include "share/bursts.h"
 #include "share/gate.h"
 #include "share/keeper.h"
-#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
+#include "share/polls.h"
 
 #define SHARES (&plimsoll.shares)
 

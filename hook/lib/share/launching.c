@@ -10,9 +10,9 @@
 #include "share/estimates.h"
 #include "share/gate.h"
 #include "share/keeper.h"
-#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
+#include "share/polls.h"
 #include "share/sampling.h"
 #include "share/standing.h"
 
@@ -178,7 +178,7 @@ static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_lau
     if (!is_due || meter->mark_count == PLIMSOLL_MARKS)
         ; /* a later mark follows this launch */
     else if (is_followed)
-        plimsoll_mark_behind(meter, launch->stream, 0);
+        plimsoll_mark_behind(meter, launch->stream);
     else
         plimsoll_mark_sample(meter, launch->stream, launch->is_sample ? SHARES->passes_each : 1);
     meter->entered_ns = left_ns;

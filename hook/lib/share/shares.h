@@ -104,7 +104,6 @@ struct plimsoll_shares {
     unsigned vain;     /* lock; launches that stood in vain since the container last executed nothing */
     bool is_following; /* lock; a launch stood in vain while only other processes of the container executed */
     double slower;     /* lock; the factor by which queues take longer than expected, at least 1 */
-    uint64_t polled_ns;     /* atomic; when marks were last polled */
     uint32_t passes_left;   /* atomic, raced for on purpose; launches until the next sample (sampling.c) */
     uint32_t passes_each;   /* atomic; launches between two samples */
     bool is_lost;           /* atomic; the broker is lost: the gate counts as open */
