@@ -4,8 +4,10 @@
 
 #include "driver/driver.h"
 #include "driver/gpus.h"
+#include "memory/bytes.h"
 
-#define BLOCK_BYTES 0x200000u
+/* The alignment of allocations in a graph. */
+#define GRAIN_BYTES 512u
 
 /* The depth of graphs in graphs. Deeper nodes are not examined. */
 #define DEEPEST 8
@@ -88,10 +90,10 @@ uint64_t plimsoll_graph_needs_on(const struct plimsoll_ranges *ranges, int gpu) 
         uint64_t start = row->start > end ? row->start : end;
         if (row->gpu != gpu || row->end <= start)
             continue;
-        sum += (row->end - start + 511) / 512 * 512;
+        sum += plimsoll_rounded(row->end - start, GRAIN_BYTES);
         end = row->end;
     }
-    return (sum + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    return plimsoll_rounded(sum, PLIMSOLL_BLOCK_BYTES);
 }
 
 void plimsoll_graph_needs_free(struct plimsoll_ranges *ranges) {

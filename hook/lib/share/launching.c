@@ -112,7 +112,7 @@ static void sample(struct plimsoll_launch *launch, uint64_t context, int gpu, ui
 static bool is_under_gate(void) {
     if (!plimsoll_current_context())
         return false;
-    if (plimsoll_attach() == STANDING_ATTACHED && plimsoll_has_gate())
+    if (plimsoll_attach() == ATTACHMENT_FULL && plimsoll_has_gate())
         return true;
     __atomic_store_n(&SHARES->passes_left, UINT32_MAX, __ATOMIC_RELAXED);
     return false;
@@ -215,7 +215,7 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) 
         count_out(launch, result);
         pthread_mutex_unlock(&SHARES->lock);
         if (!launch->is_sample)
-            plimsoll_keeper_stir();
+            plimsoll_keeper_wake();
         errno = saved;
     }
     if (launch->is_held)
