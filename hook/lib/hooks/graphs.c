@@ -134,7 +134,7 @@ static bool takes_memory(CUgraphExec exec, CUstream stream, uint64_t needs[PLIMS
         LAUNCH(symbol, stream, hGraphExec, hStream);                                                         \
     }                                                                                                        \
     CUresult symbol(CUgraphExec hGraphExec, CUstream hStream) {                                              \
-        if (!counts_graphs() && plimsoll_is_gate_open())                                                     \
+        if (!counts_graphs() && plimsoll_launch_passes())                                                    \
             return REAL(symbol)(hGraphExec, hStream);                                                        \
         return held_##symbol(hGraphExec, hStream);                                                           \
     }

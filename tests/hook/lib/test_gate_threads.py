@@ -1,6 +1,5 @@
 """Threads that are cancelled or disturbed at a gate, and green contexts, hang nothing and lose nothing."""
 
-
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
