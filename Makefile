@@ -15,7 +15,8 @@ ARCH := $(shell uname -m)
 # The folder for all that C makes. Wheels take theirs from folders of their own, one for each machine.
 BUILD := build
 ZIG_TARGET := $(ARCH)-linux-gnu.2.17
-CC_PORTABLE := $(PYTHON) -m ziglang cc -target $(ZIG_TARGET)
+ZIG := $(wildcard .venv/lib/python3.*/site-packages/ziglang/zig)
+CC_PORTABLE := $(ZIG) cc -target $(ZIG_TARGET)
 DEBUG := -g
 LINK_FLAGS :=
 C_FLAGS := -std=c11 -O2 $(DEBUG) -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
@@ -34,7 +35,7 @@ help: ## list the targets
 
 # The include paths above exist only once the environment does, so C is built by a second make.
 .PHONY: native
-native: .venv/.synced ## build the preload library and the emulator
+native: .venv/.synced ## build the preload library, the emulator, and the tests' programs in C
 	+@MAKE="$(MAKE)" tools/compile
 
 .PHONY: libraries
@@ -42,7 +43,7 @@ libraries:
 	@:
 include emulator/build.mk
 include hook/lib/build.mk
-include tests/node/build.mk
+include tests/build.mk
 
 # The files of a wheel, for the machine $(ARCH).
 .PHONY: packed

@@ -35,12 +35,8 @@ from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker
-from tests.hook.lib.conftest import compile_c
-from tests.hook.lib.hammer import SOURCES, Outcome, Plan, hammering
-from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
-
-SOURCE: Final = Path(__file__).parent / "hook_memory.c"
-LINKED: Final = [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"]
+from tests.hook.lib.hammer import Outcome, Plan, hammering
+from tests.hook.lib.program import LIBRARY, MIB, Node, compiled
 
 PAIRS: Final = (
     ("cuMemAlloc", 512),
@@ -120,8 +116,8 @@ class Process:
 class Place:
     """A container under a real broker, and emulated nodes whose first cards have one identity."""
 
-    def __init__(self, folder: Path, broker: Broker, program: Path, gpu: GpuNode | None) -> None:
-        self._folder, self._broker, self._program = folder, broker, program
+    def __init__(self, folder: Path, broker: Broker, gpu: GpuNode | None) -> None:
+        self._folder, self._broker = folder, broker
         self._gpu = gpu
 
     def node(self, name: str) -> Node | GpuNode:
@@ -141,7 +137,7 @@ class Place:
         environment = node.environment(container, preload=str(LIBRARY) if is_hooked else None)
         return Process(
             await asyncio.create_subprocess_exec(
-                self._program, *arguments,
+                compiled("hook_memory"), *arguments,
                 env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )
         )  # fmt: skip
@@ -154,12 +150,10 @@ class Place:
 @contextlib.asynccontextmanager
 async def place(folder: Path, gpu: GpuNode | None) -> AsyncIterator[Place]:
     """A broker that registered one container with a roomy line, and the program."""
-    program = folder / "hook_memory"
-    compile_c([SOURCE], program, LINKED)
     broker = Broker(folder / "root", {})
     try:
         await broker.start()
-        here = Place(folder, broker, program, gpu)
+        here = Place(folder, broker, gpu)
         uuid = GpuUuid(here.node("alone").uuids[0])
         lines = ContainerLines(name=MAIN, lines=(Line(gpu=uuid, line_bytes=32768 * MIB),))
         await broker.client.register(Register(pod=POD, namespace="bench", name="cost", containers=(lines,)))
@@ -232,9 +226,7 @@ async def starts(here: Place, live: int, count: int) -> Compared:
 
 async def hammer(folder: Path) -> Outcome:
     """Run all operations at once for a minute."""
-    program = folder / "program"
-    compile_c([*SOURCES], program, LINKED)
-    async with hammering(folder, program) as container:
+    async with hammering(folder) as container:
         outcome = await container.run(Plan(seed=int(time.time()), seconds=HAMMER_S))
     assert not outcome.errors, outcome.errors[0]
     return outcome

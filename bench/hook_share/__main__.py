@@ -34,7 +34,7 @@ from typing import Final
 from bench.gpu_node import GpuNode
 from bench.hook_share import alone, arrival, broker, cases, coupled, kubeshare, latency, pauses, short
 from bench.hook_share.keys import summary
-from bench.hook_share.place import Place, compiled, place, settings_in_use
+from bench.hook_share.place import Place, place, settings_in_use
 from bench.hook_share.tenants import Json, kernel_name
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "bench"
@@ -64,14 +64,13 @@ class Bench:
     """The place of the measurements, and their results."""
 
     folder: Path
-    program: Path
     gpu: GpuNode | None
     rows: list[Json] = field(default_factory=list)
 
     async def step(self, step: Step) -> None:
         """Measure one case."""
         with self.kept(step.name):
-            async with place(self.program, self.folder, self.gpu) as here:
+            async with place(self.folder, self.gpu) as here:
                 self.keep(await step.measure(here))
 
     @contextlib.contextmanager
@@ -167,14 +166,14 @@ async def figures(bench: Bench, prefixes: Sequence[str], *, quick: bool) -> None
     if _is_wanted("kubeshare-6", prefixes) and not quick:
         print("kubeshare-6", flush=True)
         with bench.kept("kubeshare-6"):
-            async with place(bench.program, bench.folder, bench.gpu) as here:
+            async with place(bench.folder, bench.gpu) as here:
                 row, plot = await kubeshare.figure_6(here)
             bench.keep(row)
             _draw("hook-share-kubeshare-6.svg", plot)
     if _is_wanted("quota", prefixes):
         print("quota", flush=True)
         with bench.kept("quota"):
-            rows, curve = await kubeshare.figure_7(bench.program, bench.folder, bench.gpu, quick=quick)
+            rows, curve = await kubeshare.figure_7(bench.folder, bench.gpu, quick=quick)
             for row in rows:
                 bench.keep(row)
             if curve:
@@ -233,7 +232,7 @@ async def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="plimsoll-hook-share-") as temporary:
         folder = Path(temporary)
-        bench = Bench(folder, compiled(folder), GpuNode() if options.gpu else None)
+        bench = Bench(folder, GpuNode() if options.gpu else None)
         for number, step in enumerate(wanted, 1):
             print(f"[{number}/{len(wanted)}, {time.monotonic() - began_s:.0f} s] {step.name}", flush=True)
             await bench.step(step)

@@ -116,9 +116,7 @@ def _draw_6(run: Run) -> str:
     return line_chart(title, "s", "share, %", lines, x_ticks=ticks)
 
 
-async def figure_7(
-    program: Path, folder: Path, gpu: GpuNode | None, *, quick: bool
-) -> tuple[list[Json], str | None]:
+async def figure_7(folder: Path, gpu: GpuNode | None, *, quick: bool) -> tuple[list[Json], str | None]:
     """The loss of two greedy tenants by quantum, and at the default; returns numbers and plot.
 
     If quick, at the default alone, and without a plot.
@@ -127,11 +125,11 @@ async def figure_7(
     by_kernel: dict[int, list[tuple[float, float]]] = {}
     seconds = QUICK_QUANTUM_SECONDS if quick else QUANTUM_SECONDS
     for kernel_ns in QUANTUM_KERNELS:
-        async with place(program, folder, gpu) as here:
+        async with place(folder, gpu) as here:
             native = await _together(here, kernel_ns, seconds, is_hooked=False)
         by_kernel[kernel_ns] = []
         for quantum_ms in (*(() if quick else QUANTA_MS), None):
-            async with place(program, folder, gpu, **settings_of(quantum_ms)) as here:
+            async with place(folder, gpu, **settings_of(quantum_ms)) as here:
                 hooked = await _together(here, kernel_ns, seconds, is_hooked=True)
             found = _compared(kernel_ns, quantum_ms, native, hooked)
             rows.append(found)

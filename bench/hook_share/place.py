@@ -27,11 +27,8 @@ from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import MAIN, Broker
-from tests.hook.lib.conftest import compile_c
-from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
+from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node, compiled
 
-SOURCES: Final = Path(__file__).parent / "task"
-LINKED: Final = [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"]
 WATCH_MS: Final = 50
 WATCH_NS: Final = WATCH_MS * 1_000_000
 AHEAD_S: Final = 0.3
@@ -53,7 +50,6 @@ class Place:
     """A node with a broker."""
 
     broker: Broker
-    program: Path
     folder: Path
     gpu: GpuNode | None
     _nodes: dict[str, Node] = field(default_factory=dict)
@@ -105,7 +101,7 @@ class Place:
         """A program in a pod's container, ready to work; None for one without the library."""
         process = Process(
             await asyncio.create_subprocess_exec(
-                self.program, *(["gpu"] if self.gpu else []), env=self.environment(pod, node, gpus),
+                compiled("share_task"), *(["gpu"] if self.gpu else []), env=self.environment(pod, node, gpus),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
             )
         )  # fmt: skip
@@ -232,15 +228,8 @@ def emulated(folder: Path, name: str) -> Node:
     return Node(own, gpu_count=CARDS, memory_mib=CARD_MIB, context_mib=64)
 
 
-def compiled(folder: Path) -> Path:
-    """The tenants' program."""
-    program = folder / "share_task"
-    compile_c(sorted(SOURCES.glob("*.c")), program, LINKED)
-    return program
-
-
 @contextlib.asynccontextmanager
-async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: str) -> AsyncIterator[Place]:
+async def place(folder: Path, gpu: GpuNode | None, **settings: str) -> AsyncIterator[Place]:
     """A broker with some settings, over a new folder within `folder`.
 
     It reads its node's NVML, as brokers do: charges are corrected by it.
@@ -252,7 +241,7 @@ async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: st
     broker = Broker(own / "root", {"log_level": "warning", **settings}, driver)
     try:
         await broker.start()
-        yield Place(broker, program, own, gpu, {CARD: card} if card else {})
+        yield Place(broker, own, gpu, {CARD: card} if card else {})
     finally:
         await broker.close()
 

@@ -2,7 +2,7 @@
  * each time as a program that makes a context, allocates MIB, and ends. Prints the number of refused
  * allocations. */
 #define _GNU_SOURCE
-#include "task.h"
+#include "../task.h"
 
 #include <spawn.h>
 #include <string.h>

@@ -9,11 +9,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from bench.hook_share.place import LINKED, Place
+from bench.hook_share.place import Place
 from bench.hook_share.tenants import PATIENCE_S, Json, NoAnswerError, Tenant, Work
-from tests.hook.lib.conftest import compile_c
+from tests.hook.lib.program import compiled
 
-SOURCE: Final = Path(__file__).parent / "short.c"
 TENANT: Final = Tenant("short", Work("sync", 1), 100, line_mib=500)
 PROGRAM_MIB: Final = 364
 PROGRAMS: Final = 1000
@@ -24,10 +23,10 @@ EACH_S: Final = 1.0
 
 async def measure(here: Place, *, quick: bool) -> Json:
     """Start all programs, and count the refusals."""
-    program = here.folder / "share_short"
-    await asyncio.to_thread(compile_c, [SOURCE], program, LINKED)
     pod = await here.register(TENANT)
-    answer = await _answer(here.environment(pod, here.node()), program, QUICK_PROGRAMS if quick else PROGRAMS)
+    answer = await _answer(
+        here.environment(pod, here.node()), compiled("share_short"), QUICK_PROGRAMS if quick else PROGRAMS
+    )
     await here.broker.client.unregister(pod)
     return {
         "case": "sequential",

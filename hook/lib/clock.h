@@ -2,6 +2,7 @@
 #ifndef PLIMSOLL_CLOCK_H
 #define PLIMSOLL_CLOCK_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -9,6 +10,13 @@ static inline uint64_t plimsoll_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Sleeps for the whole time, whatever signals come. Changes errno. */
+static inline void plimsoll_sleep_ms(unsigned duration_ms) {
+    struct timespec left = {.tv_sec = duration_ms / 1000, .tv_nsec = duration_ms % 1000 * 1000000L};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
 }
 
 static inline uint64_t plimsoll_later(uint64_t one, uint64_t other) {

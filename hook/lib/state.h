@@ -35,16 +35,16 @@ enum plimsoll_index {
 enum plimsoll_library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARY_END };
 
 /* How far this process has come under its container's limits. Only rises, except in the child of a fork. */
-enum plimsoll_standing {
-    STANDING_UNKNOWN,     /* the process has not used a GPU yet */
-    STANDING_TRANSPARENT, /* not under Plimsoll: every hook passes straight through */
-    STANDING_MAPPED,      /* `limits` and `counts` are valid and mapped: the views work */
-    STANDING_ATTACHED     /* and a slot is claimed: allocations are held to the line */
+enum plimsoll_attachment {
+    ATTACHMENT_UNKNOWN, /* the process has not used a GPU yet */
+    ATTACHMENT_NONE,    /* not under Plimsoll: every hook passes straight through */
+    ATTACHMENT_MAPPED,  /* `limits` and `counts` are valid and mapped: the views work */
+    ATTACHMENT_FULL     /* and a slot is claimed: allocations are held to the line */
 };
 
 /* A GPU of `limits` as last read. Words that change are atomic; the identity never changes. */
 struct plimsoll_gpu {
-    char uuid[PLIMSOLL_UUID_BYTES]; /* written before `standing` is raised */
+    char uuid[PLIMSOLL_UUID_BYTES]; /* written before `attachment` is raised */
     unsigned char uuid_bytes[16];   /* the driver's form of the same UUID; likewise */
     uint64_t line_bytes;            /* atomic */
     uint64_t granted_bytes;         /* atomic */
@@ -83,9 +83,9 @@ struct plimsoll_state {
     plimsoll_function driver[INDEX_END]; /* as the driver's library defines them; NULL where absent */
     plimsoll_function call[INDEX_END];   /* the same, or an answer of "not found"; atomic, NULL before */
 
-    /* attachment: written under attach_lock, read after an acquire of standing */
+    /* attachment: written under attach_lock, read after an acquire of attachment */
     pthread_mutex_t attach_lock;
-    int standing;                         /* atomic; enum plimsoll_standing */
+    int attachment;                       /* atomic; enum plimsoll_attachment */
     const struct plimsoll_limits *limits; /* the mapping; attach_lock */
     struct plimsoll_counts *counts;       /* the mapping; attach_lock */
     char limits_dir[4096];                /* attach_lock */
@@ -135,8 +135,14 @@ extern struct plimsoll_state plimsoll;
  * symbols that this library took over. Only the outermost call counts. */
 extern _Thread_local unsigned plimsoll_depth __attribute__((tls_model("initial-exec")));
 
+/* Ends a hook that has raised plimsoll_depth before its call of the driver. Returns the driver's result. */
+static inline CUresult plimsoll_leave_hook(CUresult result) {
+    plimsoll_depth--;
+    return result;
+}
+
 static inline bool plimsoll_is_attached(void) {
-    return __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
+    return __atomic_load_n(&plimsoll.attachment, __ATOMIC_ACQUIRE) == ATTACHMENT_FULL;
 }
 
 static inline bool plimsoll_is_whole(void) {

@@ -12,18 +12,13 @@ from plimsoll.quantity import MIB
 from tests.gpu.facts import Facts
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.elf import read_library
-from tests.hook.lib.lookups import ALLOCATING, Answer, answers, compile_lookups, hooked_symbols, run
+from tests.hook.lib.lookups import ALLOCATING, Answer, answers, hooked_symbols, run
 from tests.hook.lib.program import LIBRARY, OUT_OF_MEMORY, SUCCESS
 
 pytestmark = pytest.mark.gpu
 
 LINE_MIB, PAST_LINE_MIB = 192, 256
 LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
-
-
-@pytest.fixture(name="lookups", scope="module")
-def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_lookups(tmp_path_factory.mktemp("lookups"))
 
 
 @pytest.fixture(name="hooked")
@@ -40,36 +35,34 @@ def hooks_of(driver: Path) -> set[str]:
     return hooked_symbols() & read_library(driver).defined
 
 
-def test_the_driver_hands_out_what_it_exports(
-    surroundings: dict[str, str], facts: Facts, lookups: Path
-) -> None:
+def test_the_driver_hands_out_what_it_exports(surroundings: dict[str, str], facts: Facts) -> None:
     """Without the library, a look-up returns each hooked function that the driver exports."""
     driver = facts.driver
-    found = answers(lookups, surroundings, "cuGetProcAddress_v2")
+    found = answers(surroundings, "cuGetProcAddress_v2")
     missing = hooks_of(driver) - {answer.symbol for answer in found}
     assert not missing, f"{driver} answers look-ups with functions that it does not export: {sorted(missing)}"
 
 
 @pytest.mark.parametrize("symbol", LOOKUPS)
 def test_each_hooked_function_is_answered_by_its_wrapper(
-    surroundings: dict[str, str], hooked: dict[str, str], lookups: Path, symbol: str
+    surroundings: dict[str, str], hooked: dict[str, str], symbol: str
 ) -> None:
     """Results, statuses and variants equal those without the library; wrappers come exactly where hooks are."""
     hooks = hooked_symbols()
-    plain = answers(lookups, surroundings, symbol)
+    plain = answers(surroundings, symbol)
     expected = [answer._replace(file=LIBRARY.name) if answer.symbol in hooks else answer for answer in plain]
-    pairs = zip(expected, answers(lookups, hooked, symbol), strict=True)
+    pairs = zip(expected, answers(hooked, symbol), strict=True)
     different: list[tuple[Answer, Answer]] = [(want, got) for want, got in pairs if want != got]
     assert different == []
 
 
 def test_every_pointer_that_allocates_is_held_to_the_line(
-    surroundings: dict[str, str], hooked: dict[str, str], lookups: Path
+    surroundings: dict[str, str], hooked: dict[str, str]
 ) -> None:
     """256 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
     asked = ("allocate", str(PAST_LINE_MIB))
-    plain = [line.split() for line in run(lookups, surroundings, *asked)]
-    held = [line.split() for line in run(lookups, hooked, *asked)]
+    plain = [line.split() for line in run(surroundings, *asked)]
+    held = [line.split() for line in run(hooked, *asked)]
     assert {row[0] for row in held} == ALLOCATING
     assert [row[:3] for row in plain] == [row[:3] for row in held]
     assert {tuple(row[3:]) for row in plain} == {(str(SUCCESS), str(SUCCESS))}

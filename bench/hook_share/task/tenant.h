@@ -10,7 +10,7 @@
 #ifndef PLIMSOLL_BENCH_TENANT_H
 #define PLIMSOLL_BENCH_TENANT_H
 
-#include "../task.h"
+#include "../../task.h"
 
 #include <stdbool.h>
 #include <stddef.h>

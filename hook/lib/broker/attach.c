@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "broker/fork.h"
 #include "broker/limits.h"
 #include "broker/messages.h"
+#include "clock.h"
 #include "memory/ledger.h"
 #include "memory/owners.h"
 #include "say.h"
@@ -128,39 +128,39 @@ static bool map_valid(const struct directories *in) {
 }
 
 /* Needs attach_lock. */
-static enum plimsoll_standing map_locked(struct directories *in) {
-    int standing = plimsoll.standing;
-    if (standing != STANDING_UNKNOWN)
-        return (enum plimsoll_standing)standing;
+static enum plimsoll_attachment map_locked(struct directories *in) {
+    int attachment = plimsoll.attachment;
+    if (attachment != ATTACHMENT_UNKNOWN)
+        return (enum plimsoll_attachment)attachment;
     plimsoll.is_verbose = getenv("PLIMSOLL_LOG") != NULL;
-    standing = STANDING_TRANSPARENT;
+    attachment = ATTACHMENT_NONE;
     if (find_directories(in)) {
         snprintf(plimsoll.limits_dir, sizeof(plimsoll.limits_dir), "%s", in->limits);
-        standing = map_valid(in) ? STANDING_MAPPED : STANDING_UNKNOWN;
+        attachment = map_valid(in) ? ATTACHMENT_MAPPED : ATTACHMENT_UNKNOWN;
     }
-    __atomic_store_n(&plimsoll.standing, standing, __ATOMIC_RELEASE);
-    return (enum plimsoll_standing)standing;
+    __atomic_store_n(&plimsoll.attachment, attachment, __ATOMIC_RELEASE);
+    return (enum plimsoll_attachment)attachment;
 }
 
-enum plimsoll_standing plimsoll_map_files(void) {
-    int standing = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE);
-    if (standing != STANDING_UNKNOWN)
-        return (enum plimsoll_standing)standing;
+enum plimsoll_attachment plimsoll_map_files(void) {
+    int attachment = __atomic_load_n(&plimsoll.attachment, __ATOMIC_ACQUIRE);
+    if (attachment != ATTACHMENT_UNKNOWN)
+        return (enum plimsoll_attachment)attachment;
     int saved = errno;
     struct directories in = {0};
     pthread_mutex_lock(&plimsoll.attach_lock);
-    enum plimsoll_standing reached = map_locked(&in);
+    enum plimsoll_attachment reached = map_locked(&in);
     pthread_mutex_unlock(&plimsoll.attach_lock);
     errno = saved;
     return reached;
 }
 
 /* Needs attach_lock, and the files mapped. */
-static enum plimsoll_standing claim_slot(void) {
+static enum plimsoll_attachment claim_slot(void) {
     uint64_t owner = plimsoll_own_owner();
     int slot = plimsoll_ledger_claim(plimsoll.counts, owner);
     if (slot < 0)
-        return STANDING_MAPPED;
+        return ATTACHMENT_MAPPED;
     plimsoll.slot = (unsigned)slot;
     plimsoll.owner = owner;
     __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
@@ -168,67 +168,52 @@ static enum plimsoll_standing claim_slot(void) {
     if (!plimsoll.is_fork_watched)
         plimsoll.is_fork_watched =
             __register_atfork(NULL, NULL, plimsoll_forget_in_child, &__dso_handle) == 0;
-    __atomic_store_n(&plimsoll.standing, STANDING_ATTACHED, __ATOMIC_RELEASE);
+    __atomic_store_n(&plimsoll.attachment, ATTACHMENT_FULL, __ATOMIC_RELEASE);
     plimsoll_note("under limits of %s, slot %d", plimsoll.limits_dir, slot);
-    return STANDING_ATTACHED;
+    return ATTACHMENT_FULL;
 }
 
-static enum plimsoll_standing attach_locked(struct directories *in) {
-    enum plimsoll_standing reached = map_locked(in);
-    return reached == STANDING_MAPPED ? claim_slot() : reached;
+static enum plimsoll_attachment attach_locked(struct directories *in) {
+    enum plimsoll_attachment reached = map_locked(in);
+    return reached == ATTACHMENT_MAPPED ? claim_slot() : reached;
 }
 
-static void sleep_ms(long duration_ms) {
-    struct timespec left = {.tv_nsec = duration_ms * 1000000};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
-}
-
-static bool is_before(const struct timespec *deadline) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec < deadline->tv_sec ||
-           (now.tv_sec == deadline->tv_sec && now.tv_nsec < deadline->tv_nsec);
-}
-
-static void complain(enum plimsoll_standing reached, const struct directories *in) {
-    if (reached == STANDING_UNKNOWN)
+static void complain(enum plimsoll_attachment reached, const struct directories *in) {
+    if (reached == ATTACHMENT_UNKNOWN)
         plimsoll_fail(
             "no valid limits in %s after %d s: refusing the GPU (is the broker of this node running?)",
             in->limits, WAIT_MS / 1000);
-    if (reached == STANDING_MAPPED)
+    if (reached == ATTACHMENT_MAPPED)
         plimsoll_fail("all %u process slots of this container are taken, for %d s: this process gets no GPU",
                       PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
 }
 
 /* Waits for limits, and for a slot. The broker clears the slots of dead processes one by one, and a program
  * that forks all the time may fill the table faster. */
-static enum plimsoll_standing wait_for_place(struct directories *in) {
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += WAIT_MS / 1000;
-    enum plimsoll_standing reached;
+static enum plimsoll_attachment wait_for_place(struct directories *in) {
+    const uint64_t deadline_ns = plimsoll_now_ns() + WAIT_MS * 1000000ull;
+    enum plimsoll_attachment reached;
     bool is_waiting;
     do {
         pthread_mutex_lock(&plimsoll.attach_lock);
         reached = attach_locked(in);
         pthread_mutex_unlock(&plimsoll.attach_lock);
-        is_waiting = reached == STANDING_UNKNOWN || reached == STANDING_MAPPED;
+        is_waiting = reached == ATTACHMENT_UNKNOWN || reached == ATTACHMENT_MAPPED;
         if (is_waiting)
-            sleep_ms(POLL_MS);
-    } while (is_waiting && is_before(&deadline));
+            plimsoll_sleep_ms(POLL_MS);
+    } while (is_waiting && plimsoll_now_ns() < deadline_ns);
     complain(reached, in);
     return reached;
 }
 
-enum plimsoll_standing plimsoll_attach(void) {
-    int standing = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE);
-    if (standing == STANDING_ATTACHED || standing == STANDING_TRANSPARENT)
-        return (enum plimsoll_standing)standing;
+enum plimsoll_attachment plimsoll_attach(void) {
+    int attachment = __atomic_load_n(&plimsoll.attachment, __ATOMIC_ACQUIRE);
+    if (attachment == ATTACHMENT_FULL || attachment == ATTACHMENT_NONE)
+        return (enum plimsoll_attachment)attachment;
     int saved = errno;
     struct directories in = {0};
-    enum plimsoll_standing reached = wait_for_place(&in);
-    if (reached == STANDING_ATTACHED) {
+    enum plimsoll_attachment reached = wait_for_place(&in);
+    if (reached == ATTACHMENT_FULL) {
         plimsoll_tell_hello();
         plimsoll_tell_kept();
     }

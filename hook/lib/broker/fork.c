@@ -22,6 +22,6 @@ void plimsoll_forget_in_child(void) {
     memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */
     plimsoll.is_announced = false;
     plimsoll_depth = 0;
-    if (plimsoll.standing == STANDING_ATTACHED)
-        plimsoll.standing = STANDING_MAPPED;
+    if (plimsoll.attachment == ATTACHMENT_FULL)
+        plimsoll.attachment = ATTACHMENT_MAPPED;
 }

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "broker/messages.h"
+#include "clock.h"
 #include "memory/room.h"
 #include "say.h"
 #include "state.h"
@@ -25,19 +25,13 @@
 
 enum answer { ANSWER_GRANTED, ANSWER_REFUSED, ANSWER_NONE };
 
-static void nap_ms(int duration_ms) {
-    struct timespec left = {.tv_sec = duration_ms / 1000, .tv_nsec = duration_ms % 1000 * 1000000L};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
-}
-
 /* A signal handler of the program may fork while this thread sleeps. The child returns from poll as well, but
  * the answer is for its parent. */
 static bool is_asker(pid_t asker) {
     return getpid() == asker;
 }
 
-static enum answer hear(int connection, pid_t asker, unsigned gpu, const char *function) {
+static enum answer receive(int connection, pid_t asker, unsigned gpu, const char *function) {
     struct plimsoll_message answer;
     struct pollfd ready = {.fd = connection, .events = POLLIN};
     while (poll(&ready, 1, -1) < 0 && errno == EINTR && is_asker(asker))
@@ -72,12 +66,12 @@ static bool wait_for_answer(unsigned gpu, uint64_t bytes, const char *function) 
         enum answer answer = ANSWER_NONE;
         if (connection >= 0) {
             without_ms = 0;
-            answer = hear(connection, asker, gpu, function);
+            answer = receive(connection, asker, gpu, function);
             close(connection);
         }
         if (answer != ANSWER_NONE)
             return answer == ANSWER_GRANTED;
-        nap_ms(POLL_MS);
+        plimsoll_sleep_ms(POLL_MS);
         without_ms += POLL_MS;
     }
     plimsoll_fail("%s waited for memory on %s, and no broker answered for %d s: refused", function,
@@ -88,7 +82,7 @@ static bool wait_for_answer(unsigned gpu, uint64_t bytes, const char *function) 
 bool plimsoll_wait_for_memory(unsigned gpu, uint64_t bytes, unsigned turn, const char *function) {
     int saved = errno;
     if (turn > 1)
-        nap_ms(turn > 10 ? LONGEST_PAUSE_MS : 1 << (turn - 1));
+        plimsoll_sleep_ms(turn > 10 ? LONGEST_PAUSE_MS : 1 << (turn - 1));
     plimsoll_note("%s waits for %llu bytes on %s", function, (unsigned long long)bytes,
                   plimsoll.gpus[gpu].uuid);
     bool is_granted = wait_for_answer(gpu, bytes, function);

@@ -15,11 +15,10 @@
 #include <link.h>
 #include <string.h>
 
-#include "broker/attach.h"
-#include "driver/driver.h"
-#include "driver/unclassified.h"
 #include "broker/messages.h"
+#include "driver/driver.h"
 #include "driver/routing.h"
+#include "driver/unclassified.h"
 
 static void *as_object(plimsoll_function function) {
     void *object;

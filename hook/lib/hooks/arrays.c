@@ -1,6 +1,7 @@
 /* CUDA arrays: texture memory, whose true layout the driver does not reveal. The charge is the sum of their
  * elements in the driver's blocks, a lower bound. Padding between rows shows in NVML alone. */
 #include "driver/driver.h"
+#include "memory/bytes.h"
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/release.h"
@@ -9,10 +10,6 @@
 /* Sparse and deferred arrays are made without memory and get it from cuMemCreate, which is counted. The
  * headers of CUDA 11 lack the second name. */
 #define WITHOUT_MEMORY (0x40u /* CUDA_ARRAY3D_SPARSE */ | 0x80u /* CUDA_ARRAY3D_DEFERRED_MAPPING */)
-
-static uint64_t times(uint64_t a, uint64_t b) {
-    return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
-}
 
 static uint64_t at_least_one(uint64_t extent) {
     return extent ? extent : 1;
@@ -46,9 +43,9 @@ static uint64_t element_bits(CUarray_format format, unsigned channels) {
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array) {
     if (!array || array->Flags & WITHOUT_MEMORY)
         return 0;
-    uint64_t elements =
-        times(times(at_least_one(array->Width), at_least_one(array->Height)), at_least_one(array->Depth));
-    uint64_t bits = times(elements, element_bits(array->Format, array->NumChannels));
+    uint64_t elements = plimsoll_times(
+        plimsoll_times(at_least_one(array->Width), at_least_one(array->Height)), at_least_one(array->Depth));
+    uint64_t bits = plimsoll_times(elements, element_bits(array->Format, array->NumChannels));
     return bits / 8 + (bits % 8 != 0);
 }
 
@@ -63,8 +60,7 @@ static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *base, unsigned level
         return 0;
     CUDA_ARRAY3D_DESCRIPTOR level = *base;
     for (unsigned i = 0; i < levels && i < 32; i++) {
-        uint64_t bytes = array_bytes(&level);
-        sum = sum > UINT64_MAX - bytes ? UINT64_MAX : sum + bytes;
+        sum = plimsoll_plus(sum, array_bytes(&level));
         level.Width = halved(level.Width);
         level.Height = halved(level.Height);
         level.Depth = level.Flags & CUDA_ARRAY3D_LAYERED ? level.Depth : halved(level.Depth);

@@ -64,8 +64,8 @@ static bool may_wait(const CUstreamBatchMemOpParams *operations, unsigned int co
 }
 
 #define DOES_BATCH(symbol, stream)                                                                           \
-    PLIMSOLL_GATED(                                                                                          \
-        symbol,                                                                                              \
+    PLIMSOLL_PASSING(                                                                                        \
+        symbol, !plimsoll_has_gate(),                                                                        \
         (CUstream hStream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags),    \
         (hStream, count, paramArray, flags)) {                                                               \
         if (may_wait(paramArray, count))                                                                     \

@@ -79,16 +79,11 @@ static CUresult after_destroy(CUresult result, CUcontext context) {
     return result;
 }
 
-static CUresult leave_hook(CUresult result) {
-    plimsoll_depth--;
-    return result;
-}
-
 #define DESTROY_CONTEXT(symbol, context)                                                                     \
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0;                                                               \
         int gpu = is_outer ? plimsoll_bursts_forget((uintptr_t)(context)) : -1;                              \
-        CUresult result = leave_hook(REAL(symbol)(context));                                                 \
+        CUresult result = plimsoll_leave_hook(REAL(symbol)(context));                                        \
         plimsoll_bursts_forgotten(gpu);                                                                      \
         return is_outer ? after_destroy(result, context) : result;                                           \
     } while (0)
@@ -114,7 +109,7 @@ CUresult cuCtxDetach(CUcontext ctx) {
     struct plimsoll_holding known;
     bool is_outer = plimsoll_depth++ == 0;
     int gpu = is_outer ? plimsoll_bursts_forget((uintptr_t)ctx) : -1;
-    CUresult result = leave_hook(REAL(cuCtxDetach)(ctx));
+    CUresult result = plimsoll_leave_hook(REAL(cuCtxDetach)(ctx));
     plimsoll_bursts_forgotten(gpu);
     if (result == CUDA_SUCCESS && is_outer &&
         plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)ctx, -1, &known)) {
@@ -133,7 +128,7 @@ static CUresult retain(CUcontext *pctx, CUdevice dev, const char *function) {
     if (!plimsoll_primary_enter(gpu, function))
         return CUDA_ERROR_OUT_OF_MEMORY;
     plimsoll_depth++;
-    CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
+    CUresult result = plimsoll_leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
     plimsoll_primary_entered(gpu, result == CUDA_SUCCESS ? *pctx : NULL);
     if (result == CUDA_SUCCESS)
         plimsoll_primary_retained(gpu);
@@ -177,7 +172,7 @@ static int forget_primary(CUdevice device) {
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0, lives_on = is_outer && (outlives);                            \
         int gpu = is_outer && !lives_on ? forget_primary(device) : -1;                                       \
-        CUresult result = leave_hook(REAL(symbol)(device));                                                  \
+        CUresult result = plimsoll_leave_hook(REAL(symbol)(device));                                         \
         plimsoll_bursts_forgotten(gpu);                                                                      \
         return is_outer ? after_release(result, device, !lives_on) : result;                                 \
     } while (0)
@@ -230,13 +225,13 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     if (result != CUDA_SUCCESS)
         return result;
     plimsoll_depth++;
-    result = leave_hook(REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
+    result = plimsoll_leave_hook(REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
     if (result == CUDA_SUCCESS)
         remember_green(*phCtx, primary, plimsoll_gpu_of_device(dev));
     plimsoll_depth++;
     bool lives_on = outlives_release(dev) || result == CUDA_SUCCESS; /* else this release may be the last */
     int gpu = lives_on ? -1 : forget_primary(dev);
-    CUresult released = leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev));
+    CUresult released = plimsoll_leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev));
     plimsoll_bursts_forgotten(gpu);
     after_release(released, dev, !lives_on);
     return result;
@@ -250,7 +245,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     plimsoll_depth++;
     /* the green context may be the last that keeps its primary context alive */
     int gpu = plimsoll_bursts_forget(is_known ? known.with : (uintptr_t)context);
-    CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
+    CUresult result = plimsoll_leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
     plimsoll_bursts_forgotten(gpu);
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);

@@ -34,9 +34,9 @@ static bool is_shown(nvmlDevice_t device) {
     return is_instance(uuid) || plimsoll_gpu_of_uuid_text(uuid) != GPU_UNLISTED;
 }
 
-static enum plimsoll_teller teller_of_devices(void) {
-    enum plimsoll_teller teller = plimsoll_teller();
-    return teller == TELLER_LIBRARY && has_instances() ? TELLER_DRIVER : teller;
+static enum plimsoll_source source_of_devices(void) {
+    enum plimsoll_source source = plimsoll_view_source();
+    return source == SOURCE_LIBRARY && has_instances() ? SOURCE_DRIVER : source;
 }
 
 /* The number of shown GPUs among the driver's first `end`. The handle of shown number `wanted` goes to
@@ -76,13 +76,13 @@ static nvmlReturn_t narrow_index(const struct order *in, unsigned wanted, nvmlDe
 
 /* The driver may call its own exported functions, which lead here. Inside a hook the driver's answer
  * stays. */
-#define NARROWED(teller, of_driver, of_library)                                                              \
+#define NARROWED(source, of_driver, of_library)                                                              \
     do {                                                                                                     \
-        enum plimsoll_teller by = teller;                                                                    \
-        if (by == TELLER_NOBODY)                                                                             \
+        enum plimsoll_source by = source;                                                                    \
+        if (by == SOURCE_NONE)                                                                               \
             return NVML_ERROR_NOT_READY;                                                                     \
         plimsoll_depth++;                                                                                    \
-        nvmlReturn_t result = by == TELLER_DRIVER ? (of_driver) : (of_library);                              \
+        nvmlReturn_t result = by == SOURCE_DRIVER ? (of_driver) : (of_library);                              \
         plimsoll_depth--;                                                                                    \
         return result;                                                                                       \
     } while (0)
@@ -97,22 +97,22 @@ static struct order second_order(void) {
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount) {
     struct order in = first_order();
-    NARROWED(teller_of_devices(), in.count(deviceCount), narrow_count(&in, deviceCount));
+    NARROWED(source_of_devices(), in.count(deviceCount), narrow_count(&in, deviceCount));
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount) {
     struct order in = second_order();
-    NARROWED(teller_of_devices(), in.count(deviceCount), narrow_count(&in, deviceCount));
+    NARROWED(source_of_devices(), in.count(deviceCount), narrow_count(&in, deviceCount));
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
     struct order in = first_order();
-    NARROWED(teller_of_devices(), in.handle(index, device), narrow_index(&in, index, device));
+    NARROWED(source_of_devices(), in.handle(index, device), narrow_index(&in, index, device));
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
     struct order in = second_order();
-    NARROWED(teller_of_devices(), in.handle(index, device), narrow_index(&in, index, device));
+    NARROWED(source_of_devices(), in.handle(index, device), narrow_index(&in, index, device));
 }
 
 /* The driver numbers a GPU by how many stand before it. This index counts the shown ones. An instance's index
@@ -132,7 +132,7 @@ static nvmlReturn_t narrow_place(nvmlDevice_t device, unsigned *index) {
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
-    NARROWED(teller_of_devices(), REAL(nvmlDeviceGetIndex)(device, index), narrow_place(device, index));
+    NARROWED(source_of_devices(), REAL(nvmlDeviceGetIndex)(device, index), narrow_place(device, index));
 }
 
 /* The GPU that was found by name, if the container may see it. Another container's GPU counts as missing. */
@@ -147,7 +147,7 @@ static nvmlReturn_t show(nvmlReturn_t result, const nvmlDevice_t *found, nvmlDev
 #define FIND(symbol, name, device)                                                                           \
     do {                                                                                                     \
         nvmlDevice_t found = NULL;                                                                           \
-        NARROWED(teller_of_devices(), REAL(symbol)(name, device),                                            \
+        NARROWED(source_of_devices(), REAL(symbol)(name, device),                                            \
                  show(REAL(symbol)(name, (device) ? &found : NULL), &found, device));                        \
     } while (0)
 

@@ -134,7 +134,7 @@ static bool takes_memory(CUgraphExec exec, CUstream stream, uint64_t needs[PLIMS
         LAUNCH(symbol, stream, hGraphExec, hStream);                                                         \
     }                                                                                                        \
     CUresult symbol(CUgraphExec hGraphExec, CUstream hStream) {                                              \
-        if (!counts_graphs() && plimsoll_is_gate_open())                                                     \
+        if (!counts_graphs() && plimsoll_launch_passes())                                                    \
             return REAL(symbol)(hGraphExec, hStream);                                                        \
         return held_##symbol(hGraphExec, hStream);                                                           \
     }
@@ -190,7 +190,7 @@ static CUresult enter_upload(const struct plimsoll_ranges *ranges, bool is_uploa
         uint64_t needs[PLIMSOLL_MAX_GPUS] = {0};                                                             \
         if (!may_allocate() || !plimsoll_begin(&charge, #symbol))                                            \
             return REAL(symbol)(__VA_ARGS__);                                                                \
-        plimsoll_graph_needs_add(&ranges, hGraph, 0);                                                        \
+        plimsoll_graph_needs_add(&ranges, hGraph);                                                           \
         CUresult result = enter_upload(&ranges, is_uploaded, needs, #symbol);                                \
         if (result == CUDA_SUCCESS)                                                                          \
             result = leave_hook(needs, REAL(symbol)(__VA_ARGS__));                                           \

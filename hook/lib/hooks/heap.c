@@ -6,6 +6,7 @@
  * Stacks are left to the measurements, because their cost depends on the card and the kernels.
  */
 #include "driver/driver.h"
+#include "memory/bytes.h"
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/ledger.h"
@@ -16,10 +17,6 @@ static enum plimsoll_kind kind_of(CUlimit limit) {
     if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
         return HELD_HEAP;
     return limit == CU_LIMIT_PRINTF_FIFO_SIZE ? HELD_PRINTF : (enum plimsoll_kind)0;
-}
-
-static uint64_t beyond(uint64_t bytes, uint64_t base_bytes) {
-    return bytes > base_bytes ? bytes - base_bytes : 0;
 }
 
 /* The size that every new context on the GPU has, kept from before the program first changed it. */
@@ -52,7 +49,7 @@ static void settle(const struct plimsoll_charge *reserved, enum plimsoll_kind ki
     if (bytes > charged)
         plimsoll_ledger_add(plimsoll.counts, plimsoll.slot, (unsigned)held.gpu, bytes - charged);
     pthread_mutex_unlock(&plimsoll.context_lock);
-    held.bytes = beyond(charged, bytes);
+    held.bytes = plimsoll_minus(charged, bytes);
     plimsoll_give_back(&held);
 }
 
@@ -66,13 +63,13 @@ static CUresult resize(struct plimsoll_charge *charge, int gpu, uint64_t context
     if (CALLED(cuCtxGetLimit)(&now, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
     uint64_t base_bytes = base_of(gpu, kind, now);
-    uint64_t missing = beyond(beyond(value, base_bytes), charged_for(kind, context));
+    uint64_t missing = plimsoll_minus(plimsoll_minus(value, base_bytes), charged_for(kind, context));
     if (plimsoll_reserve(charge, gpu, missing))
         return charge->refusal;
     CUresult result = REAL(cuCtxSetLimit)(limit, value);
     CALLED(cuCtxGetLimit)(&now, limit);
     plimsoll_depth--;
-    settle(charge, kind, context, beyond(now, base_bytes));
+    settle(charge, kind, context, plimsoll_minus(now, base_bytes));
     return result;
 }
 

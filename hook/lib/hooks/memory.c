@@ -3,6 +3,7 @@
  * `with` is the context that memory dies with: the current one for cuMemAlloc, pitch and managed memory.
  */
 #include "driver/driver.h"
+#include "memory/bytes.h"
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/release.h"
@@ -39,21 +40,14 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 /* Every NVIDIA GPU so far widens rows to a multiple of this. A wrong guess is corrected after the call. */
 #define PITCH_GUESS_BYTES 512u
 
-static uint64_t area(uint64_t pitch, uint64_t height) {
-    return height != 0 && pitch > UINT64_MAX / height ? UINT64_MAX : pitch * height;
-}
-
 static uint64_t guessed_area(uint64_t width, uint64_t height) {
-    uint64_t padded = width > UINT64_MAX - PITCH_GUESS_BYTES
-                          ? UINT64_MAX
-                          : (width + PITCH_GUESS_BYTES - 1) / PITCH_GUESS_BYTES * PITCH_GUESS_BYTES;
-    return area(padded, height);
+    return plimsoll_times(plimsoll_rounded(width, PITCH_GUESS_BYTES), height);
 }
 
 /* A row wider than guessed may pass the line only now: then the memory goes back at once. */
 static CUresult settle_pitch(struct plimsoll_charge *charge, CUresult result, CUdeviceptr pointer,
                              size_t pitch, size_t height, uint64_t context) {
-    bool fits = result != CUDA_SUCCESS || plimsoll_adjust_blocks(charge, area(pitch, height));
+    bool fits = result != CUDA_SUCCESS || plimsoll_adjust_blocks(charge, plimsoll_times(pitch, height));
     if (!fits) {
         REAL(cuMemFree_v2)(pointer);
         result = CUDA_ERROR_OUT_OF_MEMORY;

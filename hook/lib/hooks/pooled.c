@@ -86,21 +86,16 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemo
 /* --- pools come and go -----------------------------------------------------------------------------------
  */
 
-static CUresult leave_hook(CUresult result) {
-    plimsoll_depth--;
-    return result;
-}
-
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     struct plimsoll_charge charge;
     if (!plimsoll_begin(&charge, "cuMemPoolCreate"))
         return charge.refusal ? charge.refusal : REAL(cuMemPoolCreate)(pool, poolProps);
     struct plimsoll_pool *record =
-        plimsoll_pool_take(poolProps ? plimsoll_gpu_of_location(&poolProps->location) : GPU_NONE, 0);
+        plimsoll_pool_take(poolProps ? plimsoll_gpu_of_location(&poolProps->location) : GPU_NONE);
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY; /* a thousand pools: more would go uncounted */
     plimsoll_depth++;
-    CUresult result = leave_hook(REAL(cuMemPoolCreate)(pool, poolProps));
+    CUresult result = plimsoll_leave_hook(REAL(cuMemPoolCreate)(pool, poolProps));
     if (result == CUDA_SUCCESS)
         plimsoll_pool_made(record, *pool);
     else
@@ -117,7 +112,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     if (is_known)
         plimsoll_pool_close(record);
     plimsoll_depth++;
-    CUresult result = leave_hook(REAL(cuMemPoolDestroy)(pool));
+    CUresult result = plimsoll_leave_hook(REAL(cuMemPoolDestroy)(pool));
     if (!is_known)
         return result;
     plimsoll_pool_closed(record, result == CUDA_SUCCESS);
@@ -129,14 +124,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     plimsoll_depth++;
-    CUresult result = leave_hook(REAL(cuDeviceSetMemPool)(dev, pool));
+    CUresult result = plimsoll_leave_hook(REAL(cuDeviceSetMemPool)(dev, pool));
     plimsoll_pools_changed();
     return result;
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     plimsoll_depth++;
-    CUresult result = leave_hook(REAL(cuMemSetMemPool)(location, type, pool));
+    CUresult result = plimsoll_leave_hook(REAL(cuMemSetMemPool)(location, type, pool));
     plimsoll_pools_changed();
     return result;
 }

@@ -21,7 +21,6 @@ static unsigned list(nvmlDevice_t device, enum sort sort, struct plimsoll_listed
 /* Whether the driver accepts a call with room for no process: NVML is initialised, the handle is valid and
  * the card present. */
 static bool is_good(nvmlReturn_t asked) {
-    plimsoll_depth--;
     return asked == NVML_SUCCESS || asked == NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
@@ -50,13 +49,14 @@ static nvmlProcessInfo_t entry(const struct plimsoll_listed *of) {
     nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *room, info *into) {                               \
         struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS];                                                    \
         unsigned none = 0, count;                                                                            \
-        enum plimsoll_teller teller = plimsoll_teller();                                                     \
-        if (teller == TELLER_DRIVER || !room)                                                                \
+        enum plimsoll_source source = plimsoll_view_source();                                                \
+        if (source == SOURCE_DRIVER || !room)                                                                \
             return REAL(symbol)(device, room, into);                                                         \
-        if (teller == TELLER_NOBODY)                                                                         \
+        if (source == SOURCE_NONE)                                                                           \
             return NVML_ERROR_NOT_READY;                                                                     \
         plimsoll_depth++;                                                                                    \
         nvmlReturn_t result = REAL(symbol)(device, &none, NULL);                                             \
+        plimsoll_depth--;                                                                                    \
         if (!is_good(result))                                                                                \
             return result;                                                                                   \
         count = list(device, sort, found);                                                                   \
@@ -90,16 +90,17 @@ static nvmlReturn_t fill_details(nvmlDevice_t device, nvmlProcessDetailList_t *d
 
 /* A version newer than this library is refused, because its meaning is not known here. */
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist) {
-    enum plimsoll_teller teller = plimsoll_teller();
-    if (teller == TELLER_DRIVER || !plist)
+    enum plimsoll_source source = plimsoll_view_source();
+    if (source == SOURCE_DRIVER || !plist)
         return REAL(nvmlDeviceGetRunningProcessDetailList)(device, plist);
-    if (teller == TELLER_NOBODY)
+    if (source == SOURCE_NONE)
         return NVML_ERROR_NOT_READY;
     if (plist->version != nvmlProcessDetailList_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     nvmlProcessDetailList_t nobody = {.version = plist->version, .mode = plist->mode};
     plimsoll_depth++;
     nvmlReturn_t result = REAL(nvmlDeviceGetRunningProcessDetailList)(device, &nobody);
+    plimsoll_depth--;
     return is_good(result) ? fill_details(device, plist) : result;
 }
 
@@ -108,12 +109,12 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
                                              unsigned int *processSamplesCount,
                                              unsigned long long lastSeenTimeStamp) {
-    switch (plimsoll_teller()) {
-    case TELLER_NOBODY:
+    switch (plimsoll_view_source()) {
+    case SOURCE_NONE:
         return NVML_ERROR_NOT_READY;
-    case TELLER_LIBRARY:
+    case SOURCE_LIBRARY:
         return NVML_ERROR_NOT_SUPPORTED;
-    case TELLER_DRIVER:
+    case SOURCE_DRIVER:
         break;
     }
     return REAL(nvmlDeviceGetProcessUtilization)(device, utilization, processSamplesCount, lastSeenTimeStamp);
@@ -121,12 +122,12 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
 
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_t *procesesUtilInfo) {
-    switch (plimsoll_teller()) {
-    case TELLER_NOBODY:
+    switch (plimsoll_view_source()) {
+    case SOURCE_NONE:
         return NVML_ERROR_NOT_READY;
-    case TELLER_LIBRARY:
+    case SOURCE_LIBRARY:
         return NVML_ERROR_NOT_SUPPORTED;
-    case TELLER_DRIVER:
+    case SOURCE_DRIVER:
         break;
     }
     return REAL(nvmlDeviceGetProcessesUtilizationInfo)(device, procesesUtilInfo);

@@ -50,7 +50,7 @@ static bool narrow(int gpu, struct memory *real) {
 /* CUDA's views come after cuInit, which waited for the limits. NVML's may come from a program that only
  * reads, and that program is asked to try again. */
 static bool is_limited(void) {
-    return plimsoll_depth == 0 && plimsoll_map_files() >= STANDING_MAPPED;
+    return plimsoll_depth == 0 && plimsoll_map_files() >= ATTACHMENT_MAPPED;
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -105,24 +105,24 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
 /* --- NVML ------------------------------------------------------------------------------------------------
  */
 
-enum plimsoll_teller plimsoll_teller(void) {
+enum plimsoll_source plimsoll_view_source(void) {
     if (plimsoll_depth > 0)
-        return TELLER_DRIVER;
-    enum plimsoll_standing standing = plimsoll_map_files();
-    if (standing < STANDING_MAPPED)
-        return standing == STANDING_UNKNOWN ? TELLER_NOBODY : TELLER_DRIVER;
+        return SOURCE_DRIVER;
+    enum plimsoll_attachment attachment = plimsoll_map_files();
+    if (attachment < ATTACHMENT_MAPPED)
+        return attachment == ATTACHMENT_UNKNOWN ? SOURCE_NONE : SOURCE_DRIVER;
     plimsoll_refresh();
-    return plimsoll_is_whole() ? TELLER_DRIVER : TELLER_LIBRARY;
+    return plimsoll_is_whole() ? SOURCE_DRIVER : SOURCE_LIBRARY;
 }
 
 /* NVML's `used` includes reserved memory in this version. So total and free memory are the container's, and
  * the difference counts as used. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
-    enum plimsoll_teller teller = plimsoll_teller();
-    if (result != NVML_SUCCESS || teller == TELLER_DRIVER)
+    enum plimsoll_source source = plimsoll_view_source();
+    if (result != NVML_SUCCESS || source == SOURCE_DRIVER)
         return result;
-    if (teller == TELLER_NOBODY)
+    if (source == SOURCE_NONE)
         return NVML_ERROR_NOT_READY;
     struct memory seen = {.total_bytes = memory->total, .free_bytes = memory->free};
     if (narrow(plimsoll_gpu_of_handle(device), &seen)) {
@@ -137,10 +137,10 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
  * part of the line that the card does not have free. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
-    enum plimsoll_teller teller = plimsoll_teller();
-    if (result != NVML_SUCCESS || teller == TELLER_DRIVER)
+    enum plimsoll_source source = plimsoll_view_source();
+    if (result != NVML_SUCCESS || source == SOURCE_DRIVER)
         return result;
-    if (teller == TELLER_NOBODY)
+    if (source == SOURCE_NONE)
         return NVML_ERROR_NOT_READY;
     struct memory seen = {.total_bytes = memory->total, .free_bytes = memory->free};
     if (narrow(plimsoll_gpu_of_handle(device), &seen)) {

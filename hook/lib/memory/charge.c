@@ -3,6 +3,7 @@
 #include "broker/attach.h"
 #include "broker/limits.h"
 #include "broker/waiting.h"
+#include "memory/bytes.h"
 #include "memory/ledger.h"
 #include "memory/pools/reserved.h"
 #include "memory/release.h"
@@ -11,19 +12,17 @@
 #include "memory/words.h"
 #include "state.h"
 
-/* NVIDIA's driver hands out memory in blocks of 2 MiB. Requests above half a block get blocks of their own,
- * smaller ones share (PyTorch's caching allocator builds on the same numbers). Without this rounding,
- * requests of 1.1 MiB would hold nearly twice the line. */
-#define BLOCK_BYTES 0x200000u
-#define SHARED_BYTES 0x100000u
+/* Requests above half a block get blocks of their own, smaller ones share (PyTorch's caching allocator builds
+ * on the same numbers). Without this rounding, requests of 1.1 MiB would hold nearly twice the line. */
+#define SHARED_BYTES (PLIMSOLL_BLOCK_BYTES / 2)
 
 bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
     *charge = (struct plimsoll_charge){.function = function, .gpu = GPU_NONE};
     if (plimsoll_depth > 0)
         return false;
-    enum plimsoll_standing standing = plimsoll_attach();
-    charge->is_counting = standing == STANDING_ATTACHED;
-    if (standing < STANDING_ATTACHED && standing != STANDING_TRANSPARENT)
+    enum plimsoll_attachment attachment = plimsoll_attach();
+    charge->is_counting = attachment == ATTACHMENT_FULL;
+    if (attachment < ATTACHMENT_FULL && attachment != ATTACHMENT_NONE)
         charge->refusal = CUDA_ERROR_SYSTEM_NOT_READY;
     return charge->is_counting;
 }
@@ -77,9 +76,7 @@ CUresult plimsoll_reserve(struct plimsoll_charge *charge, int gpu, uint64_t byte
 
 /* The bytes that the driver takes beyond the request. */
 static uint64_t beyond(uint64_t bytes) {
-    uint64_t rest = bytes > SHARED_BYTES ? bytes % BLOCK_BYTES : 0;
-    uint64_t extra_bytes = rest ? BLOCK_BYTES - rest : 0;
-    return bytes > UINT64_MAX - extra_bytes ? UINT64_MAX - bytes : extra_bytes;
+    return bytes > SHARED_BYTES ? plimsoll_rounded(bytes, PLIMSOLL_BLOCK_BYTES) - bytes : 0;
 }
 
 CUresult plimsoll_reserve_blocks(struct plimsoll_charge *charge, int gpu, uint64_t bytes) {

@@ -4,8 +4,10 @@
 
 #include "driver/driver.h"
 #include "driver/gpus.h"
+#include "memory/bytes.h"
 
-#define BLOCK_BYTES 0x200000u
+/* The alignment of allocations in a graph. */
+#define GRAIN_BYTES 512u
 
 /* The depth of graphs in graphs. Deeper nodes are not examined. */
 #define DEEPEST 8
@@ -52,7 +54,8 @@ static void add_node(struct plimsoll_ranges *ranges, CUgraphNode node) {
         add(ranges, (struct plimsoll_range){params.dptr, params.dptr + params.bytesize, gpu});
 }
 
-void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph, unsigned depth) {
+/* `depth` counts the graphs around this one. */
+static void add_graph(struct plimsoll_ranges *ranges, CUgraph graph, unsigned depth) {
     size_t count = 0;
     if (CALLED(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || count == 0 || depth == DEEPEST)
         return;
@@ -69,10 +72,14 @@ void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph, uns
             add_node(ranges, nodes[i]);
         else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
                  CALLED(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
-            plimsoll_graph_needs_add(ranges, child, depth + 1);
+            add_graph(ranges, child, depth + 1);
     }
     if (nodes)
         munmap(nodes, room * sizeof(CUgraphNode));
+}
+
+void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph) {
+    add_graph(ranges, graph, 0);
 }
 
 /* Allocations that cannot live at the same time may share an address, and then share memory. */
@@ -83,10 +90,10 @@ uint64_t plimsoll_graph_needs_on(const struct plimsoll_ranges *ranges, int gpu) 
         uint64_t start = row->start > end ? row->start : end;
         if (row->gpu != gpu || row->end <= start)
             continue;
-        sum += (row->end - start + 511) / 512 * 512;
+        sum += plimsoll_rounded(row->end - start, GRAIN_BYTES);
         end = row->end;
     }
-    return (sum + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    return plimsoll_rounded(sum, PLIMSOLL_BLOCK_BYTES);
 }
 
 void plimsoll_graph_needs_free(struct plimsoll_ranges *ranges) {

@@ -15,8 +15,8 @@ struct plimsoll_ranges {
     bool is_short; /* no memory for all rows */
 };
 
-/* Adds the allocations of a graph and of the graphs in it, `depth` levels below the first. */
-void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph, unsigned depth);
+/* Adds the allocations of a graph and of the graphs in it. */
+void plimsoll_graph_needs_add(struct plimsoll_ranges *ranges, CUgraph graph);
 
 /* The bytes that the allocations need on one GPU of `limits`. */
 uint64_t plimsoll_graph_needs_on(const struct plimsoll_ranges *ranges, int gpu);

@@ -34,6 +34,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "memory/bytes.h"
 
 #define PAUSE_NS 2000
 #define ROUNDS 11 /* 2 us * (2^11 - 1) = 4 ms */
@@ -51,12 +52,7 @@ static uint64_t load(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-static uint64_t add_saturating(uint64_t a, uint64_t b) {
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-/* No slot from this one on was ever claimed. */
-static uint32_t slots_touched(const struct plimsoll_counts *counts) {
+uint32_t plimsoll_ledger_slots(const struct plimsoll_counts *counts) {
     uint32_t touched = __atomic_load_n(&counts->slots_touched, __ATOMIC_SEQ_CST);
     return touched < PLIMSOLL_MAX_SLOTS ? touched : PLIMSOLL_MAX_SLOTS;
 }
@@ -67,11 +63,11 @@ static bool is_dead(const struct plimsoll_counts *counts, uint32_t slot, const s
 
 uint64_t plimsoll_ledger_used_but(const struct plimsoll_counts *counts, unsigned gpu,
                                   const struct plimsoll_dead *dead) {
-    uint32_t touched = slots_touched(counts);
+    uint32_t touched = plimsoll_ledger_slots(counts);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < touched; i++)
         if (!is_dead(counts, i, dead))
-            sum = add_saturating(sum, load(&counts->slots[i].used_bytes[gpu]));
+            sum = plimsoll_plus(sum, load(&counts->slots[i].used_bytes[gpu]));
     return sum;
 }
 
@@ -95,7 +91,7 @@ struct attempts {
 /* A slot without a living owner tries nothing, whatever a process that died in it left behind. */
 static void note_attempts(const struct plimsoll_counts *counts, unsigned self,
                           const struct plimsoll_dead *dead, struct attempts *noted) {
-    noted->touched = slots_touched(counts);
+    noted->touched = plimsoll_ledger_slots(counts);
     noted->is_quiet = true;
     for (uint32_t i = 0; i < noted->touched; i++) {
         uint64_t attempts = load(&counts->slots[i].attempts);
@@ -110,7 +106,7 @@ static bool was_quiet_since(const struct plimsoll_counts *counts, const struct a
     bool is_quiet = noted->is_quiet;
     for (uint32_t i = 0; i < noted->touched && is_quiet; i++)
         is_quiet = ATTEMPTS_EVER(load(&counts->slots[i].attempts)) == noted->ever[i];
-    return is_quiet && slots_touched(counts) == noted->touched;
+    return is_quiet && plimsoll_ledger_slots(counts) == noted->touched;
 }
 
 /* The reservation stands, marked as an attempt. Decides whether it may stay. */
@@ -165,19 +161,17 @@ enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, un
     return verdict;
 }
 
-static void pause_ns(long duration_ns) {
-    struct timespec start, now, left = {.tv_nsec = duration_ns};
+static void pause_ns(uint64_t duration_ns) {
     if (duration_ns >= SLEPT_NS) {
         int saved = errno;
-        nanosleep(&left, NULL); /* a signal only makes the next try come sooner */
+        nanosleep(&(struct timespec){.tv_nsec = (long)duration_ns}, NULL); /* a signal only ends it sooner */
         errno = saved;
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    do {
+    const uint64_t begun_ns = plimsoll_now_ns();
+    do
         sched_yield();
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while ((now.tv_sec - start.tv_sec) * 1000000000L + (now.tv_nsec - start.tv_nsec) < duration_ns);
+    while (plimsoll_now_ns() - begun_ns < duration_ns);
 }
 
 static unsigned processes_below(const struct plimsoll_counts *counts, uint32_t end) {
@@ -190,7 +184,7 @@ static unsigned processes_below(const struct plimsoll_counts *counts, uint32_t e
 bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, unsigned round) {
     if (round >= ROUNDS)
         return false;
-    pause_ns(((long)PAUSE_NS << round) + (long)processes_below(counts, slot) * PAUSE_NS);
+    pause_ns(((uint64_t)PAUSE_NS << round) + (uint64_t)processes_below(counts, slot) * PAUSE_NS);
     return true;
 }
 
@@ -269,7 +263,7 @@ void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot,
 
 unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, unsigned gpu,
                               struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]) {
-    uint32_t touched = slots_touched(counts);
+    uint32_t touched = plimsoll_ledger_slots(counts);
     unsigned found = 0;
     for (uint32_t i = 0; i < touched; i++) {
         uint64_t owner = load(&counts->slots[i].owner), used_bytes = load(&counts->slots[i].used_bytes[gpu]);

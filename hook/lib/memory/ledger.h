@@ -35,6 +35,9 @@ enum plimsoll_verdict {
  * all its words 0 and `slots_touched` past it; -1 when all slots are taken. */
 int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner);
 
+/* The number of slots that may ever have been claimed: no slot from this one on was. */
+uint32_t plimsoll_ledger_slots(const struct plimsoll_counts *counts);
+
 /* The bytes that all processes together have reserved or hold on GPU `gpu`, saturating. */
 uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu);
 

@@ -108,11 +108,6 @@ static uint64_t load(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-static uint32_t touched(const struct plimsoll_counts *counts) {
-    uint32_t count = __atomic_load_n(&counts->slots_touched, __ATOMIC_SEQ_CST);
-    return count < PLIMSOLL_MAX_SLOTS ? count : PLIMSOLL_MAX_SLOTS;
-}
-
 /* The namespaces and the /proc of this process, by which it judges others. */
 struct viewpoint {
     uint64_t namespaces;
@@ -128,7 +123,7 @@ static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsig
     const struct viewpoint own = {own_namespaces(), is_proc_ours()};
     uint64_t left_bytes = spare_bytes;
     memset(dead, 0, sizeof(*dead));
-    for (uint32_t i = 0; i < touched(counts); i++) {
+    for (uint32_t i = 0; i < plimsoll_ledger_slots(counts); i++) {
         const struct plimsoll_slot *slot = &counts->slots[i];
         uint64_t owner = load(&slot->owner), used_bytes = load(&slot->used_bytes[gpu]);
         bool matters = used_bytes != 0 || (uint32_t)load(&slot->attempts) != 0;

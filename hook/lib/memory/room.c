@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "broker/limits.h"
+#include "memory/bytes.h"
 #include "memory/ledger.h"
 #include "memory/owners.h"
 #include "state.h"
@@ -15,26 +16,19 @@
 #define CHANGES 64
 #define PAUSE_NS 1000000
 
-static uint64_t plus(uint64_t a, uint64_t b) {
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-static uint64_t minus(uint64_t a, uint64_t b) {
-    return a < b ? 0 : a - b;
-}
-
 static uint64_t number(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
 uint64_t plimsoll_used(unsigned gpu) {
-    return plus(plimsoll_ledger_used(plimsoll.counts, gpu), number(&plimsoll.gpus[gpu].excess_bytes));
+    return plimsoll_plus(plimsoll_ledger_used(plimsoll.counts, gpu),
+                         number(&plimsoll.gpus[gpu].excess_bytes));
 }
 
 /* The most that all words may come to, if the GPU may be used up to `most_bytes`. The excess that NVML shows
  * is used as well. */
 static uint64_t for_words(unsigned gpu, uint64_t most_bytes, uint64_t extra_bytes) {
-    return minus(plus(most_bytes, extra_bytes), number(&plimsoll.gpus[gpu].excess_bytes));
+    return plimsoll_minus(plimsoll_plus(most_bytes, extra_bytes), number(&plimsoll.gpus[gpu].excess_bytes));
 }
 
 /* The generation is read before its numbers. The numbers may be newer than the generation, never older. */
@@ -103,14 +97,14 @@ static uint64_t line_for_words(unsigned gpu, uint64_t extra_bytes) {
  * death makes room. */
 static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
     uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
-    uint64_t most_bytes = line_for_words(gpu, extra_bytes), needed_bytes = plus(own_bytes, bytes);
+    uint64_t most_bytes = line_for_words(gpu, extra_bytes), needed_bytes = plimsoll_plus(own_bytes, bytes);
     return needed_bytes <= most_bytes &&
            plimsoll_find_dead(plimsoll.counts, plimsoll.slot, gpu, most_bytes - needed_bytes, dead);
 }
 
 static bool is_within_line(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
                            const struct plimsoll_dead *dead) {
-    return plus(plimsoll_ledger_used_but(plimsoll.counts, gpu, dead), bytes) <=
+    return plimsoll_plus(plimsoll_ledger_used_but(plimsoll.counts, gpu, dead), bytes) <=
            line_for_words(gpu, extra_bytes);
 }
 

@@ -4,6 +4,7 @@
 #include "share/bursts.h"
 
 #include "clock.h"
+#include "memory/ledger.h"
 #include "share/estimates.h"
 #include "share/gate.h"
 #include "share/meters.h"
@@ -178,11 +179,6 @@ void plimsoll_bursts_meter(bool is_metering, uint64_t now_ns) {
 /* --- the container ---------------------------------------------------------------------------------------
  */
 
-static uint32_t slots_touched(void) {
-    uint32_t touched = __atomic_load_n(&plimsoll.counts->slots_touched, __ATOMIC_ACQUIRE);
-    return touched < PLIMSOLL_MAX_SLOTS ? touched : PLIMSOLL_MAX_SLOTS;
-}
-
 static uint64_t word_of(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
@@ -211,7 +207,7 @@ bool plimsoll_process_executes(uint64_t now_ns) {
 }
 
 bool plimsoll_container_executes(uint64_t now_ns) {
-    uint32_t touched = slots_touched();
+    uint32_t touched = plimsoll_ledger_slots(plimsoll.counts);
     for (uint32_t slot = 0; slot < touched; slot++)
         if (executes_in(slot, now_ns))
             return true;
@@ -219,7 +215,7 @@ bool plimsoll_container_executes(uint64_t now_ns) {
 }
 
 bool plimsoll_others_stand_idle(uint64_t now_ns) {
-    uint32_t touched = slots_touched();
+    uint32_t touched = plimsoll_ledger_slots(plimsoll.counts);
     for (uint32_t slot = 0; slot < touched; slot++)
         if (slot != plimsoll.slot && stands_in(slot) && !executes_in(slot, now_ns))
             return true;
@@ -227,7 +223,7 @@ bool plimsoll_others_stand_idle(uint64_t now_ns) {
 }
 
 uint64_t plimsoll_container_queued_ns(void) {
-    uint32_t touched = slots_touched();
+    uint32_t touched = plimsoll_ledger_slots(plimsoll.counts);
     uint64_t most_ns = 0;
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++) {
         uint64_t sum_ns = 0;

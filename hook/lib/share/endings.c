@@ -1,13 +1,15 @@
 #include "share/endings.h"
 
+#include <errno.h>
+
 #include "clock.h"
 #include "driver/driver.h"
 #include "share/bursts.h"
 #include "share/gate.h"
 #include "share/keeper.h"
-#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
+#include "share/polls.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -78,7 +80,7 @@ static int end_meter(uint64_t context, bool has_events) {
     int gpu = -1;
     if (!plimsoll_has_gate() || context == 0)
         return gpu;
-    int cancelling = plimsoll_hold_thread();
+    int saved = errno, cancelling = plimsoll_hold_thread();
     plimsoll_depth++;
     if (has_events)
         poll_context(context);
@@ -93,6 +95,7 @@ static int end_meter(uint64_t context, bool has_events) {
     pthread_mutex_unlock(&SHARES->lock);
     plimsoll_depth--;
     plimsoll_release_thread(cancelling);
+    errno = saved;
     return gpu;
 }
 
@@ -131,6 +134,6 @@ void plimsoll_bursts_resume(uint64_t context, int gpu) {
         plimsoll_burst_settle(gpu, now_ns);
     }
     pthread_mutex_unlock(&SHARES->lock);
-    plimsoll_keeper_stir();
+    plimsoll_keeper_wake();
     plimsoll_release_thread(cancelling);
 }

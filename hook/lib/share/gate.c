@@ -57,7 +57,7 @@ void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns) {
     errno = saved;
 }
 
-void plimsoll_gate_stir(void) {
+void plimsoll_gate_wake(void) {
     int saved = errno;
     syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAKE, EVERYBODY, NULL, NULL, 0);
     errno = saved;

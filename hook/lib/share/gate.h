@@ -25,7 +25,7 @@ uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns);
 void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns);
 
 /* Wakes every thread that sleeps at the gate, to check its condition again. Keeps errno. */
-void plimsoll_gate_stir(void);
+void plimsoll_gate_wake(void);
 
 /* Numbers from the gate's page: see plimsoll/broker/pages.py. A 0 on the page means the least value that
  * works. */

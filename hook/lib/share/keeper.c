@@ -77,10 +77,10 @@ static void rest(uint32_t word, uint64_t longest_ns) {
     __atomic_store_n(&SHARES->is_keeper_resting, false, __ATOMIC_SEQ_CST);
 }
 
-void plimsoll_keeper_stir(void) {
+void plimsoll_keeper_wake(void) {
     if (__atomic_load_n(&SHARES->is_keeper_resting, __ATOMIC_SEQ_CST) &&
         __atomic_exchange_n(&SHARES->is_keeper_resting, false, __ATOMIC_SEQ_CST))
-        plimsoll_gate_stir();
+        plimsoll_gate_wake();
 }
 
 static void nap(uint64_t duration_ns) {

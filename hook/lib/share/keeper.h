@@ -7,6 +7,6 @@
 void plimsoll_keeper_need(void);
 
 /* After a launch: wakes the keeper if it rests and there is work. Costs one load if it does not rest. */
-void plimsoll_keeper_stir(void);
+void plimsoll_keeper_wake(void);
 
 #endif

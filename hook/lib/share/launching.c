@@ -10,9 +10,9 @@
 #include "share/estimates.h"
 #include "share/gate.h"
 #include "share/keeper.h"
-#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
+#include "share/polls.h"
 #include "share/sampling.h"
 #include "share/standing.h"
 
@@ -112,7 +112,7 @@ static void sample(struct plimsoll_launch *launch, uint64_t context, int gpu, ui
 static bool is_under_gate(void) {
     if (!plimsoll_current_context())
         return false;
-    if (plimsoll_attach() == STANDING_ATTACHED && plimsoll_has_gate())
+    if (plimsoll_attach() == ATTACHMENT_FULL && plimsoll_has_gate())
         return true;
     __atomic_store_n(&SHARES->passes_left, UINT32_MAX, __ATOMIC_RELAXED);
     return false;
@@ -178,7 +178,7 @@ static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_lau
     if (!is_due || meter->mark_count == PLIMSOLL_MARKS)
         ; /* a later mark follows this launch */
     else if (is_followed)
-        plimsoll_mark_behind(meter, launch->stream, 0);
+        plimsoll_mark_behind(meter, launch->stream);
     else
         plimsoll_mark_sample(meter, launch->stream, launch->is_sample ? SHARES->passes_each : 1);
     meter->entered_ns = left_ns;
@@ -215,7 +215,7 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) 
         count_out(launch, result);
         pthread_mutex_unlock(&SHARES->lock);
         if (!launch->is_sample)
-            plimsoll_keeper_stir();
+            plimsoll_keeper_wake();
         errno = saved;
     }
     if (launch->is_held)

@@ -87,11 +87,11 @@ static uint64_t due_ns(const struct plimsoll_meter *meter, uint64_t entered_ns) 
     return queued_ns ? from_ns + queued_ns * plimsoll_gate_sharers() : 0;
 }
 
-void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigned launches) {
+void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream) {
     uint64_t key = plimsoll_stream_key(stream), life = meter->life;
     struct plimsoll_stream *known = plimsoll_stream_in(meter, key);
     struct plimsoll_mark mark = {.stream = key,
-                                 .launches = launches + (known ? known->tail : 0),
+                                 .launches = known ? known->tail : 0,
                                  .entered_ns = known && known->tail ? known->entered_ns : meter->entered_ns};
     mark.stands_for = mark.launches;
     mark.due_ns = due_ns(meter, mark.entered_ns);

@@ -9,9 +9,8 @@
  * that is about to use the stream anyway. */
 uint64_t plimsoll_mark_begin(struct plimsoll_meter *meter, CUstream stream, bool is_blocked);
 
-/* Marks the end of everything that the stream was given. The mark covers the stream's tail, and `launches`
- * more that are in no tail. */
-void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigned launches);
+/* Marks the end of everything that the stream was given. The mark covers the stream's tail. */
+void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream);
 
 /* Marks the end of one launch into a stream without a segment. The mark stands for `stands_for` launches. */
 void plimsoll_mark_sample(struct plimsoll_meter *meter, CUstream stream, unsigned stands_for);

@@ -133,7 +133,6 @@ static struct plimsoll_meter *all_meters(void) {
 
 void plimsoll_poll(bool is_end_likely) {
     uint64_t now_ns = plimsoll_now_ns();
-    __atomic_store_n(&SHARES->polled_ns, now_ns, __ATOMIC_RELAXED);
     for (struct plimsoll_meter *meter = all_meters(); meter; meter = meter->next) {
         plimsoll_poll_meter(meter);
         pthread_mutex_lock(&SHARES->lock);

@@ -58,9 +58,10 @@ struct plimsoll_poll {
     int64_t since_anchor_ns[PLIMSOLL_MARKS]; /* valid for reached marks */
 };
 
-/* The meter of one context. Every field needs plimsoll.shares.lock, which nobody holds during a call of
- * the driver. A thread that makes such a call with this context's events is one of the `users` during the
- * call. */
+/* The meter of one context. Every field needs plimsoll.shares.lock, with two exceptions: `next` never changes
+ * once the meter is in the list, and the polling thread reads the marks that it polls. Nobody holds the lock
+ * during a call of the driver. A thread that makes such a call with this context's events is one of the
+ * `users` during the call. */
 struct plimsoll_meter {
     struct plimsoll_meter *next; /* meters are never freed, but serve the next context */
     uint64_t context;            /* 0: this meter is free */
@@ -100,11 +101,11 @@ struct plimsoll_shares {
     struct plimsoll_meter *meters; /* lock; the list only grows */
     struct plimsoll_burst bursts[PLIMSOLL_MAX_GPUS]; /* lock */
     uint64_t serial;   /* lock; the last number given to a mark or to a meter's life */
-    bool is_metering;  /* lock; the gate was not open when last read: the page reports bursts */
+    bool is_metering;  /* atomic, changed under lock; the gate was not open when last read: the page reports
+                          bursts */
     unsigned vain;     /* lock; launches that stood in vain since the container last executed nothing */
     bool is_following; /* lock; a launch stood in vain while only other processes of the container executed */
     double slower;     /* lock; the factor by which queues take longer than expected, at least 1 */
-    uint64_t polled_ns;     /* atomic; when marks were last polled */
     uint32_t passes_left;   /* atomic, raced for on purpose; launches until the next sample (sampling.c) */
     uint32_t passes_each;   /* atomic; launches between two samples */
     bool is_lost;           /* atomic; the broker is lost: the gate counts as open */

@@ -183,7 +183,7 @@ static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_n
 static uint64_t follow(struct stand *stand, uint64_t now_ns) {
     if (!stand->asked_ns) {
         stand->asked_ns = now_ns;
-        plimsoll_gate_stir();
+        plimsoll_gate_wake();
     }
     return now_ns < stand->asked_ns + ANSWER_NS ? until(stand->asked_ns + ANSWER_NS, now_ns) : GO;
 }

@@ -2,18 +2,14 @@
 
 #include <errno.h>
 
-#include "clock.h"
 #include "driver/gpus.h"
 #include "memory/current.h"
-#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
+#include "share/polls.h"
 #include "share/tails.h"
 
 #define SHARES (&plimsoll.shares)
-
-/* The least time between two polls for a program that repeats queries. */
-#define QUERY_NS 100000
 
 /* Our work in a thread of the program, which must not notice it: these values are restored at the end. */
 struct errand {
@@ -70,11 +66,6 @@ void plimsoll_after_sync(void) {
     struct errand errand = begin_errand();
     plimsoll_poll(true);
     end_errand(&errand);
-}
-
-void plimsoll_after_query(void) {
-    if (plimsoll_now_ns() > __atomic_load_n(&SHARES->polled_ns, __ATOMIC_RELAXED) + QUERY_NS)
-        plimsoll_after_sync();
 }
 
 static void block(CUstream handle) {

@@ -10,11 +10,9 @@
 void plimsoll_before_sync(CUstream stream);
 void plimsoll_before_sync_context(void);
 
-/* After such a call: ends the burst if nothing is unfinished. */
+/* After such a call, or after a query with the result that all work is done: ends the burst if nothing is
+ * unfinished. */
 void plimsoll_after_sync(void);
-/* After a query with the result that all work is done. Programs repeat such queries often, so this polls only
- * once in a while. */
-void plimsoll_after_query(void);
 
 /* Before a call that puts into a stream something that executes nothing and blocks the work behind it: the
  * stream's segment ends here. */

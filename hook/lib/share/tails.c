@@ -28,7 +28,7 @@ static void mark_tail(CUstream handle) {
     struct plimsoll_meter *meter = plimsoll_sound_meter_of(context, gpu);
     struct plimsoll_stream *stream = meter ? plimsoll_stream_in(meter, plimsoll_stream_key(handle)) : NULL;
     if (stream && stream->tail > 0 && meter->mark_count < PLIMSOLL_MARKS)
-        plimsoll_mark_behind(meter, handle, 0);
+        plimsoll_mark_behind(meter, handle);
     pthread_mutex_unlock(&SHARES->lock);
 }
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.ids import PodUid
-from tests.hook.broker.sharing import PROGRAMS, Card, Looked, Restless, card, compiled
+from tests.hook.broker.sharing import Card, Looked, Restless, card
+from tests.hook.lib.program import compiled
 
 KERNEL_US: Final = "2000"
 BOTH: Final = (0, 1)
@@ -49,7 +50,6 @@ class Stage:
     """A node of two GPUs for gangs and other containers."""
 
     here: Card
-    program: Path
     folder: Path
 
     async def gang(self, request: int, *hows: str, gpus: Sequence[int] = BOTH) -> Gang:
@@ -57,7 +57,9 @@ class Stage:
         pod = await self.here.register(request, gpus=gpus)
         page = self.folder / pod
         page.write_bytes(bytes(4096))
-        members = [await self.here.run(pod, gpus, self.program, how, KERNEL_US, str(page)) for how in hows]
+        members = [
+            await self.here.run(pod, gpus, compiled("gangs"), how, KERNEL_US, str(page)) for how in hows
+        ]
         return Gang(pod, page, members)
 
     async def singles(self, request: int) -> list[Restless]:
@@ -80,12 +82,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(folder: Path, restless: Path, gangs: Path) -> AsyncIterator[Stage]:
+async def staged(folder: Path) -> AsyncIterator[Stage]:
     """A stage with a broker."""
-    async with card(folder, restless) as here:
-        yield Stage(here, gangs, folder)
-
-
-def programs(folder: Path) -> tuple[Path, Path]:
-    """The compiled programs: the gangs and those of every other sort."""
-    return compiled(folder), compiled(folder, "gangs", [PROGRAMS / "gangs.c"])
+    async with card(folder) as here:
+        yield Stage(here, folder)

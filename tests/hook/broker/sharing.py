@@ -25,11 +25,8 @@ from plimsoll.broker.pages import (
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import DEADLINE_S, MAIN, Broker
-from tests.hook.lib.conftest import compile_c
-from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
+from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node, compiled
 
-PROGRAMS: Final = Path(__file__).parent / "programs"
-SOURCES: Final = [PROGRAMS / f"restless{part}.c" for part in ("", "_streams", "_processes")]
 STRETCH_S: Final = 2.0
 TRIES: Final = 5
 LINE_BYTES: Final = 4096 * MIB
@@ -89,7 +86,6 @@ class Card:
 
     broker: Broker
     node: Node
-    program: Path
     _programs: list[Restless] = field(default_factory=list)
 
     async def register(
@@ -114,7 +110,7 @@ class Card:
 
     async def start(self, pod: PodUid, what: str, seconds: float, gpus: Sequence[int] = (0,)) -> Restless:
         """Start a program of a sort in a container."""
-        return await self.run(pod, gpus, self.program, what, str(seconds))
+        return await self.run(pod, gpus, compiled("restless"), what, str(seconds))
 
     async def run(self, pod: PodUid, gpus: Sequence[int], path: Path, *arguments: str) -> Restless:
         """Start any program in a container."""
@@ -233,19 +229,12 @@ async def wait(holds: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def card(folder: Path, program: Path, **settings: str) -> AsyncIterator[Card]:
+async def card(folder: Path, **settings: str) -> AsyncIterator[Card]:
     """A node and a broker."""
     node = Node(folder, gpu_count=2, memory_mib=65536, context_mib=64)
-    here = Card(Broker(folder / "root", {"audit_s": "3600"} | settings), node, program)
+    here = Card(Broker(folder / "root", {"audit_s": "3600"} | settings), node)
     try:
         await here.broker.start()
         yield here
     finally:
         await here.close()
-
-
-def compiled(folder: Path, name: str = "restless", sources: list[Path] = SOURCES) -> Path:
-    """Compile a file of programs, by default the file of every sort."""
-    program = folder / name
-    compile_c(sources, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
-    return program

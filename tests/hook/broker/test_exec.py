@@ -14,8 +14,7 @@ from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Me
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import read_stat
 from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, until
-from tests.hook.lib.conftest import compile_asker
-from tests.hook.lib.program import MIB, SUCCESS, Node, Program
+from tests.hook.lib.program import MIB, SUCCESS, Node, Program, compiled
 
 CONTEXT_MIB = 64
 HELD = 128 * MIB
@@ -56,10 +55,8 @@ def _node(tmp_path: Path) -> Node:
 
 
 @pytest.fixture(name="asker", scope="module")
-def _asker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("programs") / "asker"
-    compile_asker(path)
-    return path
+def _asker() -> Path:
+    return compiled("asker")
 
 
 async def _begin(broker: Broker, node: Node, asker: Path) -> Program:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.hook.broker.gangs import BOTH, WAYS, Gang, Stage, had, programs, staged
+from tests.hook.broker.gangs import BOTH, WAYS, Gang, Stage, had, staged
 from tests.hook.broker.sharing import Looked, Restless
 
 NEAR: Final = 0.15
@@ -17,14 +17,9 @@ A busy machine sees flags late, and the GPU waits meanwhile.
 """
 
 
-@pytest.fixture(name="compiled", scope="module")
-def _compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return programs(tmp_path_factory.mktemp("gangs"))
-
-
 @pytest.fixture(name="stage")
-async def _stage(tmp_path: Path, compiled: tuple[Path, Path]) -> AsyncIterator[Stage]:
-    async with staged(tmp_path, *compiled) as stage:
+async def _stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with staged(tmp_path) as stage:
         yield stage
 
 

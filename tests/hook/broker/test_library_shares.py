@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.hook_share.figures import Track
-from bench.hook_share.place import Place, compiled, place, track_of
+from bench.hook_share.place import Place, place, track_of
 from bench.hook_share.tenants import LINE_MIB, Json, Process, Work
 from plimsoll.broker.pages import LOST_NS
 from plimsoll.broker.wire import ContainerLines, Line, Register
@@ -30,14 +30,9 @@ ENDLESS_S = 3600.0
 ONE, TWO, THREE = PodUid("one"), PodUid("two"), PodUid("three")
 
 
-@pytest.fixture(name="program", scope="module")
-def _program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"))
-
-
 @pytest.fixture(name="here")
-async def _here(program: Path, tmp_path: Path) -> AsyncIterator[Place]:
-    async with place(program, tmp_path, None, audit_s="3600", log_level="info") as here:
+async def _here(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path, None, audit_s="3600", log_level="info") as here:
         yield here
 
 

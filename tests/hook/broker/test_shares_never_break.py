@@ -12,27 +12,22 @@ from pathlib import Path
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN
-from tests.hook.broker.sharing import STRETCH_S, Card, Looked, Restless, card, compiled
+from tests.hook.broker.sharing import STRETCH_S, Card, Looked, Restless, card
 
 SORTS = (
     "polite", "capture-global", "capture-thread-local", "capture-relaxed", "callbacks", "priorities", "threads",
     "pipeline", "forks", "execs", "contexts", "closes", "alarmed", "deaf",
 )  # fmt: skip
-"""The same number as in `restless_streams.c` and `restless_processes.c`."""
+"""The same number as in `restless/streams.c` and `restless/processes.c`."""
 
 WORK_S = 4.0
 FAIR = 0.33
 """The least part of a promised half, on a busy machine."""
 
 
-@pytest.fixture(name="program", scope="module")
-def _program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("restless"))
-
-
 @pytest.fixture(name="here")
-async def _here(tmp_path: Path, program: Path) -> AsyncIterator[Card]:
-    async with card(tmp_path, program) as here:
+async def _here(tmp_path: Path) -> AsyncIterator[Card]:
+    async with card(tmp_path) as here:
         yield here
 
 

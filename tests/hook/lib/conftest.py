@@ -1,9 +1,5 @@
-"""The emulated node, a container on it, and the compiled programs that run under the preload."""
+"""The emulated node, a container on it, and the programs that run under the preload."""
 
-import importlib.util
-import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,28 +8,16 @@ import pytest
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.gate import GateWriter, beating
 from tests.hook.lib.launcher import Launcher, launching
-from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, ROOT, Node, Program
+from tests.hook.lib.program import MIB, Node, Program, compiled
 
-PROGRAMS = Path(__file__).parent / "programs"
 CONTEXT_MIB = 64
 LINE_MIB = 320
 
 
-@pytest.fixture(name="compiled", scope="session")
-def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the test programs, built for an old glibc as user programs may be."""
-    assert LIBRARY.exists(), "run `make native` first"
-    assert (EMULATOR / "libcuda.so.1").exists(), "run `make native` first"
-    folder = tmp_path_factory.mktemp("programs")
-    compile_asker(folder / "asker")
-    compile_c([PROGRAMS / "linked.c"], folder / "linked", [f"-L{EMULATOR}", "-l:libcuda.so.1"])
-    compile_c([PROGRAMS / "plain.c"], folder / "plain", [])
-    return folder
-
-
-@pytest.fixture(name="asker")
-def _asker(compiled: Path) -> Path:
-    return compiled / "asker"
+@pytest.fixture(name="asker", scope="session")
+def _asker() -> Path:
+    """The program that obeys a test."""
+    return compiled("asker")
 
 
 @pytest.fixture(name="node")
@@ -68,36 +52,3 @@ def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path
     """A program in the container that launches, behind the gate that its file of tests sets up."""
     with beating(gate), launching(node, container, tmp_path) as launcher:
         yield launcher
-
-
-def compile_asker(target: Path) -> None:
-    """Compile the program that obeys a test."""
-    sources = [PROGRAMS / f"asker{part}.c" for part in ("", "_memory")]
-    compile_c(sources, target, ["-ldl", "-lpthread"])
-
-
-def compile_c(sources: list[Path], target: Path, options: list[str], glibc: str = "2.17") -> None:
-    """Compile with the project's own compiler, or the machine's `cc` and headers where that is not installed.
-
-    So it is on a GPU machine without network, to which only the built libraries and some wheels are carried.
-    """
-    headers = ROOT.glob(".venv/lib/python3.*/site-packages/nvidia/cuda_runtime/include")
-    includes = [word for folder in headers for word in ("-isystem", folder)]
-    command = ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        triple = f"{platform.machine()}-linux-gnu.{glibc}"
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", triple]
-    warnings = [
-        "-std=c11",
-        "-O1",
-        "-g",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Wshadow",
-        "-Wconversion",
-        "-Werror",
-    ]
-    subprocess.run(
-        [*command, *warnings, *includes, *sources, *options, "-o", target], check=True, timeout=300
-    )

@@ -22,7 +22,7 @@ from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Coun
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker, until
-from tests.hook.lib.program import LIBRARY, MIB, Node
+from tests.hook.lib.program import LIBRARY, MIB, Node, compiled
 
 CONTEXT_MIB: Final = 64
 LINES_MIB: Final = (1024, 768)
@@ -35,8 +35,6 @@ PATHS: Final = (
 """The paths whose every byte is counted. The program knows one more, `import`: what an importer holds after its
 exporter let it go is counted nowhere yet."""
 
-PROGRAMS: Final = Path(__file__).parent / "programs"
-SOURCES: Final = tuple(PROGRAMS / f"hammer{part}.c" for part in ("", "_paths", "_pools"))
 LARGEST_MIB: Final = 64
 SETTLE_S: Final = 170.0
 """How long the processes may take to give everything back: under sanitizers on a busy machine, a while."""
@@ -255,8 +253,11 @@ def tell_context_bytes(limits_path: Path, context_bytes: int) -> None:
 
 @contextlib.asynccontextmanager
 async def hammering(
-    folder: Path, program: Path, preload: Sequence[Path] = (LIBRARY,), extra: dict[str, str] | None = None
+    folder: Path,
+    program: Path | None = None,
+    preload: Sequence[Path] = (LIBRARY,),
+    extra: dict[str, str] | None = None,
 ) -> AsyncIterator[Hammering]:
     """A broker, a node and a registered container, for the length of a block."""
-    async with Hammering(folder, program, preload, extra or {}) as container:
+    async with Hammering(folder, program or compiled("hammer"), preload, extra or {}) as container:
         yield container

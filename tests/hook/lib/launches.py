@@ -1,10 +1,10 @@
 """The functions that put work on the GPU or wait for it, and drivers and nodes to call them on."""
 
 import re
+import shutil
 from pathlib import Path
 
-from tests.hook.lib.conftest import PROGRAMS, compile_c
-from tests.hook.lib.program import EMULATOR, ROOT, Node
+from tests.hook.lib.program import EMULATOR, ROOT, Node, compiled
 
 
 def hooks_of(kind: str) -> list[str]:
@@ -19,15 +19,11 @@ def slow_node(root: Path) -> Node:
     return node
 
 
-def newer_driver(folder: Path) -> dict[str, str]:
-    """The environment that puts the driver with every function in place of the emulator's own."""
-    return another_driver(folder, "newer_driver.c")
+def another_driver(folder: Path, name: str) -> dict[str, str]:
+    """The environment that puts the driver of `programs/drivers/{name}.c` in place of the emulator's.
 
-
-def another_driver(folder: Path, source: str) -> dict[str, str]:
-    """The environment that puts the driver of `programs/{source}` in place of the emulator's, which it builds on."""
-    emulated = (EMULATOR / "libcuda.so.1").read_bytes()
-    (folder / "libemul.so.1").write_bytes(emulated.replace(b"libcuda.so.1\0", b"libemul.so.1\0"))
-    options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-L", str(folder), "-l:libemul.so.1"]
-    compile_c([PROGRAMS / source], folder / "libcuda.so.1", [*options, "-Wl,-rpath,$ORIGIN"])
+    The driver builds on the emulator's, of which `folder` gets a copy of its own, `libemul.so.1`.
+    """
+    shutil.copyfile(compiled("drivers/libemul.so.1"), folder / "libemul.so.1")
+    shutil.copyfile(compiled(f"drivers/{name}.so"), folder / "libcuda.so.1")
     return {"LD_LIBRARY_PATH": f"{folder}:{EMULATOR}"}

@@ -1,12 +1,15 @@
-"""The questions that NVIDIA's runtime asks the driver, compiled into a program from the pinned headers."""
+"""The questions that NVIDIA's runtime asks the driver, and the program that asks them.
+
+Run as a program, this module prints the table of questions that follows from the pinned headers.
+"""
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.hook.lib.conftest import PROGRAMS, compile_c
-from tests.hook.lib.program import ROOT
+from tests.hook.lib.program import ROOT, compiled
 
 HEADERS = [
     next(ROOT.glob(f".venv/lib/python3.*/site-packages/nvidia/{package}/include"))
@@ -47,23 +50,24 @@ def hooked_symbols() -> set[str]:
     return set(re.findall(r"\bX\((cu\w+),", (ROOT / "hook/lib/hooks.h").read_text("utf-8")))
 
 
-def compile_lookups(folder: Path) -> Path:
-    """The program, with its table made from the headers."""
-    rows = sorted(names_in(HEADERS))
-    (folder / "questions.h").write_text("".join(f"QUESTION({name}, {version})\n" for name, version in rows))
-    compile_c([PROGRAMS / "lookups.c"], folder / "lookups", ["-I", str(folder), "-ldl"])
-    return folder / "lookups"
-
-
-def run(program: Path, environment: dict[str, str], *arguments: str) -> list[str]:
+def run(environment: dict[str, str], *arguments: str) -> list[str]:
     """The lines that the program printed."""
     done = subprocess.run(
-        [program, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [compiled("lookups"), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def answers(program: Path, environment: dict[str, str], symbol: str) -> list[Answer]:
+def answers(environment: dict[str, str], symbol: str) -> list[Answer]:
     """The answers of this look-up to every question."""
-    return [Answer(*line.split()) for line in run(program, environment, "all", symbol)]
+    return [Answer(*line.split()) for line in run(environment, "all", symbol)]
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"QUESTION({name}, {version})\n" for name, version in sorted(names_in(HEADERS)))

@@ -21,6 +21,13 @@ MIB = 1 << 20
 ANSWER_S = 120
 
 
+def compiled(name: str) -> Path:
+    """A program that `make native` compiled for tests and benchmarks (`tests/build.mk`)."""
+    program = ROOT / "build/programs" / name
+    assert program.exists(), f"{program} is missing: run `make native` first"
+    return program
+
+
 def look_command(what: str, *arguments: object) -> list[str]:
     """The program that prints a look at NVML, to be run in `ROOT`."""
     return [sys.executable, "-m", "tests.hook.lib.programs.looks", what, json.dumps(arguments)]

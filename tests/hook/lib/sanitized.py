@@ -1,10 +1,13 @@
-"""The preload library and a program, built with a sanitizer of gcc or clang: zig carries the runtime of neither.
+"""The preload library and its programs, built with a sanitizer of gcc or clang: zig carries the runtime of neither.
 
-What always holds: only what is compiled here is watched, so the emulator that stands behind it is not. The library's
-`dlsym` and `dlvsym` stay hidden in such a build, since a sanitizer looks up its own functions through them
-before it can bear instrumented code; programs reach the other hooks by linking them.
+What always holds: only what is compiled here is watched, so the emulator that stands behind it is not. Programs
+reach the hooks by linking them, as such a build does not export `dlsym`. `tests/build.mk` has the rules. All tests
+share one build, and a later run compiles only what has changed.
 """
 
+import fcntl
+import os
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -13,14 +16,8 @@ from typing import Final
 
 import pytest
 
-from tests.hook.lib.program import EMULATOR, ROOT
+from tests.hook.lib.program import ROOT
 
-OPTIONS: Final = {
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    # gcc's ThreadSanitizer does not know fences. The fence in broker/limits.c orders against another process,
-    # not against a thread.
-    "thread": ("-fsanitize=thread", "-Wno-tsan"),
-}
 RUNTIMES: Final = {
     "address": ("libasan.so", "libclang_rt.asan"),
     "thread": ("libtsan.so", "libclang_rt.tsan"),
@@ -33,12 +30,16 @@ ENVIRONMENT: Final = {
 }
 
 
+MAKE_S: Final = 590
+"""On its first use zig builds ThreadSanitizer's runtime, minutes of work for a core."""
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The built files: `preload` in the order in which it must be loaded."""
+    """The built files: `preload` in the order in which it must be loaded, and the folder of the programs."""
 
     preload: tuple[Path, ...]
-    program: Path
+    folder: Path
 
 
 def compiler_for(sanitizer: str) -> tuple[str, Path]:
@@ -57,43 +58,35 @@ def compiler_for(sanitizer: str) -> tuple[str, Path]:
 
 def _runtime(compiler: str, sanitizer: str) -> Path | None:
     gcc_name, clang_name = RUNTIMES[sanitizer]
-    machine = subprocess.run(["uname", "-m"], capture_output=True, text=True, check=True).stdout.strip()
-    name = gcc_name if compiler == "gcc" else f"{clang_name}-{machine}.so"
-    told = subprocess.run(
+    name = gcc_name if compiler == "gcc" else f"{clang_name}-{platform.machine()}.so"
+    answer = subprocess.run(
         [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    return Path(told) if Path(told).is_absolute() else None
+    return Path(answer) if Path(answer).is_absolute() else None
 
 
-def build(sanitizer: str, sources: list[Path], folder: Path) -> Build:
-    """Build library and program with `sanitizer`, a key of OPTIONS."""
+def built(sanitizer: str) -> Build:
+    """The library, `hammer` and `gate_hammer` with `sanitizer`, a key of RUNTIMES."""
     compiler, runtime = compiler_for(sanitizer)
-    library, program, exports = folder / "libplimsoll.so", folder / "program", folder / "exports.map"
-    exported = (ROOT / "build/hook/exports.map").read_text()
-    assert "dlsym; dlvsym; " in exported
-    exports.write_text(exported.replace("dlsym; dlvsym; ", ""))
-    options = ["-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", *OPTIONS[sanitizer]]
-    if compiler == "clang":
-        options.append("-shared-libsan")
-    packages = next(ROOT.glob(".venv/lib/python3.*/site-packages/nvidia"))
-    for package in ("nvml_dev", "cuda_runtime"):
-        options += ["-isystem", str(packages / package / "include")]
-    hook = ROOT / "hook/lib"
-    as_library = [
-        *(
-            "-D_GNU_SOURCE",
-            "-fPIC",
-            "-fvisibility=hidden",
-            "-shared",
-            "-Wl,-soname,libplimsoll.so",
-            "-Wl,-Bsymbolic",
-        ),
-        *(f"-Wl,--version-script,{exports}", f"-I{ROOT / 'build/hook'}", f"-I{hook}"),
-    ]
-    _run([compiler, *options, *as_library, *sorted(hook.rglob("*.c")), "-o", library])
-    _run([compiler, *options, *sources, f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread", "-o", program])
-    return Build((runtime, library), program)
+    folder = make("sanitized", compiler, sanitizer)
+    return Build((runtime, folder / "libplimsoll.so"), folder)
 
 
-def _run(command: list[str | Path]) -> None:
-    subprocess.run(command, check=True, timeout=300)
+def make(target: str, compiler: str, sanitizer: str) -> Path:
+    """Make a target of `tests/build.mk`, and return its folder."""
+    lock = ROOT / "build/sanitized.lock"
+    # The flags of a `make test` around this run name its job server, whose descriptors pytest does not have.
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}
+    }
+    choices = (f"COMPILER={compiler}", f"SANITIZER={sanitizer}")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        subprocess.run(
+            ["make", "--no-print-directory", f"-j{os.cpu_count()}", *choices, target],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            timeout=MAKE_S,
+        )
+    return ROOT / f"build/sanitized/{compiler}-{sanitizer}"

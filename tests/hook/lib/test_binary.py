@@ -1,16 +1,13 @@
 """The built library: the systems that load it, its exports, and the layout that it shares with Python."""
 
-import ctypes
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from plimsoll.broker.pages import Counts, Cpus, GpuLimit, Limits, Message, Slot, c_name
-from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.elf import Library, read_library
-from tests.hook.lib.program import LIBRARY, ROOT
+from tests.hook.lib.layout import offsets
+from tests.hook.lib.program import LIBRARY, ROOT, compiled
 
 
 @pytest.fixture(name="built", scope="module", params=[LIBRARY.name, "other-machine.so"])
@@ -49,18 +46,7 @@ def test_both_supported_machines_are_built() -> None:
     assert machines == {62, 183}
 
 
-def test_c_and_python_lay_out_the_same_bytes(tmp_path: Path) -> None:
+def test_c_and_python_lay_out_the_same_bytes() -> None:
     """Every field of every shared structure has the same offset and size in the header as in ctypes."""
-    expected, listed = [], []
-    for structure in (GpuLimit, Limits, Cpus, Slot, Counts, Message):
-        name = c_name(structure)
-        listed.append(f"STRUCTURE({name})")
-        expected.append(f"{name} {ctypes.sizeof(structure)}")
-        for field in structure._fields_:
-            descriptor = getattr(structure, field[0])
-            listed.append(f"FIELD({name}, {field[0]})")
-            expected.append(f"{field[0]} {descriptor.offset} {descriptor.size}")
-    (tmp_path / "fields.h").write_text("\n".join(listed) + "\n")
-    compile_c([PROGRAMS / "offsets.c"], tmp_path / "offsets", [f"-I{tmp_path}", f"-I{ROOT / 'build/hook'}"])
-    done = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == expected
+    done = subprocess.run([compiled("offsets")], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == offsets()

@@ -6,7 +6,7 @@ from time import sleep
 
 import pytest
 
-from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher, launching
@@ -56,6 +56,22 @@ def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWrite
     assert launcher.get("joined()") == [SUCCESS] * 2
     launcher.do("release(); sync()")
     assert launcher.executed_ns() == 2 * MS + 2000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_blocked_behind_an_open_gate_still_blocks(
+    launcher: Launcher, gate: GateWriter, kind: str
+) -> None:
+    """A stream that was blocked while the gate was open executes nothing when metering begins, and counts nothing."""
+    gate.set(GATE_OPEN)
+    launcher.do(f"blockers[{kind!r}](one)")
+    gate.set(GATE_METERED)
+    launcher.do(f"launch({MS}, one)")
+    sleep(BLOCKED_S)
+    assert (launcher.work().launched_ns, launcher.told_ns()) == (0, 0)
+    launcher.do("release(); sync()")
+    until(lambda: launcher.work().launched_ns == 0)
+    assert launcher.told_ns() == pytest.approx(MS, abs=MS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,67 +1,27 @@
 """The ledger and the map of holdings alone, plainly and under sanitizers."""
 
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.hook.lib.conftest import PROGRAMS, compile_c
-from tests.hook.lib.program import ROOT
+from tests.hook.lib import sanitized
+from tests.hook.lib.program import compiled
 
-pytestmark = pytest.mark.timeout(600)
-"""On its first use zig builds ThreadSanitizer's runtime, minutes of work for a core."""
+pytestmark = pytest.mark.timeout(sanitized.MAKE_S + 10)
 
-PARTS: Final = ("memory/ledger", "memory/holdings")
-SOURCES: Final = (
-    PROGRAMS / "books.c",
-    PROGRAMS / "books_map.c",
-    *(ROOT / "hook/lib" / f"{name}.c" for name in PARTS),
-)
-POOL_PARTS: Final = (
-    *("memory/pools/records", "memory/pools/handles", "memory/pools/reserved"),
-    *("memory/holdings", "memory/ledger", "state"),
-)
-ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
-BUILDS: Final = {
-    "plain": (),
-    "undefined": ("-fsanitize=undefined", "-fno-sanitize-recover=all"),
-    "races": ("-fsanitize=thread",),
-    "memory": ("-fsanitize=address",),
-}
+SANITIZED_BY_ZIG: Final = ("undefined", "thread")
 
 
-def _compiler(build: str) -> tuple[str, ...]:
-    if build != "memory":
-        return ZIG
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("AddressSanitizer needs gcc or clang: zig brings every other sanitizer, but not this one")
-    return (compiler,)
-
-
-@pytest.fixture(name="books", scope="session", params=BUILDS)
-def _books(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(name="books", scope="session", params=["plain", *SANITIZED_BY_ZIG, "address"])
+def _books(request: pytest.FixtureRequest) -> Path:
     """The driver of both, built plainly and with each sanitizer."""
     build = str(request.param)
-    target = tmp_path_factory.mktemp("books") / build
-    includes = [f"-I{ROOT / 'build/hook'}", f"-I{ROOT / 'hook/lib'}"]
-    options = ["-std=c11", "-O1", "-g", "-D_GNU_SOURCE", *BUILDS[build], *includes, "-lpthread"]
-    subprocess.run([*_compiler(build), *SOURCES, *options, "-o", target], check=True, timeout=590)
-    return target
-
-
-@pytest.fixture(name="records", scope="session")
-def _records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The driver of the pools' records."""
-    target = tmp_path_factory.mktemp("books") / "records"
-    sources = [PROGRAMS / "records.c", *(ROOT / "hook/lib" / f"{name}.c" for name in POOL_PARTS)]
-    nvml = next(ROOT.glob(".venv/lib/python3.*/site-packages/nvidia/nvml_dev/include"))
-    includes = [f"-I{ROOT / 'build/hook'}", f"-I{ROOT / 'hook/lib'}", f"-isystem{nvml}"]
-    compile_c(sources, target, ["-D_GNU_SOURCE", *includes, "-lpthread"])
-    return target
+    if build == "plain":
+        return compiled("books")
+    compiler = "zig" if build in SANITIZED_BY_ZIG else sanitized.compiler_for(build)[0]
+    return sanitized.make("sanitized-books", compiler, build) / "books"
 
 
 def _run(books: Path, *arguments: str) -> list[int]:
@@ -113,6 +73,6 @@ def test_a_dead_ones_word_is_left_out_and_its_successors_is_not(books: Path) -> 
     _run(books, "dead")
 
 
-def test_a_pools_record_is_dropped_once(records: Path) -> None:
+def test_a_pools_record_is_dropped_once() -> None:
     """A thread that comes late to a destroyed pool leaves alone the pool that has the record now."""
-    _run(records)
+    _run(compiled("records"))

@@ -16,10 +16,9 @@ from plimsoll.broker.wire import ContainerLines, Register
 from plimsoll.broker.wire import Line as BrokerLine
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker
-from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container, Line
 from tests.hook.lib.hammer import tell_context_bytes
-from tests.hook.lib.program import EMULATOR, MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node, Program, compiled
 
 SHORT_PROGRAMS: Final = 200
 HELD_MIB: Final = 300
@@ -29,10 +28,8 @@ LINE_BYTES: Final = 500 * MIB
 
 
 @pytest.fixture(name="brief", scope="module")
-def _brief(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("brief") / "brief"
-    compile_c([PROGRAMS / "brief.c"], target, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
-    return target
+def _brief() -> Path:
+    return compiled("brief")
 
 
 @pytest.fixture(name="lines")

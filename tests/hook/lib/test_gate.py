@@ -8,11 +8,10 @@ from time import sleep
 import pytest
 
 from plimsoll.broker.pages import FLAG_WHOLE_GPUS, GATE_METERED, GATE_OPEN, GATE_SHUT
-from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.gate import GateWriter, beating, gate_path, until
 from tests.hook.lib.launcher import Launcher, launching
-from tests.hook.lib.program import EMULATOR, NOT_INITIALIZED, SUCCESS, Node
+from tests.hook.lib.program import NOT_INITIALIZED, SUCCESS, Node, compiled
 
 PATHS = (
     "cuLaunchKernel",
@@ -142,13 +141,11 @@ def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: Ga
 
 
 def test_a_handler_that_forks_while_a_launch_stands(
-    node: Node, container: Container, gate: GateWriter, tmp_path: Path
+    node: Node, container: Container, gate: GateWriter
 ) -> None:
     """Signals are handled while a launch stands, and a child that a handler forks there does not stand."""
-    source, program = Path(__file__).parent / "programs/forking_waiter.c", tmp_path / "forking_waiter"
-    compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1"])
     gate.set(GATE_SHUT)
-    with beating(gate), node.run(program, container.environment) as waiter:
+    with beating(gate), node.run(compiled("forking_waiter"), container.environment) as waiter:
         assert waiter.answer() == ["ready"]
         slot = container.slot_of(waiter.pid)
         until(lambda: container.counts().works[slot].gpus[0].standing == 1)

@@ -39,7 +39,7 @@ def test_a_release_that_was_not_the_last_hides_nothing(launcher: Launcher) -> No
 @pytest.fixture(name="strict")
 def _strict(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Script]:
     """A program over a driver that counts what the emulator puts up with."""
-    driver = another_driver(tmp_path, "strict_driver.c")
+    driver = another_driver(tmp_path, "strict")
     with beating(gate), Script(node, container.environment | driver, tmp_path) as script:
         script.use("green")
         yield script

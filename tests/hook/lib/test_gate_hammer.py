@@ -52,17 +52,20 @@ def _swinging(gate: GateWriter) -> Iterator[None]:
     thread.join()
 
 
-@pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
+@pytest.mark.parametrize("sanitizer", sanitized.RUNTIMES)
 @pytest.mark.usefixtures("swinging")
-def test_sanitizers_find_nothing(node: Node, container: Container, tmp_path: Path, sanitizer: str) -> None:
+def test_sanitizers_find_nothing(node: Node, container: Container, sanitizer: str) -> None:
     """Launches, waits, captures, blocked streams, and contexts that come and go end well at a swinging gate."""
-    source = Path(__file__).parent / "programs/gate_hammer.c"
-    built = sanitized.build(sanitizer, [source], tmp_path)
+    built = sanitized.built(sanitizer)
     preload = " ".join(map(str, built.preload))
     seed = str(random.SystemRandom().randrange(1 << 20))
     arguments = [seed, str(SECONDS), str(THREADS)]
     with node.run(
-        built.program, container.environment, sanitized.ENVIRONMENT, preload=preload, arguments=arguments
+        built.folder / "gate_hammer",
+        container.environment,
+        sanitized.ENVIRONMENT,
+        preload=preload,
+        arguments=arguments,
     ) as program:
         word, launches = program.answer()
         assert word == "settled"

@@ -1,15 +1,12 @@
 """Threads that are cancelled or disturbed at a gate, and green contexts, hang nothing and lose nothing."""
 
-from pathlib import Path
-
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
-from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher
-from tests.hook.lib.program import EMULATOR, SUCCESS, Node
+from tests.hook.lib.program import SUCCESS, Node, compiled
 
 MS = 1_000_000
 ROUNDS = 50
@@ -21,17 +18,13 @@ def _gate(container: Container) -> GateWriter:
     return GateWriter(container, GATE_METERED)
 
 
-def test_a_thread_that_is_cancelled_at_the_gate(
-    node: Node, container: Container, gate: GateWriter, tmp_path: Path
-) -> None:
+def test_a_thread_that_is_cancelled_at_the_gate(node: Node, container: Container, gate: GateWriter) -> None:
     """A cancelled thread leaves the gate with its launch done and no lock kept; the next launch stands and goes.
 
     Its library's own thread starts beside thread-local data that are larger than the stack it asks for.
     """
-    source, program = Path(__file__).parent / "programs/cancelled_waiter.c", tmp_path / "cancelled_waiter"
-    compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     gate.set(GATE_SHUT)
-    with beating(gate), node.run(program, container.environment) as waiter:
+    with beating(gate), node.run(compiled("cancelled_waiter"), container.environment) as waiter:
         until(lambda: container.counts().works[0].gpus[0].standing == 1)
         gate.set(GATE_METERED)
         assert waiter.answer() == ["ended", "1"]
@@ -42,12 +35,10 @@ def test_a_thread_that_is_cancelled_at_the_gate(
 
 
 def test_a_child_that_is_forked_beside_launches_gets_cudas_error(
-    node: Node, container: Container, gate: GateWriter, tmp_path: Path
+    node: Node, container: Container, gate: GateWriter
 ) -> None:
     """`cuInit` returns in a forked child also if a thread of the parent held the driver's lock at the fork."""
-    source, program = Path(__file__).parent / "programs/forking_launcher.c", tmp_path / "forking_launcher"
-    compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
-    with beating(gate), node.run(program, container.environment) as launcher:
+    with beating(gate), node.run(compiled("forking_launcher"), container.environment) as launcher:
         assert launcher.answer() == ["wrong", "0"]
         assert launcher.end() == 0
 

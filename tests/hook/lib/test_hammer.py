@@ -8,9 +8,8 @@ from typing import Final
 import pytest
 
 from tests.hook.lib import sanitized
-from tests.hook.lib.conftest import compile_c
-from tests.hook.lib.hammer import LINES_MIB, PATHS, SOURCES, Outcome, Plan, hammering
-from tests.hook.lib.program import EMULATOR, MIB
+from tests.hook.lib.hammer import LINES_MIB, PATHS, Outcome, Plan, hammering
+from tests.hook.lib.program import MIB
 
 SEED_VARIABLE: Final = "PLIMSOLL_HAMMER_SEED"
 """Set it to a failed run's seed to draw the same programs, deaths and pauses again."""
@@ -39,10 +38,8 @@ def _check(outcome: Outcome, plan: Plan, slack_bytes: int = 0) -> None:
 
 async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
     """With every path, forks, execs and kill -9, the book never exceeds the lines, and ends at 0."""
-    program = tmp_path / "hammer"
-    compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, SECONDS)
-    async with hammering(tmp_path, program) as container:
+    async with hammering(tmp_path) as container:
         outcome = await container.run(plan)
     _check(outcome, plan)
     # That the hammer struck: lines full to the last byte, and every path granted and refused.
@@ -52,10 +49,8 @@ async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
 
 async def test_not_one_byte_passes_the_line_among_the_dead(tmp_path: Path, seed: int) -> None:
     """The same holds while the broker clears no slot: only living processes fill the lines."""
-    program = tmp_path / "hammer"
-    compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, SECONDS, deaths_per_s=8.0, is_broker_stopped=True)
-    async with hammering(tmp_path, program) as container:
+    async with hammering(tmp_path) as container:
         outcome = await container.run(plan)
     _check(outcome, plan)
     assert outcome.peak_bytes == [line_mib * MIB for line_mib in LINES_MIB], outcome
@@ -68,26 +63,26 @@ async def test_imports_leave_nothing(tmp_path: Path, seed: int) -> None:
     The book may pass the line meanwhile: what an exporter let go of, or died with, is in no word while others map it.
     The broker's measurements take it off the line (test_sharing_measured.py).
     """
-    program = tmp_path / "hammer"
-    compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, IMPORTING_SECONDS, paths=(*PATHS, "import"))
-    async with hammering(tmp_path, program) as container:
+    async with hammering(tmp_path) as container:
         outcome = await container.run(plan)
     outcome.over_line_bytes = 0
     _check(outcome, plan)
     assert min(outcome.tallies["import"]) > 0, outcome
 
 
-@pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
+@pytest.mark.parametrize("sanitizer", sanitized.RUNTIMES)
 async def test_sanitizers_find_nothing(tmp_path: Path, seed: int, sanitizer: str) -> None:
     """The same run is clean under AddressSanitizer and UBSan, and its threads under ThreadSanitizer."""
-    built = sanitized.build(sanitizer, [*SOURCES], tmp_path)
+    built = sanitized.built(sanitizer)
     is_for_threads = sanitizer == "thread"
     plan = Plan(
         seed, SANITIZED_SECONDS, paths=PATHS, processes=2 if is_for_threads else 8,
         threads=6 if is_for_threads else 3, deaths_per_s=1.0, may_fork=not is_for_threads,
     )  # fmt: skip
-    async with hammering(tmp_path, built.program, built.preload, sanitized.ENVIRONMENT) as container:
+    async with hammering(
+        tmp_path, built.folder / "hammer", built.preload, sanitized.ENVIRONMENT
+    ) as container:
         outcome = await container.run(plan)
     _check(outcome, plan, THREAD_SANITIZER_SLACK_BYTES if is_for_threads else 0)
     assert sum(granted for granted, _ in outcome.tallies.values()) > 0, outcome  # instrumented code is slow

@@ -8,7 +8,7 @@ import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT, Counts, SlotWork, Work
 from tests.hook.lib.gate import until
-from tests.hook.lib.launches import hooks_of, newer_driver
+from tests.hook.lib.launches import another_driver, hooks_of
 from tests.hook.lib.program import SUCCESS
 from tests.hook.lib.stage import Stage, staged
 
@@ -24,7 +24,7 @@ DOZING_S = 0.02
 @pytest.fixture(name="stage", scope="module")
 def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("launches")
-    with staged(root, GATE_METERED, newer_driver(root)) as stage:
+    with staged(root, GATE_METERED, another_driver(root, "newer")) as stage:
         yield stage
 
 

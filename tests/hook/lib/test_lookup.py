@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container
 from tests.hook.lib.elf import read_library
-from tests.hook.lib.program import LIBRARY, MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
+from tests.hook.lib.program import LIBRARY, MIB, OUT_OF_MEMORY, SUCCESS, Node, Program, compiled
 
 HOOK, DRIVER = LIBRARY.name, "libcuda.so.1"
 PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -78,40 +77,25 @@ def test_a_missing_driver_stays_missing(node: Node, asker: Path, container: Cont
         assert program.words("where default cuInit") == [HOOK, "cuInit"]
 
 
-@pytest.fixture(name="layers", scope="session")
-def _layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two libraries that define `marker`, the upper one calling the next; and one that hooks dlsym as well."""
-    folder = tmp_path_factory.mktemp("layers")
-    source = PROGRAMS / "layer.c"
-    compile_c([source], folder / "upper.so", ["-shared", "-fPIC", "-DUPPER", "-ldl"])
-    compile_c([source], folder / "lower.so", ["-shared", "-fPIC", "-DLOWER", "-ldl"])
-    compile_c([source], folder / "dlsym.so", ["-shared", "-fPIC", "-DDLSYM", "-ldl"])
-    compile_c([PROGRAMS / "marked.c"], folder / "marked", ["-ldl"])
-    compile_c([PROGRAMS / "marked.c"], folder / "marked-new", ["-ldl"], glibc="2.36")
-    return folder
-
-
 @pytest.mark.parametrize("program_name", ["marked", "marked-new"])
 @pytest.mark.parametrize("is_hooked", [True, False])
-def test_rtld_next_stays_relative_to_its_caller(
-    layers: Path, node: Node, program_name: str, *, is_hooked: bool
-) -> None:
+def test_rtld_next_stays_relative_to_its_caller(node: Node, program_name: str, *, is_hooked: bool) -> None:
     """A library that looks for the next definition of a name finds the one after itself, as without the preload."""
     preload = [str(LIBRARY)] if is_hooked else []
-    preload += [str(layers / "upper.so"), str(layers / "lower.so")]
+    preload += [str(compiled("upper.so")), str(compiled("lower.so"))]
     environment = node.environment(preload=":".join(preload))
     done = subprocess.run(
-        [layers / program_name], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [compiled(program_name)], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.split() == ["upper", "lower", "end"]
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_it_works_beside_another_preload_that_hooks_dlsym(
-    layers: Path, node: Node, asker: Path, container: Container, *, is_first: bool
+    node: Node, asker: Path, container: Container, *, is_first: bool
 ) -> None:
     """Before or behind another hook of dlsym the limits hold, and that hook still gets all other look-ups."""
-    both = [str(LIBRARY), str(layers / "dlsym.so")]
+    both = [str(LIBRARY), str(compiled("dlsym.so"))]
     preload = ":".join(both if is_first else both[::-1])
     environment = node.environment(container.environment, {"LAYER_LOG": "1"}, preload=preload)
     with Program(asker, environment, container.limits_dir / "errors") as program:

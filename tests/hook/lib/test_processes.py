@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll.broker.pages import MAX_SLOTS
-from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import (
-    EMULATOR,
     MIB,
     NOT_INITIALIZED,
     NOT_READY,
@@ -19,6 +17,7 @@ from tests.hook.lib.program import (
     SUCCESS,
     Node,
     Program,
+    compiled,
 )
 
 
@@ -123,15 +122,13 @@ def test_hammering_processes_never_pass_the_line(
 
 
 def test_of_two_that_ask_at_once_for_what_one_can_have_one_gets_it(
-    tmp_path: Path, node: Node, container: Container, lines: list[Line]
+    node: Node, container: Container, lines: list[Line]
 ) -> None:
     """Two reservations of which one fits never both fail and never both stand, however often they meet."""
     container.write(limits_of([replace(line, line_bytes=300 * MIB, context_bytes=0) for line in lines]))
     rounds = 600
-    program = tmp_path / "both"
-    compile_c([PROGRAMS / "both.c"], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     done = subprocess.run(
-        [program, str(rounds), str(200 * MIB)],
+        [compiled("both"), str(rounds), str(200 * MIB)],
         env=node.environment(container.environment),
         capture_output=True,
         text=True,
@@ -206,14 +203,14 @@ def test_a_child_forked_after_cuda_leaves_the_parents_count(
 
 @pytest.mark.parametrize("how", ["vfork", "spawn"])
 def test_a_child_that_becomes_another_program_leaves_its_parents_count(
-    program: Program, compiled: Path, container: Container, how: str
+    program: Program, container: Container, how: str
 ) -> None:
     """A child that execs another program leaves its parent's word alone. With CUDA it gets a slot of its own."""
     _, pointer = program.alloc(100)
     _, plain_status = program.ask(f"{how} /bin/true")
     assert plain_status == 0
     assert container.counts().slots_touched == 1
-    program.tell(f"{how} {compiled / 'linked'}")
+    program.tell(f"{how} {compiled('linked')}")
     results = [int(word) for word in program.answer()[:5]]
     assert results == [SUCCESS, SUCCESS, SUCCESS, SUCCESS, OUT_OF_MEMORY]
     child, status = (int(word) for word in program.answer())

@@ -10,10 +10,10 @@ from plimsoll.broker.pages import FLAG_WHOLE_GPUS, KIND_UNKNOWN
 from tests.emulator.functions import functions_of
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.launches import another_driver
-from tests.hook.lib.lookups import HEADERS, answers, compile_lookups, run
+from tests.hook.lib.lookups import HEADERS, answers, run
 from tests.hook.lib.program import LIBRARY, NOT_READY, OUT_OF_MEMORY, SUCCESS, Node
 
-NEWER = "newer_allocator.c"
+NEWER = "newer_allocator"
 
 
 @pytest.fixture(name="nameless")
@@ -24,11 +24,6 @@ def _nameless(tmp_path: Path) -> Node:
     node = Node(root, gpu_count=2, memory_mib=2048, context_mib=64)
     node.file.write_text(f"private-addresses = yes\n{node.file.read_text()}")
     return node
-
-
-@pytest.fixture(name="lookups", scope="module")
-def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_lookups(tmp_path_factory.mktemp("lookups"))
 
 
 def test_the_table_says_what_the_emulator_says() -> None:
@@ -54,22 +49,20 @@ def test_versions_that_match_no_symbols_fail_the_build(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("symbol", ["cuGetProcAddress", "cuGetProcAddress_v2"])
 def test_every_variant_is_found_by_name(
-    node: Node, nameless: Node, container: Container, lookups: Path, symbol: str
+    node: Node, nameless: Node, container: Container, symbol: str
 ) -> None:
     """For each name, version and kind of stream the wrapper is the one that exports would give."""
-    plain = answers(lookups, node.environment(container.environment), symbol)
-    found = answers(lookups, nameless.environment(container.environment), symbol)
+    plain = answers(node.environment(container.environment), symbol)
+    found = answers(nameless.environment(container.environment), symbol)
     wrapped = [answer for answer in plain if answer.file == LIBRARY.name]
     assert len(wrapped) > 1000
     assert [answer for answer in found if answer.file == LIBRARY.name] == wrapped
 
 
-def test_every_pointer_that_allocates_is_held_to_the_line(
-    nameless: Node, container: Container, lookups: Path
-) -> None:
+def test_every_pointer_that_allocates_is_held_to_the_line(nameless: Node, container: Container) -> None:
     """512 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
     environment = nameless.environment(container.environment)
-    rows = [line.split() for line in run(lookups, environment, "allocate", "512")]
+    rows = [line.split() for line in run(environment, "allocate", "512")]
     assert len(rows) > 15
     assert {tuple(row[3:]) for row in rows} == {(str(OUT_OF_MEMORY), str(SUCCESS))}
 

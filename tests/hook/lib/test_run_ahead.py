@@ -41,11 +41,15 @@ def _left_ns(launcher: Launcher, gate: GateWriter, state: int) -> int:
     return launcher.executed_ns() - booked_ns - reading_ns
 
 
-@pytest.mark.parametrize("kernel_ns", LENGTHS)
+@pytest.mark.parametrize(
+    ("how", "kernel_ns"), [*(("greedy", length_ns) for length_ns in LENGTHS), ("replaying", MS)]
+)
 @pytest.mark.parametrize("state", [GATE_METERED, GATE_OPEN], ids=["metered", "open"])
-def test_little_is_queued_ahead(launcher: Launcher, gate: GateWriter, state: int, kernel_ns: int) -> None:
-    """A greedy program's queue lasts about as long as the page says, give or take two kernels; then the GPU idles."""
-    launcher.do(f"aside(greedy, {kernel_ns}, 120)")
+def test_little_is_queued_ahead(
+    launcher: Launcher, gate: GateWriter, state: int, how: str, kernel_ns: int
+) -> None:
+    """The queue of kernels or graphs lasts as long as the page says, give or take two; then the GPU idles."""
+    launcher.do(f"aside({how}, {kernel_ns}, 120)")
     most_ns = 1.5 * MOST_NS[state] + 2 * kernel_ns + 5 * MS
     left_ns = [_left_ns(launcher, gate, state)]
     while left_ns[-1] > most_ns:

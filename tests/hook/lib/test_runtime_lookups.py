@@ -5,8 +5,6 @@ The runtime, static or shared, opens `libcuda.so.1`, asks `dlsym` for `cuGetProc
 Names and versions come from the pinned headers, `PFN_<name>_v<version>` in cudaTypedefs.h.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.emulator.functions import functions_of
@@ -15,7 +13,6 @@ from tests.hook.lib.lookups import (
     ALLOCATING,
     HEADERS,
     answers,
-    compile_lookups,
     hooked_symbols,
     names_in,
     run,
@@ -27,12 +24,6 @@ LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
 INVALID_VALUE, NOT_FOUND, FOUND, NO_SUCH_SYMBOL, TOO_OLD = 1, 500, "0", "1", "2"
 
 
-@pytest.fixture(name="lookups", scope="module")
-def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, with its table made from the headers."""
-    return compile_lookups(tmp_path_factory.mktemp("lookups"))
-
-
 def test_the_headers_give_the_runtimes_names() -> None:
     """The headers have about 440 names with all their variants, as many as the runtime looks up."""
     names = names_in(HEADERS)
@@ -42,11 +33,11 @@ def test_the_headers_give_the_runtimes_names() -> None:
 
 @pytest.mark.parametrize("symbol", LOOKUPS)
 def test_every_variant_is_its_own_wrapper_or_the_drivers_own(
-    node: Node, container: Container, lookups: Path, symbol: str
+    node: Node, container: Container, symbol: str
 ) -> None:
     """Results, statuses and variants equal those without the library; wrappers come exactly where hooks are."""
-    plain = answers(lookups, node.environment(preload=None), symbol)
-    hooked = answers(lookups, node.environment(container.environment), symbol)
+    plain = answers(node.environment(preload=None), symbol)
+    hooked = answers(node.environment(container.environment), symbol)
     hooks = hooked_symbols()
     assert len(plain) == len(hooked)
     assert {answer.file for answer in plain} == {DRIVER, "none"}
@@ -65,24 +56,20 @@ def unreachable() -> set[str]:
     }
 
 
-def test_every_pointer_that_allocates_is_held_to_the_line(
-    node: Node, container: Container, lookups: Path
-) -> None:
+def test_every_pointer_that_allocates_is_held_to_the_line(node: Node, container: Container) -> None:
     """512 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
-    plain = [line.split() for line in run(lookups, node.environment(preload=None), "allocate", "512")]
-    hooked = [
-        line.split() for line in run(lookups, node.environment(container.environment), "allocate", "512")
-    ]
+    plain = [line.split() for line in run(node.environment(preload=None), "allocate", "512")]
+    hooked = [line.split() for line in run(node.environment(container.environment), "allocate", "512")]
     assert {row[0] for row in hooked} == ALLOCATING
     assert {tuple(row[:3]) for row in plain} == {tuple(row[:3]) for row in hooked}
     assert {tuple(row[3:]) for row in plain} == {(str(SUCCESS), str(SUCCESS))}
     assert {tuple(row[3:]) for row in hooked} == {(str(OUT_OF_MEMORY), str(SUCCESS))}
 
 
-def test_senseless_questions_get_the_drivers_answers(node: Node, container: Container, lookups: Path) -> None:
+def test_senseless_questions_get_the_drivers_answers(node: Node, container: Container) -> None:
     """Unknown names, versions before the first, contradictory flags and empty requests get the driver's answers."""
-    plain = run(lookups, node.environment(preload=None), "odd")
-    hooked = run(lookups, node.environment(container.environment), "odd")
+    plain = run(node.environment(preload=None), "odd")
+    hooked = run(node.environment(container.environment), "odd")
     assert [line.replace(LIBRARY.name, DRIVER) for line in hooked] == plain
     said = {tuple(line.split()[:3]): line.split()[3:] for line in plain if len(line.split()) > 3}
     assert said["cuNoSuch", "12080", "0"] == ["0", NO_SUCH_SYMBOL, "none", "none"]

@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll.broker.pages import LIMITS_DIR_VARIABLE, Limits
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node
+from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node, compiled
 
 
 def _changed(limits: Limits, field: str, value: int) -> bytes:
@@ -93,9 +93,9 @@ def test_an_empty_variable_is_no_variable(node: Node, asker: Path) -> None:
         assert program.alloc(1024)[0] == SUCCESS
 
 
-def test_a_program_without_cuda_is_left_alone(compiled: Path, node: Node, container: Container) -> None:
+def test_a_program_without_cuda_is_left_alone(node: Node, container: Container) -> None:
     """In a program without CUDA the preload loads no driver, starts no thread and keeps no file."""
-    plain = compiled / "plain"
+    plain = compiled("plain")
 
     def look(preload: str | None) -> list[str]:
         environment = node.environment(container.environment, preload=preload)
@@ -110,10 +110,10 @@ def test_a_program_without_cuda_is_left_alone(compiled: Path, node: Node, contai
     assert container.counts().slots_touched == 0
 
 
-def test_a_linked_program_is_held_to_the_line(compiled: Path, node: Node, container: Container) -> None:
+def test_a_linked_program_is_held_to_the_line(node: Node, container: Container) -> None:
     """A program that links the driver reaches the same hooks without any look-up."""
     done = subprocess.run(
-        [compiled / "linked"],
+        [compiled("linked")],
         env=node.environment(container.environment),
         capture_output=True,
         text=True,

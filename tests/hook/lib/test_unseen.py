@@ -17,7 +17,7 @@ CONTEXT_IS_DESTROYED = 709
 
 @pytest.fixture(name="script")
 def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
-    driver = another_driver(tmp_path, "private_driver.c")
+    driver = another_driver(tmp_path, "private")
     with Script(node, container.environment | driver, tmp_path) as script:
         script.use("unseen")
         yield script

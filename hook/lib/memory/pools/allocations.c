@@ -2,6 +2,7 @@
 
 #include "broker/limits.h"
 #include "driver/driver.h"
+#include "memory/bytes.h"
 #include "memory/pools/graph_pool.h"
 #include "memory/pools/records.h"
 #include "memory/pools/reserved.h"
@@ -17,7 +18,7 @@
  * to charge first. */
 static bool join(struct plimsoll_pool *pool, uint64_t bytes, uint64_t *missing) {
     pthread_mutex_lock(&pool->lock);
-    uint64_t with_it = pool->live_bytes > UINT64_MAX - bytes ? UINT64_MAX : pool->live_bytes + bytes;
+    uint64_t with_it = plimsoll_plus(pool->live_bytes, bytes);
     uint64_t needed = plimsoll_rounded(with_it, CHUNK_BYTES);
     bool is_covered = needed <= pool->charged_bytes;
     if (is_covered)

@@ -19,7 +19,7 @@ struct plimsoll_pool *plimsoll_graph_pool_of(int gpu) {
     CUdevice device = plimsoll_device_of_gpu(gpu);
     pthread_mutex_lock(&plimsoll_pools()->learn_lock);
     pool = known_graph_pool(gpu);
-    if (!pool && (pool = plimsoll_pool_take(gpu, 0))) {
+    if (!pool && (pool = plimsoll_pool_take(gpu))) {
         pthread_mutex_lock(&pool->lock);
         pool->is_graphs = true;
         pool->device = device;

@@ -38,7 +38,7 @@ static struct plimsoll_pool *learn(CUmemoryPool handle) {
     struct plimsoll_pool *pool = NULL;
     if (plimsoll_holdings_get(&plimsoll.holdings, HELD_POOL, (uintptr_t)handle, &known))
         pool = &plimsoll_pools()->records[known.pool - 1];
-    else if ((pool = plimsoll_pool_take(gpu, 0)))
+    else if ((pool = plimsoll_pool_take(gpu)))
         plimsoll_pool_made(pool, handle);
     pthread_mutex_unlock(&plimsoll_pools()->learn_lock);
     return pool;

@@ -1,6 +1,6 @@
 #include "memory/pools/records.h"
 
-struct plimsoll_pool *plimsoll_pool_take(int gpu, uint64_t handle) {
+struct plimsoll_pool *plimsoll_pool_take(int gpu) {
     struct plimsoll_pool *free = NULL;
     pthread_mutex_lock(&plimsoll_pools()->lock);
     for (unsigned i = 0; i < PLIMSOLL_POOLS && !free; i++)
@@ -8,7 +8,7 @@ struct plimsoll_pool *plimsoll_pool_take(int gpu, uint64_t handle) {
             free = &plimsoll_pools()->records[i];
     if (free) {
         pthread_mutex_lock(&free->lock);
-        free->handle = handle;
+        free->handle = 0;
         free->live_bytes = free->charged_bytes = 0;
         free->started++; /* an answer about the pool before says nothing about this one */
         free->demand_bytes = free->orphan_bytes = 0;

@@ -12,8 +12,8 @@ static inline uint64_t plimsoll_pool_index(const struct plimsoll_pool *pool) {
     return (uint64_t)(pool - plimsoll_pools()->records);
 }
 
-/* A record for a pool on a GPU; NULL when all are taken. plimsoll_pool_made fills in a `handle` of 0. */
-struct plimsoll_pool *plimsoll_pool_take(int gpu, uint64_t handle);
+/* A record for a pool on a GPU; NULL when all are taken. plimsoll_pool_made fills in the driver's handle. */
+struct plimsoll_pool *plimsoll_pool_take(int gpu);
 
 void plimsoll_pool_drop(struct plimsoll_pool *pool);
 

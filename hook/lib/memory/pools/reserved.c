@@ -11,16 +11,10 @@
 #include <sched.h>
 
 #include "driver/driver.h"
+#include "memory/bytes.h"
 #include "memory/pools/records.h"
 #include "memory/room.h"
 #include "memory/words.h"
-
-#define BLOCK_BYTES 0x200000u
-
-uint64_t plimsoll_rounded(uint64_t bytes, uint64_t to) {
-    uint64_t over = bytes % to;
-    return over == 0 ? bytes : bytes > UINT64_MAX - to ? UINT64_MAX : bytes - over + to;
-}
 
 /* --- what the driver has, and what is charged for it -----------------------------------------------------
  */
@@ -62,7 +56,8 @@ uint64_t plimsoll_pool_reserved(struct plimsoll_pool *pool) {
 
 /* A destroyed pool gives freed memory back at once, and can no longer be queried. */
 static uint64_t least_bytes(const struct plimsoll_pool *pool, uint64_t reserved_bytes) {
-    uint64_t live = pool->is_destroyed ? plimsoll_rounded(pool->live_bytes, BLOCK_BYTES) : pool->live_bytes;
+    uint64_t live =
+        pool->is_destroyed ? plimsoll_rounded(pool->live_bytes, PLIMSOLL_BLOCK_BYTES) : pool->live_bytes;
     return reserved_bytes > live ? reserved_bytes : live;
 }
 
@@ -75,7 +70,7 @@ uint64_t plimsoll_pool_settle(struct plimsoll_pool *pool, uint64_t reserved_byte
     } else if (pool->in_flight == 0 && pool->started == started) {
         surplus = pool->charged_bytes - least;
         pool->charged_bytes = least;
-        pool->is_slack = !pool->is_graphs && least > plimsoll_rounded(pool->live_bytes, BLOCK_BYTES);
+        pool->is_slack = !pool->is_graphs && least > plimsoll_rounded(pool->live_bytes, PLIMSOLL_BLOCK_BYTES);
     }
     if (pool->is_slack)
         __atomic_store_n(&plimsoll_pools()->has_slack, 1, __ATOMIC_RELEASE);

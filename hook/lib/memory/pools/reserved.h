@@ -50,7 +50,4 @@ void plimsoll_pool_leave(struct plimsoll_pool *pool, uint64_t unused_bytes);
 /* Makes the driver give back what nothing lives in. */
 void plimsoll_pool_trim(struct plimsoll_pool *pool);
 
-/* `bytes` rounded up to a multiple of `to`; UINT64_MAX if that does not fit. */
-uint64_t plimsoll_rounded(uint64_t bytes, uint64_t to);
-
 #endif

@@ -61,14 +61,19 @@ def oldest(name: str, ns: int, stream: Stream) -> int:
     return call(name, kernel, *more.get(name, (1, 1, stream)))
 
 
-def by_graph(name: str, ns: int, stream: Stream) -> int:
-    """By a graph of one kernel."""
+def executable(ns: int) -> U64:
+    """A graph of one kernel, ready to be launched."""
     maker = make("cuStreamCreate", 1)
     must("cuStreamBeginCapture_v2", maker, 2)
     assert by_kernel("cuLaunchKernel", ns, maker) == 0
     graph = U64()
     must("cuStreamEndCapture", maker, byref(graph))
-    return call(name, make("cuGraphInstantiateWithFlags", graph, U64(0)), stream)
+    return make("cuGraphInstantiateWithFlags", graph, U64(0))
+
+
+def by_graph(name: str, ns: int, stream: Stream) -> int:
+    """By a graph of one kernel."""
+    return call(name, executable(ns), stream)
 
 
 PATHS: dict[str, Callable[[str, int, Stream], int]] = {
@@ -90,6 +95,13 @@ PATHS: dict[str, Callable[[str, int, Stream], int]] = {
 def launch(ns: int, stream: Stream = None, name: str = "cuLaunchKernel") -> int:
     """Launches a kernel of that length by a path: code."""
     return PATHS[name](name, ns, stream)
+
+
+def replaying(ns: int, seconds: float) -> None:
+    """Launches one graph of a kernel again and again, for this long or until it is over."""
+    graph, end = executable(ns), time.monotonic() + seconds
+    while time.monotonic() < end and not over.is_set():
+        must("cuGraphLaunch", graph, None)
 
 
 def greedy(

@@ -53,24 +53,24 @@ static void free_from(struct plimsoll_pool *pool, uint64_t bytes) {
 /* Two threads free the last allocations of a destroyed pool. The later thread has only subtracted its bytes
  * when the other drops the record. A third thread then takes the record for a new pool. */
 static void late_thread(void) {
-    struct plimsoll_pool *destroyed = plimsoll_pool_take(0, 0);
+    struct plimsoll_pool *destroyed = plimsoll_pool_take(0);
     plimsoll_pool_made(destroyed, (CUmemoryPool)(uintptr_t)0x1000);
     destroyed->live_bytes = 1024;
     plimsoll_pool_close(destroyed);
     plimsoll_pool_closed(destroyed, true);
     free_from(destroyed, 1024);
-    struct plimsoll_pool *next = plimsoll_pool_take(0, 0);
+    struct plimsoll_pool *next = plimsoll_pool_take(0);
     CHECK(next == destroyed);
     free_from(next, 0);
-    CHECK(plimsoll_pool_take(0, 0) != next);
+    CHECK(plimsoll_pool_take(0) != next);
 }
 
 /* An answer about the pool that had the record before must not lower what the next one is charged. */
 static void late_answer(void) {
-    struct plimsoll_pool *pool = plimsoll_pool_take(0, 0);
+    struct plimsoll_pool *pool = plimsoll_pool_take(0);
     uint64_t started = pool->started;
     plimsoll_pool_drop(pool);
-    CHECK(plimsoll_pool_take(0, 0) == pool);
+    CHECK(plimsoll_pool_take(0) == pool);
     CHECK(pool->started != started);
 }
 

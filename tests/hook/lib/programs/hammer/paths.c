@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "hammer_paths.h"
+#include "paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>

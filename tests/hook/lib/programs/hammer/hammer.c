@@ -12,7 +12,7 @@
  * and ends with its standard input. Without standard input it may end at any moment: it expects to be killed.
  */
 #define _GNU_SOURCE
-#include "hammer_paths.h"
+#include "paths.h"
 
 #include <pthread.h>
 #include <signal.h>
