@@ -117,8 +117,8 @@ class Decider:
 
     def __post_init__(self) -> None:
         self.learned = Learned(self.ledger)
-        self.times = PolicyTimes(self.metrics.policy_seconds)
-        self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
+        self.times = PolicyTimes(self.metrics.decisions.policy_seconds)
+        self.metrics.decisions.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
             self.ledger.owner_models.learn(self.reports[node])
@@ -163,12 +163,12 @@ class Decider:
         """Make a decision, and count it with its time and the nodes and GPUs that it read."""
         work = self.candidates.work
         nodes, gpus, read = self.nodes_read, self.gpus_read, work.keys + work.chunks
-        with self.metrics.decision_seconds.time():
+        with self.metrics.decisions.seconds.time():
             decided = decide()
         self.gpus_read += work.keys + work.chunks - read
-        self.metrics.decisions.labels("placed" if isinstance(decided, Plan) else "unplaceable").inc()
-        self.metrics.nodes_read.inc(self.nodes_read - nodes)
-        self.metrics.gpus_read.inc(self.gpus_read - gpus)
+        self.metrics.decisions.made.labels("placed" if isinstance(decided, Plan) else "unplaceable").inc()
+        self.metrics.decisions.nodes_read.inc(self.nodes_read - nodes)
+        self.metrics.decisions.gpus_read.inc(self.gpus_read - gpus)
         return decided
 
     def choose(

@@ -31,7 +31,7 @@ from placer.core.silence import Silence
 from placer.core.topology.hardware import hardware_of
 from placer.intake.reports import ReportView
 from placer.intake.stream import BATCH, age_s, consumer_of, last_messages, server_time
-from placer.metrics import Metrics
+from placer.metrics.reports import ReportMetrics
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import INFOS, STREAM, node_token
 from plimsoll.envelope import decode_report
@@ -92,7 +92,7 @@ class Intake:
         self,
         client: Client,
         reports: ReportView,
-        metrics: Metrics,
+        metrics: ReportMetrics,
         options: IntakeOptions,
     ) -> None:
         self._client = client
@@ -248,7 +248,7 @@ class Intake:
         state = self._read(message)
         is_newer = self._keep(state, age_s(message, now) if now else 0.0)
         outcome = "applied" if is_newer else "stateless" if state.is_omitted else "stale"
-        self._metrics.reports.labels(outcome).inc()
+        self._metrics.taken.labels(outcome).inc()
         if not is_newer and message.metadata.sequence.stream > self._loaded_seq:
             self._note_late(state)
 
@@ -267,7 +267,7 @@ class Intake:
         if is_newer:
             now_s = asyncio.get_running_loop().time()
             self._reported_s[state.node] = now_s
-            self._metrics.last_report.labels(state.node).set(time.time() - age_s)
+            self._metrics.last.labels(state.node).set(time.time() - age_s)
             self._metrics.node_silent.labels(state.node).set(0)
             if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
                 self._silence_wakened.set()
@@ -281,7 +281,7 @@ class Intake:
         # The server delivered the newest report again, or an event without a state.
         if newest is None or newest.order == state.order or state.is_omitted:
             return
-        self._metrics.late_reports.labels(state.node).inc()
+        self._metrics.late.labels(state.node).inc()
         if self._lateness.was_late(state.node, asyncio.get_running_loop().time(), state.heartbeat_s):
             log.error(
                 "a node's reports have been older than its newest one for long: two monitors report as one node",
@@ -296,7 +296,7 @@ class Intake:
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
         """Have the server never deliver this message again: it stays damaged."""
-        self._metrics.reports.labels("damaged").inc()
+        self._metrics.taken.labels("damaged").inc()
         log.error(
             "a damaged event is dropped",
             subject=message.subject,

@@ -63,7 +63,7 @@ class ListWriter:
         self._scores = scores
         self._reports = decider.reports
         self._candidates = decider.candidates
-        self._metrics = decider.metrics
+        self._metrics = decider.metrics.servers
         self._check_s = check_s
         self._leads = leads or _led()
         self.complete = asyncio.Event()

@@ -8,7 +8,8 @@ from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.kube.queue.metrics import WaitingPods
 from placer.kube.queue.queue import Queue
-from placer.metrics import Metrics, Promises
+from placer.metrics import Metrics
+from placer.metrics.decisions import Promises
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 
 N1, GPU = NodeName("n1"), GpuUuid("GPU-1")
