@@ -13,8 +13,8 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from placer.pool.controller import Controller
 from placer.pool.core.planner import Planner
 from placer.pool.core.policy import policy_of
+from placer.pool.events import EventRecorder
 from placer.pool.metrics import Metrics
-from placer.pool.news import News
 from placer.pool.settings import PREFIX, Settings
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
@@ -76,8 +76,8 @@ async def _serve(settings: Settings) -> None:
 
 def _controller(settings: Settings, transport: Transport, lease: Lease, metrics: Metrics) -> Controller:
     planner = Planner(policy_of(PREFIX + "POLICY", settings.policy), settings.acquire_s)
-    news = News(transport, settings.namespace, settings.instance)
-    return Controller(transport, lease, settings.template, planner, news, metrics)
+    events = EventRecorder(transport, settings.namespace, settings.instance)
+    return Controller(transport, lease, settings.template, planner, events, metrics)
 
 
 async def _lead(lease: Lease, controller: Controller) -> None:

@@ -44,7 +44,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 async def _serve(settings: Settings) -> None:
     metrics = Metrics()
-    certificates = Certificates(metrics)
+    certificates = Certificates(metrics.certificates)
     namespace = settings.namespace or await asyncio.to_thread(own_namespace)
     async with contextlib.AsyncExitStack() as stack:
         transport = await stack.enter_async_context(connect(kubeconfig_path(settings.kubeconfig)))
@@ -55,7 +55,7 @@ async def _serve(settings: Settings) -> None:
             settings.check_s,
             time.time,
             certificates.serve,
-            metrics.authority_failures.inc,
+            metrics.certificates.failures.inc,
         )
         if settings.http_port is not None:
             health = serving_tcp(
@@ -72,7 +72,7 @@ async def _answer(settings: Settings, metrics: Metrics, certificates: Certificat
     await certificates.ready.wait()
     rules = rules_of(settings)
     async with serving_reviews(
-        rules, metrics, certificates, settings.address, settings.port, PREFIX + "PORT"
+        rules, metrics.reviews, certificates, settings.address, settings.port, PREFIX + "PORT"
     ) as port:
         # The Kubernetes client alone has 100 000 objects. Without this, each collection of them would stop all
         # reviews for some 50 ms.

@@ -20,7 +20,7 @@ from aiohttp import web
 from placer.webhook.core.generations import Generation
 from placer.webhook.core.judgement import Rules
 from placer.webhook.core.review import Answered, NoReviewError, answer
-from placer.webhook.metrics import Metrics
+from placer.webhook.metrics import CertificateMetrics, ReviewMetrics
 from plimsoll.part.errors import InputError
 from plimsoll.part.web import read_body, serving
 
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 class Certificates:
     """The TLS context of the server, with the certificate of the moment for each new connection."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: CertificateMetrics) -> None:
         self._metrics = metrics
         self._served: Generation | None = None
         self._current: ssl.SSLContext | None = None
@@ -72,7 +72,7 @@ class Certificates:
 
 @asynccontextmanager
 async def serving_reviews(
-    rules: Rules, metrics: Metrics, certificates: Certificates, address: str, port: int, variable: str
+    rules: Rules, metrics: ReviewMetrics, certificates: Certificates, address: str, port: int, variable: str
 ) -> AsyncIterator[int]:
     """Answer reviews until the context ends; yields the port's number, also where 0 was given.
 
@@ -93,7 +93,7 @@ async def serving_reviews(
         try:
             body = await read_body(request)
         except web.HTTPBadRequest:
-            metrics.reviews.labels("malformed").inc()
+            metrics.answered.labels("malformed").inc()
             raise
         began = perf_counter()
         try:
@@ -103,9 +103,9 @@ async def serving_reviews(
             else:
                 answered = answer(body, rules)
         except NoReviewError as error:
-            metrics.reviews.labels("malformed").inc()
+            metrics.answered.labels("malformed").inc()
             return web.Response(status=400, text=f"{error}\n")
-        metrics.review_seconds.observe(perf_counter() - began)
+        metrics.seconds.observe(perf_counter() - began)
         _count(metrics, answered)
         return web.Response(body=answered.body, content_type="application/json")
 
@@ -118,8 +118,8 @@ async def serving_reviews(
         yield int(runner.addresses[0][1])
 
 
-def _count(metrics: Metrics, answered: Answered) -> None:
-    metrics.reviews.labels(answered.outcome).inc()
+def _count(metrics: ReviewMetrics, answered: Answered) -> None:
+    metrics.answered.labels(answered.outcome).inc()
     if answered.is_translated:
         metrics.translated.inc()
 
