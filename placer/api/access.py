@@ -9,7 +9,6 @@ import asyncio
 import functools
 import hmac
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from placer.live import site
 from plimsoll.part.causes import Outage
@@ -39,9 +38,6 @@ NOT_SENT: Final = (
     "PLIMSOLL_PLACER_TOKEN, or from the file that PLIMSOLL_PLACER_TOKEN_FILE names"
 )
 NOT_ACCEPTED: Final = "Authorization: the token is not accepted; get a new one from whoever runs the placer"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Judged = Callable[[], Awaitable[None]]
 
 AGAIN: Final = web.RequestKey("AGAIN", functools.partial)
 """Judges the request's reader once more, as `Access.check`; absent where everybody may read."""

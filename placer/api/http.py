@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
@@ -41,7 +42,6 @@ from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import LIVE_PATH
 from plimsoll.placer_api.routes import JSON, ROUTES, Route
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Reading = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
 
 

@@ -131,7 +131,7 @@ class NodeRows:
             limit: the most rows, 1 or more.
         """
         found: list[tuple[str, bytes]] = []
-        async for node in self._selected(wanted, bisect_right(self._names, after), TOGETHER):
+        async for node in self._selected(wanted, bisect_right(self._names, after)):
             row = self._row(node)
             if row is not None and wanted.model in (None, *row.models):
                 found.append((node, row.node))
@@ -143,7 +143,7 @@ class NodeRows:
         """A page of GPUs by node and UUID; as `nodes`, with `<node>/<uuid>` for `after`."""
         first_node, _, first_uuid = after.partition("/")
         found: list[tuple[str, bytes]] = []
-        async for node in self._selected(wanted, bisect_left(self._names, first_node), TOGETHER):
+        async for node in self._selected(wanted, bisect_left(self._names, first_node)):
             for uuid, model, row in self._gpu_rows(node):
                 if wanted.model in (None, model) and (node, uuid) > (first_node, first_uuid):
                     found.append((f"{node}/{uuid}", row))
@@ -151,7 +151,7 @@ class NodeRows:
                 break
         return _page(found, limit)
 
-    async def _selected(self, wanted: Filter, start: int, together: int) -> AsyncIterator[NodeName]:
+    async def _selected(self, wanted: Filter, start: int) -> AsyncIterator[NodeName]:
         """The nodes that may match from a place in the order of names on; other tasks run in between."""
         if wanted.node is not None:
             place = bisect_left(self._names, wanted.node)
@@ -161,7 +161,7 @@ class NodeRows:
         names = self._names[start:]
         encoded, seen = self.encoded, 0
         for node in names:
-            if self.encoded - encoded >= together or seen >= SEEN_TOGETHER:
+            if self.encoded - encoded >= TOGETHER or seen >= SEEN_TOGETHER:
                 await asyncio.sleep(0)  # decisions and watches run between two pieces
                 encoded, seen = self.encoded, 0
             seen += 1

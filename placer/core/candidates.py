@@ -54,9 +54,8 @@ class Candidates:
         self._nodes: dict[NodeName, Candidate] = {}
         self._holders: defaultdict[GpuUuid, set[NodeName]] = defaultdict(set)
         self._indexes: dict[str, Index] = {}
-        self._unranked: dict[
-            str, dict[NodeName, None]
-        ] = {}  # by policy, the nodes that its index lacks so far
+        # By policy, the nodes that its index lacks so far.
+        self._unranked: dict[str, dict[NodeName, None]] = {}
         self._outdated: dict[NodeName, set[GpuUuid] | None] = {}  # None: all GPUs of the node
         self._rebooked: set[NodeName] = set()
         self._listeners: list[Listener] = []

@@ -68,9 +68,8 @@ class NodeIndex:
         self._slots: dict[NodeName, int] = {}
         self._free: list[int] = []
         self._names: list[NodeName] = []  # by slot; a free slot keeps its last name
-        self._changed: NDArray[np.int64] = np.zeros(
-            0, np.int64
-        )  # by slot: the serial number of its last change
+        # By slot: the serial number of its last change.
+        self._changed: NDArray[np.int64] = np.zeros(0, np.int64)
         self._is_used: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._cpu_milli: NDArray[np.float64] = np.zeros(0)  # by slot: the spare CPU; infinite where unknown
         self._serial = 0

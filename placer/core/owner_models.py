@@ -20,12 +20,10 @@ class OwnerModels:
     def __init__(self) -> None:
         self._models: dict[GpuUuid, str] = {}  # a GPU never changes its model
         self._pods: defaultdict[str, dict[PodUid, tuple[GpuUuid, ...]]] = defaultdict(dict)
-        self._counts: defaultdict[str, Counter[str]] = defaultdict(
-            Counter
-        )  # GPUs of pods, by owner and model
-        self._unreported: defaultdict[GpuUuid, dict[PodUid, str]] = defaultdict(
-            dict
-        )  # pods with their owners
+        # The number of the pods' GPUs, by owner and model.
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # The owner of each pod that is on such a GPU.
+        self._unreported: defaultdict[GpuUuid, dict[PodUid, str]] = defaultdict(dict)
         self._asked: set[str] = set()  # owners whose models were asked for while they had pods
         self._listeners: list[Callable[[], None]] = []
 

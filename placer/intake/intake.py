@@ -89,27 +89,20 @@ class Intake:
     """
 
     def __init__(
-        self,
-        client: Client,
-        reports: ReportView,
-        metrics: ReportMetrics,
-        options: IntakeOptions,
+        self, client: Client, reports: ReportView, metrics: ReportMetrics, options: IntakeOptions
     ) -> None:
         self._client = client
         self._jetstream = client.jetstream()
         self._reports = reports
         self._metrics = metrics
         self._options = options
-        self._reported_s: dict[
-            NodeName, float
-        ] = {}  # the time of each node's newest report, on the loop's clock
+        self._reported_s: dict[NodeName, float] = {}  # each node's newest report, on the loop's clock
         self._read_s = -math.inf  # when NATS last answered a request for reports
         self._current_s = -math.inf  # the last known time at which no report was unread
         self._silence = Silence()
         self._lateness = Lateness()
-        self._loaded_seq = (
-            0  # a consumer that is new begins with each node's last messages, which were loaded
-        )
+        # A consumer that is new begins with each node's last messages, which were loaded.
+        self._loaded_seq = 0
         self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
         self.on_event: Callable[[Report], None] = lambda _: None
@@ -210,9 +203,7 @@ class Intake:
         if may_be_old:
             # The messages may have been long on their way, and others behind them.
             await self._look_for_unread()
-        elif (
-            messages and messages[-1].metadata.num_pending == 0
-        ):  # a request that the server ends brings none
+        elif messages and messages[-1].metadata.num_pending == 0:
             self._current_s = began_s
 
     async def _look_for_unread(self) -> None:

@@ -15,7 +15,7 @@ from placer.core.reasons import without_unhealthy
 from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.local.frontend import LocalFrontEnd
-from placer.local.waiting import Asked
+from placer.local.queued_pod import QueuedPod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES
 from plimsoll.placer_api import explain as wire
@@ -66,26 +66,27 @@ class LocalExplainer:
         )
 
     async def _waiting(self, row: PodRow, page: PageAsked) -> Explained:
-        asked = self.front_end.asked(row.uid)
-        if asked is None:
+        queued = self.front_end.queued(row.uid)
+        if queued is None:
             return _explained(
                 row, PodState.BINDING, "The pod has a place, and its processes are being started."
             )
         loop, scan = asyncio.get_running_loop(), Scan(page)
-        freeing = Freeing(asked.request, asked.policy, 0, self.decider.ledger, self._identity)
-        queue = wire.Standing(place="waiting", waits_s=loop.time() - asked.since_s, ahead=asked.ahead)
+        freeing = Freeing(queued.request, queued.policy, 0, self.decider.ledger, self._identity)
+        waits_s, ahead = loop.time() - queued.since_s, self.front_end.ahead_of(queued)
+        queue = wire.Standing(place="waiting", waits_s=waits_s, ahead=ahead)
         nodes = self.front_end.nodes
         for start in range(0, len(nodes), SLICE):
             began_s = loop.time()
             for node in nodes[start : start + SLICE]:
-                self._judge(node, asked, scan, freeing)
+                self._judge(node, queued, scan, freeing)
             await rest(began_s)
         waiting = scan.result(wire.Waiting(queue=queue, message=row.message))
         text = f"The pod waits: {row.message}" if row.message else "The pod waits for its first try."
         return _explained(row, PodState.WAITING, text, waiting=waiting)
 
-    def _judge(self, node: NodeName, asked: Asked, scan: Scan, freeing: Freeing) -> None:
-        planned = self.decider.plan_on(asked.request, asked.policy, node)
+    def _judge(self, node: NodeName, queued: QueuedPod, scan: Scan, freeing: Freeing) -> None:
+        planned = self.decider.plan_on(queued.request, queued.policy, node)
         reasons = self.front_end.obstacles(node) or (
             planned.reasons[node] if isinstance(planned, Refusal) else ()
         )

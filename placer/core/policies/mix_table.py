@@ -247,9 +247,8 @@ class MixTable:
     def __init__(self, policy: MixPolicy, ledger: Ledger) -> None:
         self._policy = policy
         self._ledger = ledger
-        self._idle: Ints = np.zeros(
-            (0, 1), np.int64
-        )  # by slot: the idle parts of its GPUs, falling; 0 for no GPU
+        # By slot: the idle parts of its GPUs, falling; 0 for no GPU.
+        self._idle: Ints = np.zeros((0, 1), np.int64)
         self._cpu_milli: Floats = np.zeros(0)
         self._card: Ints = np.zeros(0, np.int64)
         self._gpus: Ints = np.zeros(0, np.int64)
