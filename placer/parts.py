@@ -23,7 +23,7 @@ from placer.local.frontend import LocalFrontEnd
 from placer.local.live import LocalPods
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
-from placer.metrics.decisions import Promises
+from placer.metrics.decisions import PromisedGpus
 from placer.metrics.reports import UnhealthyGpus
 from placer.publisher import Publisher
 from placer.readiness import KubePart, lacking
@@ -156,7 +156,7 @@ def _pass_events_on(parts: Parts) -> None:
 def _fill_metrics(parts: Parts) -> None:
     """Have a scrape read the metrics that no part sets."""
     metrics = parts.decider.metrics
-    metrics.registry.register(Promises(parts.decider.ledger))
+    metrics.registry.register(PromisedGpus(parts.decider.ledger))
     metrics.registry.register(UnhealthyGpus(parts.decider.reports.states))
     metrics.servers.nats_up.set_function(lambda: parts.client.is_connected)
     metrics.servers.redis_up.set_function(lambda: not parts.list_writer.is_away)

@@ -89,7 +89,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry
     for collector in (
-        placer.metrics.decisions.Promises(Ledger()),
+        placer.metrics.decisions.PromisedGpus(Ledger()),
         placer.metrics.reports.UnhealthyGpus(tuple),
         WaitingPods(Queue()),
     ):
@@ -102,8 +102,8 @@ def _registries() -> dict[str, CollectorRegistry]:
         "monitor": node,
         "broker": broker,
         "placer": placing,
-        "webhook": placer.webhook.metrics.Metrics().registry,
-        "pool": placer.pool.metrics.Metrics().registry,
+        "webhook": placer.webhook.metrics.WebhookMetrics().registry,
+        "pool": placer.pool.metrics.PoolMetrics().registry,
         "alerts": alerts,
     }
 

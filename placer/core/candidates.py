@@ -15,7 +15,7 @@ from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
 from placer.core.policies.policy import Policy
 from placer.core.pool import Pool
-from placer.core.ranking import Work
+from placer.core.ranking import ReadCount
 from placer.core.room import Room, closed_room, room_on
 from placer.core.site import NO_ROOMS, Candidate, Request, Rooms
 from placer.core.view import NodeView, node_view
@@ -33,7 +33,7 @@ class Candidates:
 
     Attributes:
         changes: the nodes whose room changed, up to the last `refresh`; each search refreshes first.
-        work: the entries of rankings that searches have read.
+        reads: the entries of rankings that searches have read.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Candidates:
         """
         self._pool = pool or Pool()
         self.changes = Changes()
-        self.work = Work()
+        self.reads = ReadCount()
         self._ledger = ledger
         self._view_of = view_of
         self._nodes: dict[NodeName, Candidate] = {}
@@ -61,7 +61,7 @@ class Candidates:
         self._listeners: list[Listener] = []
         ledger.on_change(self._note_booking)
         ledger.spare_cpu.on_change(self._note_cpu)
-        self._pool.on_change(self._note_standing)
+        self._pool.on_change(self._note_pool_part)
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with each node whose rooms a `refresh` changed, and with its rooms before and after.
@@ -88,7 +88,7 @@ class Candidates:
         index = self._indexes.get(policy.name)
         if index is None:
             index = self._indexes[policy.name] = policy.index(
-                Surroundings(self._ledger, self._nodes, self.work)
+                Surroundings(self._ledger, self._nodes, self.reads)
             )
             self._unranked[policy.name] = dict.fromkeys(self._nodes)
         left = self._unranked.get(policy.name)
@@ -156,7 +156,7 @@ class Candidates:
         taken, self._rebooked = self._rebooked, set()
         return taken
 
-    def _note_standing(self, node: NodeName) -> None:
+    def _note_pool_part(self, node: NodeName) -> None:
         self._rebooked.add(node)  # its scores change
         self.note_report(node)
 
@@ -235,7 +235,7 @@ class Candidates:
 
 
 def _prospects(candidate: Candidate | None) -> tuple[object, ...]:
-    """The reasons, besides rooms, for which a pod waits: the node's standing outside of the pool, and its faults."""
+    """The reasons, besides rooms, for which a pod waits: the node's GPUs outside of the pool, and its faults."""
     if candidate is None:
         return ()
     node = candidate.node

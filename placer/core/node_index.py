@@ -63,7 +63,7 @@ class NodeIndex:
 
     def __init__(self, table: Table, around: Surroundings) -> None:
         self._table = table
-        self._work = around.work
+        self._reads = around.reads
         self._spare_cpu = around.ledger.spare_cpu
         self._slots: dict[NodeName, int] = {}
         self._free: list[int] = []
@@ -122,7 +122,7 @@ class NodeIndex:
         if len(used):
             known.bounds[used] = self._table.bounds(request, used)
         known.serial = self._serial
-        self._work.keys += len(used)
+        self._reads.keys += len(used)
         return known.bounds
 
     def _new_slot(self, node: NodeName) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from placer.core.changes import Changes
-from placer.core.ranking import Ranking, Work
+from placer.core.ranking import Ranking, ReadCount
 from placer.core.reasons import Reason, summary_of
 from placer.core.refusal import Refusal
 from plimsoll.ids import NodeName
@@ -58,7 +58,7 @@ class Verdicts:
     _counts: Counter[str] = field(default_factory=Counter)
     # Of the nodes that are refused for their GPUs.
     _free_bytes: dict[NodeName, int | None] = field(default_factory=dict)
-    _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(Work()))
+    _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(ReadCount()))
     _acquiring: dict[NodeName, None] = field(default_factory=dict)
     # Equal reasons are one object.
     _same: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)

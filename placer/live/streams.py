@@ -19,7 +19,7 @@ from aiohttp import web
 from placer.api.access import AGAIN, CannotJudgeError
 from placer.live.news import NewsRoom
 from placer.live.rows import LiveRows
-from placer.live.waiting import Summary
+from placer.live.waiting import WaitingSummary
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.http import Problem
@@ -140,7 +140,7 @@ class Streams:
     """
 
     rows: LiveRows
-    waiting: Summary
+    waiting: WaitingSummary
     news: NewsRoom
     version: str
     missing: Callable[[], Sequence[str]]

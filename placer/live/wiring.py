@@ -12,7 +12,7 @@ from placer.live.news import NewsRoom
 from placer.live.pods import PodName, PodSource
 from placer.live.rows import LiveRows
 from placer.live.streams import Streams
-from placer.live.waiting import Summary
+from placer.live.waiting import WaitingSummary
 from plimsoll.ids import PodUid
 from plimsoll.part.metrics import VERSION
 
@@ -55,5 +55,5 @@ async def live_page(
 
     files = await asyncio.to_thread(site.load)
     news = NewsRoom(client, name_of)
-    streams = Streams(LiveRows(decider, name_of), Summary(sources), news, VERSION, missing, leads)
+    streams = Streams(LiveRows(decider, name_of), WaitingSummary(sources), news, VERSION, missing, leads)
     return LivePage(files, streams, news)

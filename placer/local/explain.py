@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from placer.api.explaining import SLICE, Turns, rest
 from placer.core.booking import Booking
-from placer.core.explain.running import Known, running_of
+from placer.core.explain.running import PodFacts, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
-from placer.core.explain.shortage import Freeing, Identity
+from placer.core.explain.shortage import Freeing, PodIdentity
 from placer.core.explain.slowness import LimitNews
 from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
@@ -60,7 +60,7 @@ class LocalExplainer:
         booking = ledger.booking(row.uid) or Booking(row.uid, row.node, ())
         silent = row.node in reports.silent
         news = self.news_of(row.uid) if self.news_of is not None else None
-        running = running_of(booking, ledger, Known(reports.get(row.node), silent=silent, news=news))
+        running = running_of(booking, ledger, PodFacts(reports.get(row.node), silent=silent, news=news))
         return _explained(
             row, PodState.RUNNING, f"The pod runs on {row.node}. {running.verdict}.", running=running
         )
@@ -101,9 +101,9 @@ class LocalExplainer:
         if lacking is not None:
             scan.lacks(*lacking)
 
-    def _identity(self, uid: PodUid) -> Identity | None:
+    def _identity(self, uid: PodUid) -> PodIdentity | None:
         row = self.front_end.pods.get(uid)
-        return Identity(row.namespace, row.name) if row is not None else None
+        return PodIdentity(row.namespace, row.name) if row is not None else None
 
 
 def _explained(

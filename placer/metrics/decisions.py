@@ -69,7 +69,7 @@ class DecisionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
+class PromisedGpus:
     """A collector of Prometheus: the bytes and the share that pods were promised on each GPU, from the ledger.
 
     It may run beside the event loop, in another thread: bookings do not change, and it copies their list first.

@@ -18,7 +18,7 @@ from placer.pool.core.facts import Facts
 from placer.pool.core.planner import Planner
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
 from placer.pool.events import EventRecorder
-from placer.pool.metrics import Metrics
+from placer.pool.metrics import PoolMetrics
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
@@ -53,7 +53,7 @@ class Controller:
     template: Template
     planner: Planner
     events: EventRecorder
-    metrics: Metrics
+    metrics: PoolMetrics
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     facts: Facts = field(init=False)
     _writing: Transport = field(init=False)

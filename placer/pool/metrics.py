@@ -55,7 +55,7 @@ class ReservationMetrics:
         )
 
 
-class Metrics:
+class PoolMetrics:
     """Counters, gauges and a histogram by subject; every name begins with `plimsoll_pool_`."""
 
     def __init__(self) -> None:

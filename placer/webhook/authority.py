@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from placer.webhook.certificate import from_text, make_generation, to_text
-from placer.webhook.core.generations import Generation, Timing, bundle, next_generations, served
+from placer.webhook.core.generations import CertificateTiming, Generation, bundle, next_generations, served
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
@@ -56,7 +56,7 @@ class _Configuration(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CertificateObjects:
     """The objects of a cluster that hold certificates.
 
     Attributes:
@@ -88,8 +88,8 @@ class Authority:
     """
 
     transport: Transport
-    place: Place
-    timing: Timing
+    place: CertificateObjects
+    timing: CertificateTiming
     check_s: float
     now_s: Callable[[], float]
     serve: Callable[[Generation], Awaitable[None]]

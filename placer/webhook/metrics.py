@@ -53,7 +53,7 @@ class CertificateMetrics:
         )
 
 
-class Metrics:
+class WebhookMetrics:
     """Counters, gauges and a histogram by subject; every name begins with `plimsoll_webhook_`."""
 
     def __init__(self) -> None:

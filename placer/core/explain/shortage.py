@@ -34,7 +34,7 @@ _FAR: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PodIdentity:
     """A pod that holds a part of a GPU, for people.
 
     Attributes:
@@ -47,13 +47,13 @@ class Identity:
     priority: int = 0
 
 
-Identify = Callable[[PodUid], Identity | None]
+Identify = Callable[[PodUid], PodIdentity | None]
 """Gives the pod of a booking; None for one that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    identity: Identity | None
+    identity: PodIdentity | None
     memory_bytes: int
     share_pct: int
     containers: int

@@ -16,7 +16,7 @@ from typing import Final
 from placer.core.holders import GpuKey
 from placer.pool.core.facts import Facts, NodeFacts, User
 from placer.pool.core.packing import Packing
-from placer.pool.core.policy import Policy
+from placer.pool.core.release_policy import ReleasePolicy
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.pool import Release, Reservation
@@ -132,7 +132,7 @@ class _Draft:
 class Planner:
     """Plans round after round. It remembers only how long things have stood."""
 
-    def __init__(self, policy: Policy, acquire_s: float) -> None:
+    def __init__(self, policy: ReleasePolicy, acquire_s: float) -> None:
         """Remember nothing.
 
         Args:

@@ -14,9 +14,9 @@ import yaml
 
 from placer.pool.controller import Controller
 from placer.pool.core.planner import Planner
-from placer.pool.core.policy import Policy
+from placer.pool.core.release_policy import ReleasePolicy
 from placer.pool.events import EventRecorder
-from placer.pool.metrics import Metrics
+from placer.pool.metrics import PoolMetrics
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName
 from plimsoll.kube.lease import Lease
@@ -64,9 +64,9 @@ class Scene:
             transport,
             lease,
             template,
-            Planner(Policy(), 60),
+            Planner(ReleasePolicy(), 60),
             EventRecorder(transport, self.pool, name),
-            Metrics(),
+            PoolMetrics(),
         )
 
     async def _lead(self, made: Controller) -> None:
