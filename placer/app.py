@@ -94,9 +94,9 @@ async def _run_parts(parts: Parts) -> None:
         start_endless(tasks, "news", parts.page.news.run())
         await parts.intake.ready.wait()
         start_endless(tasks, "list writer", parts.list_writer.run())
-        start_endless(tasks, "learning", parts.learning.run())
+        start_endless(tasks, "learning", parts.learned_writer.run())
         if parts.local is not None:
-            await parts.learning.restore()
+            await parts.learned_writer.restore()
             heed_cancellation()
             start_endless(tasks, "local front end", parts.local.run())
         log.info("placer ready", nodes=len(parts.decider.reports))

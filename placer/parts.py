@@ -16,7 +16,6 @@ from placer.api.state import StateReader
 from placer.decide import Decider
 from placer.intake.intake import Intake, IntakeOptions
 from placer.intake.limit_news import LimitView
-from placer.learning import Learning
 from placer.live.wiring import LivePage, live_page
 from placer.local.explain import LocalExplainer
 from placer.local.frontend import LocalFrontEnd
@@ -29,6 +28,7 @@ from placer.publisher import Publisher
 from placer.readiness import KubePart, lacking
 from placer.settings import Settings
 from placer.stores.learned import LearnedStore
+from placer.stores.learned_writer import LearnedWriter
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.bus.client import BusClient
@@ -56,7 +56,7 @@ class Parts:
     decider: Decider
     intake: Intake
     list_writer: ListWriter
-    learning: Learning
+    learned_writer: LearnedWriter
     publisher: Publisher
     rpc: RpcServer
     limits: LimitView
@@ -92,7 +92,7 @@ async def assemble(
         decider,
         intake,
         ListWriter(scores, decider, settings.check_s, leads),
-        Learning(store, decider.learned, decider.wall_s, leads),
+        LearnedWriter(store, decider.learned, decider.wall_s, leads),
         publisher,
         _rpc(client, local, cluster),
         LimitView(client),

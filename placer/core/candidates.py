@@ -194,21 +194,13 @@ class Candidates:
     def _refresh_node(self, name: NodeName, gpus: set[GpuUuid] | None) -> None:
         known, view = self._nodes.get(name), self._pool.seen(self._view_of(name))
         before = known.rooms if known is not None else NO_ROOMS
+        rooms = NO_ROOMS
         if view is None:
-            rooms: Rooms = NO_ROOMS
             self._nodes.pop(name, None)
-        elif view.is_silent:
-            rooms = NO_ROOMS
-            self._nodes[name] = Candidate(view, rooms, inf)
         else:
             # A new report may change every GPU; a booking changes the GPUs that it names.
             outdated = None if known is None or known.node is not view else gpus
-            rooms = {
-                gpu.uuid: room_on(name, gpu, self._ledger)
-                if outdated is None or gpu.uuid in outdated
-                else before[gpu.uuid]
-                for gpu in view.gpus
-            }
+            rooms = self._rooms_now(view, before, outdated)
             self._nodes[name] = Candidate(view, rooms, inf)
         self._index_holders(name, before, rooms)
         changed = [uuid for uuid in {**before, **rooms} if before.get(uuid) is not rooms.get(uuid)]
@@ -222,6 +214,17 @@ class Candidates:
             self.changes.note(name)
             for listener in self._listeners:
                 listener(name, before, rooms)
+
+    def _rooms_now(self, view: NodeView, before: Rooms, outdated: set[GpuUuid] | None) -> Rooms:
+        """The rooms of a node: new ones on the outdated GPUs, or on all for None; none on a silent node."""
+        if view.is_silent:
+            return NO_ROOMS
+        return {
+            gpu.uuid: room_on(view.node, gpu, self._ledger)
+            if outdated is None or gpu.uuid in outdated
+            else before[gpu.uuid]
+            for gpu in view.gpus
+        }
 
     def _index_holders(self, name: NodeName, before: Rooms, rooms: Rooms) -> None:
         if before.keys() == rooms.keys():

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from placer.core.learning import (
+from placer.core.ledger import Ledger
+from placer.core.owner_record import (
     EMPTY,
     LONGEST_LOAD_S,
     Expectation,
@@ -25,7 +26,6 @@ from placer.core.learning import (
     observe,
     sample_key,
 )
-from placer.core.ledger import Ledger
 from plimsoll.events import NodeState, Phase, Report, Task
 from plimsoll.ids import GpuUuid, NodeName, PodUid, ProcessKey
 

@@ -91,7 +91,7 @@ def _front_end(
         _options(parts.settings),
         lease=lease,
         leads=leads,
-        recall=parts.learning.restore,
+        recall=parts.learned_writer.restore,
         room_memory=rooms,
     )
     front_end.explainer.news_of = parts.limits.of

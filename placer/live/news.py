@@ -69,7 +69,7 @@ class _Data(Struct, frozen=True):
     conditions: tuple[dict[str, object], ...] = ()
 
 
-class NewsRoom:
+class RecentNews:
     """The events, the oldest first.
 
     Attributes:

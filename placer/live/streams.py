@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from placer.api.access import AGAIN, CannotJudgeError
-from placer.live.news import NewsRoom
+from placer.live.news import RecentNews
 from placer.live.rows import LiveRows
 from placer.live.waiting import WaitingSummary
 from plimsoll.ids import NodeName
@@ -141,7 +141,7 @@ class Streams:
 
     rows: LiveRows
     waiting: WaitingSummary
-    news: NewsRoom
+    news: RecentNews
     version: str
     missing: Callable[[], Sequence[str]]
     leads: Callable[[], bool]

@@ -8,7 +8,7 @@ from nats.aio.client import Client
 
 from placer.decide import Decider
 from placer.live import site
-from placer.live.news import NewsRoom
+from placer.live.news import RecentNews
 from placer.live.pods import PodName, PodSource
 from placer.live.rows import LiveRows
 from placer.live.streams import Streams
@@ -29,7 +29,7 @@ class LivePage:
 
     files: Mapping[str, site.File]
     streams: Streams
-    news: NewsRoom
+    news: RecentNews
 
 
 async def live_page(
@@ -54,6 +54,6 @@ async def live_page(
         return next((name for name in names if name is not None), None)
 
     files = await asyncio.to_thread(site.load)
-    news = NewsRoom(client, name_of)
+    news = RecentNews(client, name_of)
     streams = Streams(LiveRows(decider, name_of), WaitingSummary(sources), news, VERSION, missing, leads)
     return LivePage(files, streams, news)

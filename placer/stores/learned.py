@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from redis.client import NEVER_DECODE
 
-from placer.core.learning import OwnerRecord, checked
+from placer.core.owner_record import OwnerRecord, checked
 from placer.stores.exchange import exchange
 from plimsoll.part.errors import SHOWN_CHARS, InputError, PlimsollError
 from plimsoll.placer_api.redis_keys import LEARNED

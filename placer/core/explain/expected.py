@@ -1,8 +1,8 @@
 """The memory that a best-effort pod is expected to need, and whence that is known, for people."""
 
 from placer.core.booking import Booking, learns
-from placer.core.learning import Expectation
 from placer.core.ledger import Ledger
+from placer.core.owner_record import Expectation
 from plimsoll.placer_api.explain import Expected
 from plimsoll.quantity import format_bytes
 

@@ -316,13 +316,12 @@ class MixTable:
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The score of the best place on each node; 1 where the pod is more than one demand, or the GPUs differ."""
         kind = kind_of(request.demand, request.cpu_milli)
-        is_mixed = self._is_mixed[slots]
         needs = [kind.need_milli(one.usable_bytes) for one in self._ledger.mix.gpu_types]
         need: Ints = np.array(needs)[self._gpu_type[slots]]
         fits, has_place = self._fits(kind, slots, need)
         found: Bounds = np.full(len(slots), NO_PLACE)
         found[has_place] = 1.0
-        exact = has_place & ~is_mixed
+        exact = has_place & ~self._is_mixed[slots]
         several = len(request.demand.containers) > 1 or (kind.gpus > 1 and kind.share_milli < 1000)
         if several or not exact.any():
             return found

@@ -8,8 +8,8 @@ import pytest
 
 from placer.core.booking import Booking
 from placer.core.learned import AGAIN_S, Learned
-from placer.core.learning import FORGET_S, OwnerRecord, PeakSample, expectation
 from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_PODS, Ledger
+from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample, expectation
 from plimsoll.events import Phase, Report, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.times import rfc3339

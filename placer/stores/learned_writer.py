@@ -28,7 +28,7 @@ this time at most. Pods that still run are reported again."""
 log = structlog.get_logger(__name__)
 
 
-class Learning:
+class LearnedWriter:
     """Stores what was learned while `run` runs.
 
     Attributes:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.learning import (
+from placer.core.owner_record import (
     EMPTY,
     FORGET_S,
     FUTURE_S,

@@ -11,10 +11,10 @@ import redis.asyncio as redis
 from structlog.testing import capture_logs
 
 from placer.core.learned import Learned
-from placer.core.learning import FORGET_S, OwnerRecord, PeakSample
 from placer.core.ledger import Ledger
-from placer.learning import Learning
+from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample
 from placer.stores.learned import LONGEST_RECORD, LearnedStore
+from placer.stores.learned_writer import LearnedWriter
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
@@ -35,10 +35,10 @@ def learned_of(**owners: OwnerRecord) -> Learned:
 
 
 @contextlib.asynccontextmanager
-async def keeping(url: str, learned: Learned) -> AsyncIterator[Learning]:
+async def keeping(url: str, learned: Learned) -> AsyncIterator[LearnedWriter]:
     """Keeps the records in Redis meanwhile."""
     store = LearnedStore(url)
-    learning = Learning(store, learned, lambda: NOW_S, write_s=WRITE_S)
+    learning = LearnedWriter(store, learned, lambda: NOW_S, write_s=WRITE_S)
     task = asyncio.create_task(learning.run())
     try:
         yield learning
@@ -80,7 +80,7 @@ async def test_a_placer_that_starts_knows_what_another_learned(valkey: EmbeddedS
     ledger = Ledger()
     store = LearnedStore(valkey.url)
     try:
-        learning = Learning(store, Learned(ledger), lambda: NOW_S)
+        learning = LearnedWriter(store, Learned(ledger), lambda: NOW_S)
         await learning.restore()
     finally:
         await store.close()
