@@ -9,14 +9,13 @@ before anything else happens on its node. A GPU is given back only after the pla
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Final
 
 from placer.core.holders import GpuKey
-from placer.pool.core.facts import Facts, NodeFacts, User
-from placer.pool.core.packing import Packing
+from placer.pool.core.facts import Facts, User
 from placer.pool.core.release_policy import ReleasePolicy
+from placer.pool.core.round import Draft, PoolNode, Round, concerned_nodes, other_nodes
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.pool import Release, Reservation
@@ -32,101 +31,6 @@ fault, which a person has to mend."""
 PINNED_RETRY_S: Final = 60.0
 """The pause between two searches for a GPU that a pod names by its UUID while a native pod has it. Each
 search takes all free GPUs of the node for some seconds, because the kubelet chooses which GPU it gives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The result of one planning.
-
-    Attributes:
-        steps: the steps, in the order in which they are taken.
-        lost: the GPUs that pods use without a reservation, with these pods.
-        phases: the number of GPUs in each phase: `acquiring`, `active`, `idle`, `releasing`.
-        due_s: when to look again although nothing changed; infinite for never.
-    """
-
-    steps: tuple[Step, ...]
-    lost: Mapping[GpuKey, frozenset[User]]
-    phases: Mapping[str, int]
-    due_s: float
-
-
-@dataclass(slots=True)
-class _Node:
-    """One node in a round.
-
-    Attributes:
-        strangers: the names that reservations cannot have.
-        held: the GPUs of reservations.
-        idle: reservations whose GPUs no pod uses, by name.
-        young: the number of these that have joined, or become idle, so lately that pods may just be placed there.
-        acquiring: the number of reservations whose GPUs are not known yet.
-        unplaced: the number of these that have no node yet, so that the device plugin has yet to give a GPU.
-        packing: the pods that wait for a GPU here.
-        pinned: the GPUs that pods name by their UUIDs, by pod.
-        wanted: the GPUs that waiting pods need here at least.
-        missing: the GPUs to be reserved here by their UUIDs: lost ones, and those that pods pin.
-        free: the GPUs that the device plugin has to give.
-        keeps: idle GPUs stay, because pods wait here or a GPU was lost here.
-    """
-
-    name: NodeName
-    facts: NodeFacts
-    there: tuple[Reservation, ...]
-    strangers: frozenset[str]
-    held: set[GpuUuid] = field(default_factory=set)
-    idle: list[Reservation] = field(default_factory=list)
-    young: int = 0
-    packing: Packing = field(init=False)
-    pinned: dict[PodUid, GpuUuid] = field(default_factory=dict)
-    acquiring: int = 0
-    unplaced: int = 0
-    wanted: int = 0
-    missing: set[GpuUuid] = field(default_factory=set)
-    free: int = 0
-    keeps: bool = False
-
-    def __post_init__(self) -> None:
-        self.packing = Packing(self.facts.gpu_bytes)
-
-    @property
-    def supply(self) -> int:
-        """The GPUs that waiting pods may get here."""
-        return self.free + self.acquiring + self.young
-
-    @property
-    def takes_pods(self) -> bool:
-        """Whether pods come here for which a reserved GPU may be kept ready."""
-        return self.facts.schedulable and not self.facts.dedicated
-
-    @property
-    def spare(self) -> int:
-        """The GPUs that are idle, or on their way, beyond those that waiting pods need."""
-        return max(0, len(self.idle) + self.acquiring - self.wanted - len(self.missing))
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A round while it is planned; see `Round`.
-
-    Attributes:
-        facts: not changed.
-        now_s: seconds on a clock that does not go back.
-        nodes: the nodes about which there may be something to do.
-        due_s: times at which to look again.
-    """
-
-    facts: Facts
-    now_s: float
-    nodes: list[_Node] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    lost: dict[GpuKey, frozenset[User]] = field(default_factory=dict)
-    due_s: list[float] = field(default_factory=list)
-
-    def round(self) -> Round:
-        """The finished round."""
-        due_s = min((at_s for at_s in self.due_s if at_s > self.now_s), default=math.inf)
-        return Round(tuple(self.steps), self.lost, _phases(self.nodes), due_s)
 
 
 class Planner:
@@ -154,7 +58,7 @@ class Planner:
             now_s: seconds on a clock that does not go back.
         """
         self._forget(facts)
-        draft = _Draft(facts, now_s, _nodes(facts))
+        draft = Draft(facts, now_s, concerned_nodes(facts))
         for node in draft.nodes:
             self._sort(node, draft)
         self._share_out(draft)
@@ -173,12 +77,12 @@ class Planner:
         self._since_s = {uid: at for uid, at in self._since_s.items() if uid in there}
         self._given_up_s = {uid: at for uid, at in self._given_up_s.items() if uid in waiting}
 
-    def _sort(self, node: _Node, draft: _Draft) -> None:
+    def _sort(self, node: PoolNode, draft: Draft) -> None:
         """Sort a node's reservations, and find the GPUs that pods use without one."""
         users: Mapping[GpuUuid, set[User]] = draft.facts.users.get(node.name, {})
         for one in node.there:
             if not one.leaving:
-                self._sort_one(one, node, one.gpu in users, draft)
+                self._sort_one(one, node, draft, is_used=one.gpu in users)
         for card in [card for card in self._idle_s if card[0] == node.name and card[1] not in node.held]:
             del self._idle_s[card]
         node.free = max(0, node.facts.devices - draft.facts.devices[node.name] - node.unplaced)
@@ -187,7 +91,7 @@ class Planner:
             draft.lost |= {(node.name, gpu): pods for gpu, pods in gone.items()}
             node.missing = set(gone)
 
-    def _sort_one(self, one: Reservation, node: _Node, is_used: bool, draft: _Draft) -> None:  # noqa: FBT001 - one of two
+    def _sort_one(self, one: Reservation, node: PoolNode, draft: Draft, *, is_used: bool) -> None:
         """Count a reservation; mend one that holds no GPU, or another than it says."""
         fault = self._fault(one, node.held, draft.now_s)
         if fault:
@@ -223,7 +127,7 @@ class Planner:
             return f"it did not name its GPU in {self._acquire_s:g} s: {one.problem or 'it has not started'}"
         return ""
 
-    def _share_out(self, draft: _Draft) -> None:
+    def _share_out(self, draft: Draft) -> None:
         """Share the pods that wait out among the nodes that the placer named for them.
 
         Each node gets as many as its GPUs may serve; those that are left over wait with the first. A node whose
@@ -242,7 +146,7 @@ class Planner:
                 fitting = (one for one in here if one.packing.gpus(demand) <= one.supply)
                 next(fitting, here[0]).packing.add(demand)
 
-    def _want(self, node: _Node, now_s: float) -> None:
+    def _want(self, node: PoolNode, now_s: float) -> None:
         """Count the GPUs that the node is to have for its pods."""
         node.wanted = node.packing.gpus()
         sought = {
@@ -257,7 +161,7 @@ class Planner:
         kept = not node.held.isdisjoint(node.pinned.values())
         node.keeps = bool(node.wanted or node.missing or kept)
 
-    def _take(self, node: _Node, draft: _Draft) -> None:
+    def _take(self, node: PoolNode, draft: Draft) -> None:
         """Reserve the GPUs that pods of the node need."""
         if not node.facts.ready:
             return
@@ -270,14 +174,14 @@ class Planner:
             return
         self._reserve(node, min(needed, node.free), draft.steps)
 
-    def _take_ready(self, draft: _Draft) -> None:
+    def _take_ready(self, draft: Draft) -> None:
         """Reserve GPUs ahead, where most are free, until as many are spare as the policy says."""
         lacking = self._policy.ready - sum(one.spare for one in draft.nodes if one.takes_pods)
         if lacking <= 0:
             return
         takers = [
             one
-            for one in (*draft.nodes, *_other_nodes(draft))
+            for one in (*draft.nodes, *other_nodes(draft))
             if one.facts.ready
             and one.takes_pods
             and draft.now_s - self._failed_s.get(one.name, -math.inf) >= RETRY_S
@@ -290,7 +194,7 @@ class Planner:
             if best not in draft.nodes:
                 draft.nodes.append(best)
 
-    def _reserve(self, node: _Node, count: int, steps: list[Step]) -> None:
+    def _reserve(self, node: PoolNode, count: int, steps: list[Step]) -> None:
         """Reserve GPUs under the lowest free numbers, so that two controllers make one reservation and not two."""
         made = {step.name for step in steps if isinstance(step, Reserve) and step.node == node.name}
         taken = {one.name for one in node.there} | made | node.strangers
@@ -303,7 +207,7 @@ class Planner:
             node.acquiring += 1
             node.free -= 1
 
-    def _give_back(self, draft: _Draft) -> None:
+    def _give_back(self, draft: Draft) -> None:
         """Give idle GPUs back, the one that has been idle for the longest time first."""
         spare = sum(one.spare for one in draft.nodes if one.takes_pods)
         idle = sorted(
@@ -324,42 +228,10 @@ class Planner:
             elif one.release is not None:
                 draft.steps.append(Keep(one))
 
-    def _idle_since(self, node: _Node, one: Reservation) -> float:
+    def _idle_since(self, node: PoolNode, one: Reservation) -> float:
         return self._idle_s[node.name, one.gpu or GpuUuid("")]
 
 
 def reservation_name(node: NodeName, number: int) -> str:
     """The name of a node's reservation with this number. Kubernetes allows 253 characters, as in a node's name."""
     return f"gpu-{number}.{node}"[:253].rstrip(".-")
-
-
-def _nodes(facts: Facts) -> list[_Node]:
-    """The nodes about which there may be something to do."""
-    nodes = []
-    strangers = frozenset(facts.strangers.values())
-    for name in facts.concerned():
-        node = facts.nodes.get(name)
-        there = tuple(sorted(facts.reservations.get(name, {}).values(), key=lambda one: one.name))
-        if node is not None and (there or not node.dedicated):
-            nodes.append(_Node(name, node, there, strangers))
-    return nodes
-
-
-def _other_nodes(draft: _Draft) -> Iterator[_Node]:
-    """The nodes with which the pool had nothing to do so far."""
-    facts, strangers = draft.facts, frozenset(draft.facts.strangers.values())
-    for name in sorted(facts.nodes.keys() - {one.name for one in draft.nodes}):
-        other = _Node(name, facts.nodes[name], (), strangers)
-        other.free = max(0, other.facts.devices - facts.devices[name])
-        yield other
-
-
-def _phases(nodes: Iterable[_Node]) -> dict[str, int]:
-    phases = dict.fromkeys(("acquiring", "active", "idle", "releasing"), 0)
-    for node in nodes:
-        phases["acquiring"] += node.acquiring
-        releasing = sum(one.release is not None for one in node.idle)
-        phases["releasing"] += releasing
-        phases["idle"] += len(node.idle) - releasing
-        phases["active"] += sum(one.holds and one not in node.idle for one in node.there)
-    return phases

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from placer.core.pool import PoolPart
 from placer.pool.core.facts import Facts, NodeFacts, User
-from placer.pool.core.planner import Planner, Round
+from placer.pool.core.planner import Planner
 from placer.pool.core.release_policy import ReleasePolicy
+from placer.pool.core.round import Round
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
