@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 
 class UnknownReaderError(PlimsollError):
-    """The token is nobody's, or has expired."""
+    """The token is unknown, or has expired."""
 
 
 class ForbiddenReaderError(PlimsollError):
@@ -66,7 +66,7 @@ class Access(Protocol):
         Raises:
             UnknownReaderError: the token is not accepted.
             ForbiddenReaderError: its owner may not read the path; the message names both.
-            CannotJudgeError: nobody knows now.
+            CannotJudgeError: that cannot be known now.
         """
 
 

@@ -33,7 +33,7 @@ class Index(Protocol):
     """All nodes, in an order for each pod. What always holds: a node on which a plan succeeds is found."""
 
     def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
-        """Heed that the rooms of a node changed.
+        """Take in that the rooms of a node changed.
 
         A new index is given all nodes so, with `NO_ROOMS` before. A node without rooms has no place.
 

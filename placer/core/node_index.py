@@ -49,7 +49,7 @@ class Table(Protocol):
 
 
 class _Known:
-    """The bounds for a kind, by slot, and the serial number of the last change that they heed."""
+    """The bounds for a kind, by slot, and the serial number of the last change that is in them."""
 
     __slots__ = ("bounds", "serial")
 

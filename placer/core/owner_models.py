@@ -12,7 +12,7 @@ from plimsoll.ids import GpuUuid, PodUid
 
 
 class OwnerModels:
-    """Owner → models. A GPU of which no report came has no model yet, and ties nobody to one.
+    """Owner → models. A GPU that is in no report yet has no model, and ties no pod to one.
 
     What always holds: an answer takes as long for an owner of a thousand pods as for one of two.
     """

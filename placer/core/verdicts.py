@@ -56,7 +56,7 @@ class Verdicts:
     covers_all: bool = False
     alike: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _counts: Counter[str] = field(default_factory=Counter)
-    # Of the nodes that are refused for their GPUs.
+    # The most free memory of each node that is refused for its GPUs.
     _free_bytes: dict[NodeName, int | None] = field(default_factory=dict)
     _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(ReadCount()))
     _acquiring: dict[NodeName, None] = field(default_factory=dict)
