@@ -36,7 +36,7 @@ from plimsoll.part.settings import PREFIX
 
 
 async def run_kube(parts: Parts, cluster: KubePart) -> None:
-    """Place the cluster's pods until cancelled, while this placer holds the Lease; then release the Lease."""
+    """Place the cluster's pods while this placer holds the Lease, until cancelled; then release the Lease."""
     settings = parts.settings
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)

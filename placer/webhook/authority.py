@@ -1,9 +1,8 @@
 """Keeps the certificates: in a Secret that all replicas share, and their authorities in the webhook's configuration.
 
 What always holds: the configuration trusts a new authority before this replica serves its certificate. If several
-replicas write the Secret at the same time, one wins, and the others take over what it wrote. While the API server
-is away, the last
-certificate is served on.
+replicas write the Secret at the same time, one wins, and the others take over what it wrote. While the API server is
+away, the last certificate is served on.
 """
 
 import asyncio
