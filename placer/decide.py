@@ -40,7 +40,7 @@ MOST_UNFIT: Final = 128
 takes longer on each node, both numbers are smaller."""
 
 
-Held = Callable[[NodeName], Collection[Booking]]
+HeldBookings = Callable[[NodeName], Collection[Booking]]
 """The bookings that count on a node beside those of the ledger: GPUs that are held for other pods."""
 
 
@@ -49,7 +49,7 @@ def nothing_held(_: NodeName) -> Collection[Booking]:
     return ()
 
 
-Promising = Callable[[], Collection[NodeName]]
+PromisingNodes = Callable[[], Collection[NodeName]]
 """Some nodes that may meet a pod's wishes well; few, or quick to look up."""
 
 FOR_TAINTS: Final = 16
@@ -70,7 +70,7 @@ class NodeWishes:
 
     met: Callable[[NodeName], Met] = lambda _: WHOLLY_MET
     most: int = 0
-    promising: Promising | None = None
+    promising: PromisingNodes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class NodeSide:
         fit: the front end's own filter.
         weight: a node takes this many times as long as for a small pod, so fewer nodes are read.
         wishes: the pod's wishes.
-        held: see `Held`.
+        held: see `HeldBookings`.
     """
 
     fit: NodeFit
     weight: int = 1
     wishes: NodeWishes = NodeWishes()
-    held: Held = nothing_held
+    held: HeldBookings = nothing_held
 
 
 @dataclass(slots=True)
@@ -117,8 +117,8 @@ class Decider:
 
     def __post_init__(self) -> None:
         self.learned = Learned(self.ledger)
-        self.times = PolicyTimes(self.metrics.policy_seconds)
-        self.metrics.learned_owners.set_function(lambda: len(self.learned.records))
+        self.times = PolicyTimes(self.metrics.decisions.policy_seconds)
+        self.metrics.decisions.learned_owners.set_function(lambda: len(self.learned.records))
         self.candidates = Candidates(self.ledger, self.reports.view, self.pool)
         for node in self.reports:
             self.ledger.owner_models.learn(self.reports[node])
@@ -161,14 +161,14 @@ class Decider:
 
     def count(self, decide: Callable[[], Plan | Refusal]) -> Plan | Refusal:
         """Make a decision, and count it with its time and the nodes and GPUs that it read."""
-        work = self.candidates.work
-        nodes, gpus, read = self.nodes_read, self.gpus_read, work.keys + work.chunks
-        with self.metrics.decision_seconds.time():
+        reads = self.candidates.reads
+        nodes, gpus, read = self.nodes_read, self.gpus_read, reads.keys + reads.chunks
+        with self.metrics.decisions.seconds.time():
             decided = decide()
-        self.gpus_read += work.keys + work.chunks - read
-        self.metrics.decisions.labels("placed" if isinstance(decided, Plan) else "unplaceable").inc()
-        self.metrics.nodes_read.inc(self.nodes_read - nodes)
-        self.metrics.gpus_read.inc(self.gpus_read - gpus)
+        self.gpus_read += reads.keys + reads.chunks - read
+        self.metrics.decisions.made.labels("placed" if isinstance(decided, Plan) else "unplaceable").inc()
+        self.metrics.decisions.nodes_read.inc(self.nodes_read - nodes)
+        self.metrics.decisions.gpus_read.inc(self.gpus_read - gpus)
         return decided
 
     def choose(
@@ -195,13 +195,15 @@ class Decider:
         return expected_of(owner, self.ledger, self.learned.expectation(owner, self.wall_s()))
 
     def plan_on(
-        self, request: Request, policy: Policy, node: NodeName, held: Held = nothing_held
+        self, request: Request, policy: Policy, node: NodeName, held: HeldBookings = nothing_held
     ) -> Plan | Refusal:
         """Plan on one node, without booking; a node without a report has no GPU."""
         found = self.candidates.find(node) or Candidate.without_report(node)
         return self._plan_on(request, policy, found, held)
 
-    def _plan_on(self, request: Request, policy: Policy, candidate: Candidate, held: Held) -> Plan | Refusal:
+    def _plan_on(
+        self, request: Request, policy: Policy, candidate: Candidate, held: HeldBookings
+    ) -> Plan | Refusal:
         node = candidate.node
         if more := held(node.node):
             return Supposition(node, self.ledger, more).plan(request, policy)
@@ -211,7 +213,7 @@ class Decider:
         return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
 
     def _led(
-        self, candidates: Iterator[Candidate], request: Request, promising: Promising
+        self, candidates: Iterator[Candidate], request: Request, promising: PromisingNodes
     ) -> Iterator[Candidate]:
         """The best candidate, then the promising nodes, then the other candidates."""
         best = next(candidates, None)
@@ -240,23 +242,26 @@ class Decider:
                 for_wishes += bound <= best.score
                 if bound + WISHES_SHARE <= best_total or for_wishes * side.weight > side.wishes.most:
                     break
-            self.nodes_read += 1
-            node = candidate.node
-            unfit = side.fit(node.node)
-            if unfit:
-                refusals.append(Refusal({node.node: unfit}))
+            tried = self._try(request, policy, candidate, side)
+            if isinstance(tried, Refusal):
+                refusals.append(tried)
             else:
-                self.gpus_read += len(node.gpus)
-                tried = self._plan_on(request, policy, candidate, side.held)
-                if isinstance(tried, Refusal):
-                    refusals.append(tried)
-                else:
-                    plans += 1
-                    granted = side.wishes.met(node.node)
-                    if best is None or tried.score + granted.score > best_total:
-                        best, best_total = tried.wished(granted.parts), tried.score + granted.score
+                plans += 1
+                granted = side.wishes.met(candidate.node.node)
+                if best is None or tried.score + granted.score > best_total:
+                    best, best_total = tried.wished(granted.parts), tried.score + granted.score
             if plans * side.weight >= MOST_PLANS or len(refusals) * side.weight >= MOST_UNFIT:
                 break
         if best is not None:
             return best
         return replace(together(refusals), is_final=len(refusals) * side.weight < MOST_UNFIT)
+
+    def _try(self, request: Request, policy: Policy, candidate: Candidate, side: NodeSide) -> Plan | Refusal:
+        """Plan on a node, if it is fit apart from its GPUs."""
+        self.nodes_read += 1
+        node = candidate.node
+        unfit = side.fit(node.node)
+        if unfit:
+            return Refusal({node.node: unfit})
+        self.gpus_read += len(node.gpus)
+        return self._plan_on(request, policy, candidate, side.held)

@@ -23,7 +23,7 @@ from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 
 from placer.core.plan import Plan
-from placer.metrics import Metrics
+from placer.metrics import ServerMetrics
 from plimsoll.bus.connection import REQUEST_S
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import pod_subject, pool_subject
@@ -74,16 +74,19 @@ class _Event:
 
 
 class Publisher:
-    """Publishes placements while `run` runs; the other methods may be called before, after and meanwhile."""
+    """Publishes placements while `run` runs; the other methods may be called before, after and meanwhile.
+
+    Attributes:
+        on_event: called with the id and the message of each event as it is queued.
+    """
 
     def __init__(
         self,
         jetstream: JetStreamContext,
-        metrics: Metrics,
+        metrics: ServerMetrics,
         *,
         stream: Stream = Stream(),  # noqa: B008 - frozen
         queue_events: int = QUEUE_EVENTS,
-        on_event: Callable[[str, bytes], None] = lambda *_: None,
     ) -> None:
         """Publish over a connection that need not be open yet.
 
@@ -92,12 +95,11 @@ class Publisher:
             metrics: counts events that were dropped.
             stream: the stream that keeps the events.
             queue_events: the most events that wait.
-            on_event: called with the id and the message of each event as it is queued.
         """
         self._jetstream = jetstream
         self._metrics = metrics
         self._stream = stream
-        self._on_event = on_event
+        self.on_event: Callable[[str, bytes], None] = lambda *_: None
         self._queue: deque[_Event] = deque(maxlen=queue_events)
         self._filled = asyncio.Event()
 
@@ -174,7 +176,7 @@ class Publisher:
             log.warning("the queue of placement events is full, the oldest is dropped")
         self._queue.append(event)
         self._filled.set()
-        self._on_event(event.id, event.message)
+        self.on_event(event.id, event.message)
 
     async def _publish(self, events: list[_Event]) -> None:
         """Publish events together, and again those that failed, until the stream has all of them."""

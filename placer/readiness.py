@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from nats.aio.client import Client
 
 from placer.intake.intake import Intake
-from placer.metrics import Metrics
 from plimsoll.kube.lease import Lease
 
 if TYPE_CHECKING:
@@ -29,13 +28,11 @@ class KubePart:
     """The front end for Kubernetes as the other parts see it.
 
     Attributes:
-        metrics: those of the lease.
         leads: set once this placer is the one that places.
         front_end: None until the connection was made.
         lease: likewise.
     """
 
-    metrics: Metrics
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     front_end: "KubeFrontEnd | None" = None
     lease: Lease | None = None

@@ -18,6 +18,8 @@ from prometheus_client.metrics import MetricWrapperBase
 import hook.broker.metrics
 import monitor.metrics
 import placer.metrics
+import placer.metrics.decisions
+import placer.metrics.reports
 import placer.pool.metrics
 import placer.webhook.metrics
 from placer.core.ledger import Ledger
@@ -87,8 +89,8 @@ def _registries() -> dict[str, CollectorRegistry]:
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry
     for collector in (
-        placer.metrics.Promises(Ledger()),
-        placer.metrics.UnhealthyGpus(tuple),
+        placer.metrics.decisions.PromisedGpus(Ledger()),
+        placer.metrics.reports.UnhealthyGpus(tuple),
         WaitingPods(Queue()),
     ):
         placing.register(cast("Any", collector))
@@ -100,8 +102,8 @@ def _registries() -> dict[str, CollectorRegistry]:
         "monitor": node,
         "broker": broker,
         "placer": placing,
-        "webhook": placer.webhook.metrics.Metrics().registry,
-        "pool": placer.pool.metrics.Metrics().registry,
+        "webhook": placer.webhook.metrics.WebhookMetrics().registry,
+        "pool": placer.pool.metrics.PoolMetrics().registry,
         "alerts": alerts,
     }
 

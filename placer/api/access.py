@@ -9,7 +9,6 @@ import asyncio
 import functools
 import hmac
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from placer.live import site
 from plimsoll.part.causes import Outage
@@ -40,9 +39,6 @@ NOT_SENT: Final = (
 )
 NOT_ACCEPTED: Final = "Authorization: the token is not accepted; get a new one from whoever runs the placer"
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Judged = Callable[[], Awaitable[None]]
-
 AGAIN: Final = web.RequestKey("AGAIN", functools.partial)
 """Judges the request's reader once more, as `Access.check`; absent where everybody may read."""
 
@@ -50,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 
 class UnknownReaderError(PlimsollError):
-    """The token is nobody's, or has expired."""
+    """The token is unknown, or has expired."""
 
 
 class ForbiddenReaderError(PlimsollError):
@@ -70,7 +66,7 @@ class Access(Protocol):
         Raises:
             UnknownReaderError: the token is not accepted.
             ForbiddenReaderError: its owner may not read the path; the message names both.
-            CannotJudgeError: nobody knows now.
+            CannotJudgeError: that cannot be known now.
         """
 
 

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from placer.api.access import Access, guard
 from placer.api.explaining import Explainer, NotExplainedError, Previewer
-from placer.api.node_rows import Filter, NodeRows, Page
-from placer.api.queries import Asked
+from placer.api.node_rows import NodeRows, RowFilter, RowPage
+from placer.api.queries import QueryParameters
 from placer.api.state import StateReader
 from placer.core.explain.scan import PageAsked
 from placer.live import site
@@ -41,8 +42,7 @@ from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import LIVE_PATH
 from plimsoll.placer_api.routes import JSON, ROUTES, Route
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Reading = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
+ApiHandler = Callable[[web.Request, QueryParameters], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _remove_stale(path: Path, name: str) -> None:
     raise InputError(name, os.fspath(path), "belongs to a running placer", "end that one, or choose another")
 
 
-def _routes(handlers: Mapping[str, Reading]) -> list[web.RouteDef]:
+def _routes(handlers: Mapping[str, ApiHandler]) -> list[web.RouteDef]:
     """The paths of the table that have a handler. A GET answers HEAD too."""
     return [
         web.route(route.method, route.path, _checked(route, handlers[route.operation]))
@@ -157,10 +157,10 @@ def _routes(handlers: Mapping[str, Reading]) -> list[web.RouteDef]:
     ]
 
 
-def _checked(route: Route, handler: Reading) -> Handler:
+def _checked(route: Route, handler: ApiHandler) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
-            return await handler(request, Asked(route, request))
+            return await handler(request, QueryParameters(route, request))
         except InputError as error:
             return _json(Problem(message=str(error)), status=400)
 
@@ -188,7 +188,7 @@ class _Reads:
     api: Api
     document: bytes = field(default_factory=openapi.encoded)
 
-    def by_operation(self) -> dict[str, Reading]:
+    def by_operation(self) -> dict[str, ApiHandler]:
         return {
             "metrics": self.metrics,
             "healthy": self.healthy,
@@ -201,7 +201,7 @@ class _Reads:
             "openapi": self.openapi,
         }
 
-    async def metrics(self, request: web.Request, _: Asked) -> web.Response:
+    async def metrics(self, request: web.Request, _: QueryParameters) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         names = request.query.getall("name[]", [])
         registry = self.api.registry.restricted_registry(names) if names else self.api.registry
@@ -211,14 +211,14 @@ class _Reads:
         response.enable_compression()
         return response
 
-    async def healthy(self, _: web.Request, __: Asked) -> web.Response:
+    async def healthy(self, _: web.Request, __: QueryParameters) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def ready(self, _: web.Request, __: Asked) -> web.Response:
+    async def ready(self, _: web.Request, __: QueryParameters) -> web.Response:
         missing = self.api.missing()
         return web.Response(status=503 if missing else 200, text="\n".join(missing or ["ok"]) + "\n")
 
-    async def state(self, request: web.Request, _: Asked) -> web.StreamResponse:
+    async def state(self, request: web.Request, _: QueryParameters) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON})
         await response.prepare(request)
         # The reader hung up, or takes nothing.
@@ -230,17 +230,17 @@ class _Reads:
             await response.write_eof()
         return response
 
-    async def nodes(self, request: web.Request, asked: Asked) -> web.Response:
-        after, limit = asked.text("continue") or "", asked.number("limit")
-        return _page(request, await self.api.rows.nodes(_filter(asked), after, limit))
+    async def nodes(self, request: web.Request, query: QueryParameters) -> web.Response:
+        after, limit = query.text("continue") or "", query.number("limit")
+        return _page(request, await self.api.rows.nodes(_filter(query), after, limit))
 
-    async def gpus(self, request: web.Request, asked: Asked) -> web.Response:
-        after, limit = asked.text("continue") or "", asked.number("limit")
-        return _page(request, await self.api.rows.gpus(_filter(asked), after, limit))
+    async def gpus(self, request: web.Request, query: QueryParameters) -> web.Response:
+        after, limit = query.text("continue") or "", query.number("limit")
+        return _page(request, await self.api.rows.gpus(_filter(query), after, limit))
 
-    async def explain(self, request: web.Request, asked: Asked) -> web.Response:
+    async def explain(self, request: web.Request, query: QueryParameters) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        page = PageAsked(asked.number("limit"), asked.text("continue") or "", asked.text("reason"))
+        page = PageAsked(query.number("limit"), query.text("continue") or "", query.text("reason"))
         try:
             for explainer in self.api.explainers():
                 explained = await explainer.explain(namespace, name, page)
@@ -250,8 +250,8 @@ class _Reads:
             return _json(Problem(message=str(error)), status=503)
         return _no_pod(namespace, name)
 
-    async def relocation(self, _: web.Request, asked: Asked) -> web.Response:
-        namespace, name = asked.text("namespace"), asked.text("pod")
+    async def relocation(self, _: web.Request, query: QueryParameters) -> web.Response:
+        namespace, name = query.text("namespace"), query.text("pod")
         try:
             previewer = self.api.previewing()
             if previewer is None:
@@ -263,21 +263,21 @@ class _Reads:
             return _json(Problem(message=str(error)), status=503)
         return _json(preview) if preview is not None else _no_pod(namespace or "default", name)
 
-    async def openapi(self, _: web.Request, __: Asked) -> web.Response:
+    async def openapi(self, _: web.Request, __: QueryParameters) -> web.Response:
         return web.Response(body=self.document, content_type=JSON)
 
 
-def _of_pods(local: LocalFrontEnd) -> dict[str, Reading]:
-    async def submit(request: web.Request, _: Asked) -> web.Response:
+def _of_pods(local: LocalFrontEnd) -> dict[str, ApiHandler]:
+    async def submit(request: web.Request, _: QueryParameters) -> web.Response:
         pods = parse_manifests(await read_body(request))
         for pod in pods:
             local.check(pod)
         return _json([local.enqueue(pod) for pod in pods], status=201)
 
-    async def rows(_: web.Request, __: Asked) -> web.Response:
+    async def rows(_: web.Request, __: QueryParameters) -> web.Response:
         return _json(local.pods.rows())
 
-    async def end(request: web.Request, _: Asked) -> web.Response:
+    async def end(request: web.Request, _: QueryParameters) -> web.Response:
         row = await local.end(PodUid(request.match_info["uid"]))
         if row is None:
             return _json(Problem(message=f"uid: {request.match_info['uid']!r} is no pod here"), status=404)
@@ -286,11 +286,11 @@ def _of_pods(local: LocalFrontEnd) -> dict[str, Reading]:
     return {"submit": submit, "local_pods": rows, "end": end}
 
 
-def _filter(asked: Asked) -> Filter:
-    return Filter(asked.text("node"), asked.text("model"))
+def _filter(query: QueryParameters) -> RowFilter:
+    return RowFilter(query.text("node"), query.text("model"))
 
 
-def _page(request: web.Request, page: Page) -> web.Response:
+def _page(request: web.Request, page: RowPage) -> web.Response:
     """A page, or 304 where the reader has it already."""
     body = b'{"items":[' + b",".join(page.rows) + b'],"continue":' + msgspec.json.encode(page.more) + b"}"
     etag = hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ranking import Ranking, Work
+from placer.core.ranking import Ranking, ReadCount
 from placer.core.score import Formula, NodeScores, node_scores
 from placer.decide import Decider
 from plimsoll.events import Gpu, NodeState
@@ -48,7 +48,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class RowFilter:
     """The nodes and GPUs that a reader wants.
 
     Attributes:
@@ -61,7 +61,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RowPage:
     """Rows in JSON.
 
     Attributes:
@@ -92,7 +92,7 @@ class NodeRows:
         self._names: list[NodeName] = []
         self._rows: dict[NodeName, _Row] = {}
         self._gpus: dict[NodeName, tuple[tuple[GpuUuid, str, bytes], ...]] = {}
-        self._ranked: Ranking[tuple[float, NodeName]] = Ranking(Work())
+        self._ranked: Ranking[tuple[float, NodeName]] = Ranking(ReadCount())
         self._outdated: dict[NodeName, None] = {}
         for node in decider.reports:
             self._note_report(node)
@@ -120,7 +120,7 @@ class NodeRows:
                 first = False
             await asyncio.sleep(0)  # as above
 
-    async def nodes(self, wanted: Filter, after: str, limit: int) -> Page:
+    async def nodes(self, wanted: RowFilter, after: str, limit: int) -> RowPage:
         """A page of nodes by name.
 
         A node that comes or goes between two pages moves no other node.
@@ -131,7 +131,7 @@ class NodeRows:
             limit: the most rows, 1 or more.
         """
         found: list[tuple[str, bytes]] = []
-        async for node in self._selected(wanted, bisect_right(self._names, after), TOGETHER):
+        async for node in self._selected(wanted, bisect_right(self._names, after)):
             row = self._row(node)
             if row is not None and wanted.model in (None, *row.models):
                 found.append((node, row.node))
@@ -139,11 +139,11 @@ class NodeRows:
                     break
         return _page(found, limit)
 
-    async def gpus(self, wanted: Filter, after: str, limit: int) -> Page:
+    async def gpus(self, wanted: RowFilter, after: str, limit: int) -> RowPage:
         """A page of GPUs by node and UUID; as `nodes`, with `<node>/<uuid>` for `after`."""
         first_node, _, first_uuid = after.partition("/")
         found: list[tuple[str, bytes]] = []
-        async for node in self._selected(wanted, bisect_left(self._names, first_node), TOGETHER):
+        async for node in self._selected(wanted, bisect_left(self._names, first_node)):
             for uuid, model, row in self._gpu_rows(node):
                 if wanted.model in (None, model) and (node, uuid) > (first_node, first_uuid):
                     found.append((f"{node}/{uuid}", row))
@@ -151,7 +151,7 @@ class NodeRows:
                 break
         return _page(found, limit)
 
-    async def _selected(self, wanted: Filter, start: int, together: int) -> AsyncIterator[NodeName]:
+    async def _selected(self, wanted: RowFilter, start: int) -> AsyncIterator[NodeName]:
         """The nodes that may match from a place in the order of names on; other tasks run in between."""
         if wanted.node is not None:
             place = bisect_left(self._names, wanted.node)
@@ -161,7 +161,7 @@ class NodeRows:
         names = self._names[start:]
         encoded, seen = self.encoded, 0
         for node in names:
-            if self.encoded - encoded >= together or seen >= SEEN_TOGETHER:
+            if self.encoded - encoded >= TOGETHER or seen >= SEEN_TOGETHER:
                 await asyncio.sleep(0)  # decisions and watches run between two pieces
                 encoded, seen = self.encoded, 0
             seen += 1
@@ -253,7 +253,7 @@ class NodeRows:
         return scores, tuple(row(gpu) for gpu in state.gpus)
 
 
-def _page(found: Iterable[tuple[str, bytes]], limit: int) -> Page:
+def _page(found: Iterable[tuple[str, bytes]], limit: int) -> RowPage:
     rows = list(found)
     more = rows[limit - 1][0] if len(rows) > limit else ""
-    return Page(tuple(row for _, row in rows[:limit]), more)
+    return RowPage(tuple(row for _, row in rows[:limit]), more)

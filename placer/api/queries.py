@@ -11,7 +11,7 @@ from plimsoll.placer_api.routes import MOST_ROWS, Query, Route
 _WHOLE: Final = re.compile("[0-9]{1,9}", re.ASCII)
 
 
-class Asked:
+class QueryParameters:
     """The query of one request, checked."""
 
     def __init__(self, route: Route, request: web.Request) -> None:

@@ -7,7 +7,7 @@ back. Nothing else of a bound pod says what it was given.
 from dataclasses import dataclass, replace
 
 from placer.core.owners import owner_of
-from plimsoll.decision import GpuGrant, decision_of
+from plimsoll.decision import Decision, GpuGrant, decision_of
 from plimsoll.demand import ContainerDemand, gpu_name_of
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -101,7 +101,18 @@ def booking_of(pod: Pod) -> Booking | None:
     decision = decision_of(pod)
     if decision is None or not pod.spec.nodeName:
         return None
-    grants = tuple(
+    return Booking(
+        PodUid(pod.metadata.uid),
+        NodeName(pod.spec.nodeName),
+        _grants_in(decision),
+        owner_of(pod),
+        gpu_name=_name_of(pod),
+        locality=locality_of(pod.metadata.namespace, decision.labels),
+    )
+
+
+def _grants_in(decision: Decision) -> tuple[Grant, ...]:
+    return tuple(
         Grant(
             container=container,
             gpu=one.gpu,
@@ -114,15 +125,6 @@ def booking_of(pod: Pod) -> Booking | None:
         )
         for container, given in decision.containers.items()
         for one in given
-    )
-    named = _name_of(pod)
-    return Booking(
-        PodUid(pod.metadata.uid),
-        NodeName(pod.spec.nodeName),
-        grants,
-        owner_of(pod),
-        gpu_name=named,
-        locality=locality_of(pod.metadata.namespace, decision.labels),
     )
 
 

@@ -15,7 +15,7 @@ from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
 from placer.core.policies.policy import Policy
 from placer.core.pool import Pool
-from placer.core.ranking import Work
+from placer.core.ranking import ReadCount
 from placer.core.room import Room, closed_room, room_on
 from placer.core.site import NO_ROOMS, Candidate, Request, Rooms
 from placer.core.view import NodeView, node_view
@@ -33,7 +33,7 @@ class Candidates:
 
     Attributes:
         changes: the nodes whose room changed, up to the last `refresh`; each search refreshes first.
-        work: the entries of rankings that searches have read.
+        reads: the entries of rankings that searches have read.
     """
 
     def __init__(
@@ -48,21 +48,20 @@ class Candidates:
         """
         self._pool = pool or Pool()
         self.changes = Changes()
-        self.work = Work()
+        self.reads = ReadCount()
         self._ledger = ledger
         self._view_of = view_of
         self._nodes: dict[NodeName, Candidate] = {}
         self._holders: defaultdict[GpuUuid, set[NodeName]] = defaultdict(set)
         self._indexes: dict[str, Index] = {}
-        self._unranked: dict[
-            str, dict[NodeName, None]
-        ] = {}  # by policy, the nodes that its index lacks so far
+        # By policy, the nodes that its index lacks so far.
+        self._unranked: dict[str, dict[NodeName, None]] = {}
         self._outdated: dict[NodeName, set[GpuUuid] | None] = {}  # None: all GPUs of the node
         self._rebooked: set[NodeName] = set()
         self._listeners: list[Listener] = []
         ledger.on_change(self._note_booking)
         ledger.spare_cpu.on_change(self._note_cpu)
-        self._pool.on_change(self._note_standing)
+        self._pool.on_change(self._note_pool_part)
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with each node whose rooms a `refresh` changed, and with its rooms before and after.
@@ -89,7 +88,7 @@ class Candidates:
         index = self._indexes.get(policy.name)
         if index is None:
             index = self._indexes[policy.name] = policy.index(
-                Surroundings(self._ledger, self._nodes, self.work)
+                Surroundings(self._ledger, self._nodes, self.reads)
             )
             self._unranked[policy.name] = dict.fromkeys(self._nodes)
         left = self._unranked.get(policy.name)
@@ -157,7 +156,7 @@ class Candidates:
         taken, self._rebooked = self._rebooked, set()
         return taken
 
-    def _note_standing(self, node: NodeName) -> None:
+    def _note_pool_part(self, node: NodeName) -> None:
         self._rebooked.add(node)  # its scores change
         self.note_report(node)
 
@@ -195,21 +194,13 @@ class Candidates:
     def _refresh_node(self, name: NodeName, gpus: set[GpuUuid] | None) -> None:
         known, view = self._nodes.get(name), self._pool.seen(self._view_of(name))
         before = known.rooms if known is not None else NO_ROOMS
+        rooms = NO_ROOMS
         if view is None:
-            rooms: Rooms = NO_ROOMS
             self._nodes.pop(name, None)
-        elif view.is_silent:
-            rooms = NO_ROOMS
-            self._nodes[name] = Candidate(view, rooms, inf)
         else:
             # A new report may change every GPU; a booking changes the GPUs that it names.
             outdated = None if known is None or known.node is not view else gpus
-            rooms = {
-                gpu.uuid: room_on(name, gpu, self._ledger)
-                if outdated is None or gpu.uuid in outdated
-                else before[gpu.uuid]
-                for gpu in view.gpus
-            }
+            rooms = self._rooms_now(view, before, outdated)
             self._nodes[name] = Candidate(view, rooms, inf)
         self._index_holders(name, before, rooms)
         changed = [uuid for uuid in {**before, **rooms} if before.get(uuid) is not rooms.get(uuid)]
@@ -224,6 +215,17 @@ class Candidates:
             for listener in self._listeners:
                 listener(name, before, rooms)
 
+    def _rooms_now(self, view: NodeView, before: Rooms, outdated: set[GpuUuid] | None) -> Rooms:
+        """The rooms of a node: new ones on the outdated GPUs, or on all for None; none on a silent node."""
+        if view.is_silent:
+            return NO_ROOMS
+        return {
+            gpu.uuid: room_on(view.node, gpu, self._ledger)
+            if outdated is None or gpu.uuid in outdated
+            else before[gpu.uuid]
+            for gpu in view.gpus
+        }
+
     def _index_holders(self, name: NodeName, before: Rooms, rooms: Rooms) -> None:
         if before.keys() == rooms.keys():
             return
@@ -236,7 +238,7 @@ class Candidates:
 
 
 def _prospects(candidate: Candidate | None) -> tuple[object, ...]:
-    """The reasons, besides rooms, for which a pod waits: the node's standing outside of the pool, and its faults."""
+    """The reasons, besides rooms, for which a pod waits: the node's GPUs outside of the pool, and its faults."""
     if candidate is None:
         return ()
     node = candidate.node

@@ -137,7 +137,7 @@ class Needs:
 
 
 @dataclass(slots=True)
-class Load:
+class NodeLoad:
     """The resources that the pods on one node take together; `add` and `remove` keep it up to date."""
 
     amounts: Counter[str] = field(default_factory=Counter)
@@ -165,9 +165,9 @@ class Load:
             _decrease(self.numbers, port.number)
         self.pods -= 1
 
-    def copy(self) -> "Load":
+    def copy(self) -> "NodeLoad":
         """A load of its own, equal to this one."""
-        return Load(self.amounts.copy(), self.ports.copy(), self.numbers.copy(), self.pods)
+        return NodeLoad(self.amounts.copy(), self.ports.copy(), self.numbers.copy(), self.pods)
 
     def clashes(self, port: HostPort) -> bool:
         """Whether the node cannot open this port beside those that are taken."""
@@ -226,7 +226,7 @@ def offer_of(node: Node, opt_out_label: str = OPT_OUT_LABEL) -> Offer:
     return Offer(node, amounts_of(node.status.allocatable, where), traits_of(node), has_opted_out)
 
 
-def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
+def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: NodeLoad) -> tuple[str, ...]:
     """The reasons why a node is unfit for a pod, in kube-scheduler's texts; empty for a fit node.
 
     As in kube-scheduler, only the first kind of reason that applies is given. Every resource that is short gets a
@@ -246,7 +246,7 @@ def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[s
     return shortages(needs, offer, load)
 
 
-def shortages(needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
+def shortages(needs: Needs, offer: Offer, load: NodeLoad) -> tuple[str, ...]:
     """The reasons that the load of a node gives against a pod: its ports and resources; see `misfits`."""
     if load.ports and any(map(load.clashes, needs.ports)):
         return (PORTS,)
@@ -278,7 +278,7 @@ def _mismatched(rules: NodeRules, offer: Offer) -> str | None:
     return None
 
 
-def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[str]:
+def _shortages(wanted: Amounts, allocatable: Amounts, load: NodeLoad) -> Iterable[str]:
     if load.pods + 1 > allocatable.get("pods", 0):
         yield TOO_MANY_PODS
     for name, amount in wanted.items():

@@ -50,10 +50,10 @@ class GpuIndex:
         self._around = around
         # The size is the bytes that a container may be expected to need, or under `_PERCENT` the percentage.
         # GPUs with an exclusion label are no places for other pods, so they stand apart, under their labels.
-        self._shared: dict[str | None, Rankings[_Bucket, _GpuRank]] = {None: Rankings(around.work)}
+        self._shared: dict[str | None, Rankings[_Bucket, _GpuRank]] = {None: Rankings(around.reads)}
         self._has_percentages = False
         # By the models of the empty GPUs; the size is their number.
-        self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(around.work)
+        self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(around.reads)
         self._empty_at: dict[NodeName, _EmptyPlace] = {}
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
@@ -147,7 +147,7 @@ class GpuIndex:
     def _add(self, place: _Place) -> None:
         exclusion, bucket, key, size = place
         if exclusion not in self._shared:
-            self._shared[exclusion] = Rankings(self._around.work)
+            self._shared[exclusion] = Rankings(self._around.reads)
         self._shared[exclusion].add(bucket, key, size)
 
     def _places(self, node: NodeName, room: Room | None) -> tuple[_Place, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from placer.core.ledger import Ledger
-from placer.core.ranking import Work
+from placer.core.ranking import ReadCount
 from placer.core.site import Candidate, Request, Rooms
 from plimsoll.ids import GpuUuid, NodeName
 
@@ -21,19 +21,19 @@ class Surroundings:
     Attributes:
         ledger: the bookings of all pods.
         nodes: all reported nodes; a silent one has no rooms.
-        work: counts the entries that searches read.
+        reads: counts the entries that searches read.
     """
 
     ledger: Ledger
     nodes: Mapping[NodeName, Candidate]
-    work: Work
+    reads: ReadCount
 
 
 class Index(Protocol):
     """All nodes, in an order for each pod. What always holds: a node on which a plan succeeds is found."""
 
     def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
-        """Heed that the rooms of a node changed.
+        """Take in that the rooms of a node changed.
 
         A new index is given all nodes so, with `NO_ROOMS` before. A node without rooms has no place.
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from placer.core.learning import (
+from placer.core.ledger import Ledger
+from placer.core.owner_record import (
     EMPTY,
     LONGEST_LOAD_S,
     Expectation,
-    Record,
-    Sample,
+    OwnerRecord,
+    PeakSample,
     expectation,
     merged,
     observe,
     sample_key,
 )
-from placer.core.ledger import Ledger
 from plimsoll.events import NodeState, Phase, Report, Task
 from plimsoll.ids import GpuUuid, NodeName, PodUid, ProcessKey
 
@@ -60,13 +60,13 @@ class Learned:
         """Learn for this ledger, which also tells the owners of pods."""
         self._ledger = ledger
         self._owners_at_most = owners_at_most
-        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._records: OrderedDict[str, OwnerRecord] = OrderedDict()
         self._changed: set[str] = set()
         self._begun: OrderedDict[_TaskKey, datetime] = OrderedDict()
         self._seen: OrderedDict[_PodKey, tuple[int, float]] = OrderedDict()
 
     @property
-    def records(self) -> Mapping[str, Record]:
+    def records(self) -> Mapping[str, OwnerRecord]:
         """By owner; the one that was seen last comes last."""
         return self._records
 
@@ -111,7 +111,7 @@ class Learned:
             case Phase.LOADING:
                 pass
 
-    def restore(self, records: Mapping[str, Record], now_s: float) -> None:
+    def restore(self, records: Mapping[str, OwnerRecord], now_s: float) -> None:
         """Take in what other placers learned and stored, beside what is known here.
 
         Owners whose record is then another than the stored one count as changed.
@@ -148,7 +148,7 @@ class Learned:
         load_s = (ended - began).total_seconds()
         if 0 <= load_s <= LONGEST_LOAD_S:
             self._put(
-                owner, Sample(sample_key(pod, task.gpu), task.peak_bytes, now_s, round(load_s, 3)), now_s
+                owner, PeakSample(sample_key(pod, task.gpu), task.peak_bytes, now_s, round(load_s, 3)), now_s
             )
 
     def _take(self, pod: PodUid, gpu: GpuUuid, held: _Held, now_s: float) -> None:
@@ -165,9 +165,9 @@ class Learned:
         self._seen.move_to_end((pod, gpu))
         if len(self._seen) > SEEN_AT_MOST:
             self._seen.popitem(last=False)
-        self._put(owner, Sample(sample_key(pod, gpu), held.peak_bytes, now_s), now_s)
+        self._put(owner, PeakSample(sample_key(pod, gpu), held.peak_bytes, now_s), now_s)
 
-    def _put(self, owner: str, sample: Sample, now_s: float) -> None:
+    def _put(self, owner: str, sample: PeakSample, now_s: float) -> None:
         known = self._records.get(owner, EMPTY)
         record = observe(known, sample, now_s)
         if record == known:

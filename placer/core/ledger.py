@@ -74,9 +74,8 @@ class Ledger:
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
         self._learned_bytes: dict[str, int] = {}  # by owner
-        self._owners: OrderedDict[PodUid, str] = (
-            OrderedDict()
-        )  # also of pods that left; the last booked comes last
+        # Also of pods that left. The pod that was booked last comes last.
+        self._owners: OrderedDict[PodUid, str] = OrderedDict()
         self._listeners: list[Listener] = []
         self._learners: list[Callable[[str], None]] = []
         self._names = Holders()

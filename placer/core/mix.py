@@ -23,7 +23,7 @@ REMEMBERED_PODS: Final = 20_000
 """The pods whose kinds count, the last seen. A pod that is decided on again counts once."""
 
 
-class Kind(NamedTuple):
+class PodKind(NamedTuple):
     """A kind of pods, by the container that is hardest to place.
 
     Attributes:
@@ -53,12 +53,12 @@ class Kind(NamedTuple):
         return min(max(self.share_milli, of_memory, 1), 1000)
 
 
-def kind_of(demand: PodDemand, cpu_milli: int) -> Kind:
+def kind_of(demand: PodDemand, cpu_milli: int) -> PodKind:
     """The kind of a pod."""
     if not demand.containers:
-        return Kind(cpu_milli)
+        return PodKind(cpu_milli)
     hardest = min(demand.containers, key=hardest_first)
-    return Kind(
+    return PodKind(
         cpu_milli=cpu_milli,
         gpus=hardest.gpus,
         share_milli=1000 if hardest.whole else 10 * hardest.share_pct,
@@ -68,8 +68,8 @@ def kind_of(demand: PodDemand, cpu_milli: int) -> Kind:
     )
 
 
-class Card(NamedTuple):
-    """A sort of GPUs: all of the sort offer the same when idle."""
+class GpuType(NamedTuple):
+    """A type of GPUs: all of one type offer the same when idle."""
 
     model: str
     usable_bytes: int
@@ -83,13 +83,13 @@ class Typical:
         popularity: its part of all typical pods, above 0; those of a mix add up to 1.
     """
 
-    kind: Kind
+    kind: PodKind
     popularity: float
 
 
-def typical_of(counts: Mapping[Kind, int]) -> tuple[Typical, ...]:
+def typical_of(counts: Mapping[PodKind, int]) -> tuple[Typical, ...]:
     """The most frequent kinds, until they are `COVERAGE` of all pods; among equal counts the first."""
-    chosen: list[tuple[Kind, int]] = []
+    chosen: list[tuple[PodKind, int]] = []
     needed, covered = COVERAGE * sum(counts.values()), 0
     for kind, count in sorted(counts.items(), key=lambda one: -one[1]):
         if covered >= needed:
@@ -105,7 +105,7 @@ class Mix:
     Attributes:
         typical: the typical kinds; none before the first pod.
         version: rises when `typical` changes.
-        cards: the sorts of GPUs that were seen; each keeps its number for ever.
+        gpu_types: the types of GPUs that were seen; each keeps its number for ever.
         derived: what policies compute from the mix, by their own keys; emptied when it changes.
     """
 
@@ -113,11 +113,11 @@ class Mix:
         """Make it of given kinds, which then stay, or else without any."""
         self.typical = tuple(given)
         self.version = 0
-        self.cards: dict[Card, int] = {}
+        self.gpu_types: dict[GpuType, int] = {}
         self.derived: dict[str, object] = {}
         self._is_given = bool(self.typical)
-        self._seen: OrderedDict[PodUid, Kind] = OrderedDict()
-        self._counts: Counter[Kind] = Counter()
+        self._seen: OrderedDict[PodUid, PodKind] = OrderedDict()
+        self._counts: Counter[PodKind] = Counter()
         self._drawn_up = 0
         self._sightings = 0
 
@@ -141,9 +141,9 @@ class Mix:
             self._drawn_up = self._sightings
             self._replace(typical_of(self._counts))
 
-    def number(self, card: Card) -> int:
-        """The number of a sort of GPUs; a new one gets the next."""
-        return self.cards.setdefault(card, len(self.cards))
+    def number(self, gpu_type: GpuType) -> int:
+        """The number of a type of GPUs; a new one gets the next."""
+        return self.gpu_types.setdefault(gpu_type, len(self.gpu_types))
 
     def _replace(self, typical: tuple[Typical, ...]) -> None:
         self.typical = typical

@@ -49,7 +49,7 @@ class Table(Protocol):
 
 
 class _Known:
-    """The bounds for a kind, by slot, and the serial number of the last change that they heed."""
+    """The bounds for a kind, by slot, and the serial number of the last change that is in them."""
 
     __slots__ = ("bounds", "serial")
 
@@ -63,14 +63,13 @@ class NodeIndex:
 
     def __init__(self, table: Table, around: Surroundings) -> None:
         self._table = table
-        self._work = around.work
+        self._reads = around.reads
         self._spare_cpu = around.ledger.spare_cpu
         self._slots: dict[NodeName, int] = {}
         self._free: list[int] = []
         self._names: list[NodeName] = []  # by slot; a free slot keeps its last name
-        self._changed: NDArray[np.int64] = np.zeros(
-            0, np.int64
-        )  # by slot: the serial number of its last change
+        # By slot: the serial number of its last change.
+        self._changed: NDArray[np.int64] = np.zeros(0, np.int64)
         self._is_used: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._cpu_milli: NDArray[np.float64] = np.zeros(0)  # by slot: the spare CPU; infinite where unknown
         self._serial = 0
@@ -123,7 +122,7 @@ class NodeIndex:
         if len(used):
             known.bounds[used] = self._table.bounds(request, used)
         known.serial = self._serial
-        self._work.keys += len(used)
+        self._reads.keys += len(used)
         return known.bounds
 
     def _new_slot(self, node: NodeName) -> int:

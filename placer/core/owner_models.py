@@ -12,7 +12,7 @@ from plimsoll.ids import GpuUuid, PodUid
 
 
 class OwnerModels:
-    """Owner → models. A GPU of which no report came has no model yet, and ties nobody to one.
+    """Owner → models. A GPU that is in no report yet has no model, and ties no pod to one.
 
     What always holds: an answer takes as long for an owner of a thousand pods as for one of two.
     """
@@ -20,12 +20,10 @@ class OwnerModels:
     def __init__(self) -> None:
         self._models: dict[GpuUuid, str] = {}  # a GPU never changes its model
         self._pods: defaultdict[str, dict[PodUid, tuple[GpuUuid, ...]]] = defaultdict(dict)
-        self._counts: defaultdict[str, Counter[str]] = defaultdict(
-            Counter
-        )  # GPUs of pods, by owner and model
-        self._unreported: defaultdict[GpuUuid, dict[PodUid, str]] = defaultdict(
-            dict
-        )  # pods with their owners
+        # The number of the pods' GPUs, by owner and model.
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # The owner of each pod that is on such a GPU.
+        self._unreported: defaultdict[GpuUuid, dict[PodUid, str]] = defaultdict(dict)
         self._asked: set[str] = set()  # owners whose models were asked for while they had pods
         self._listeners: list[Callable[[], None]] = []
 

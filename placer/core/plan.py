@@ -24,8 +24,8 @@ class Plan:
         score: the lowest score among the pod's containers.
         sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`). `WISHES` has those of the
             pod's wishes, which are no part of the score.
-        expected: what containers that declare no memory are expected to need, and whence, for people; empty if all
-            declare it.
+        expected: what containers that declare no memory are expected to need and how that is known, for people;
+            empty if all declare it.
         cpus: the CPUs near the GPUs of each container of a pod that wants to be bound to them, as Linux lists them. A
             container whose CPUs are not known is missing.
         note: more about the place, for people, such as what is not known of the node; empty for nothing.

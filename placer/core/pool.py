@@ -1,7 +1,8 @@
 """The GPUs that decisions may use: all of a node, or those in the pool (KubeShare, HPDC 2020, §4.4).
 
 What always holds: while the pool is off, each node is seen as it reported. While it is on, a node's GPUs are unseen
-until the node's standing is known, so no GPU is used that NVIDIA's device plugin might hand to somebody else. Pure.
+until the node's part of the pool is known, so no GPU is used that NVIDIA's device plugin might hand to somebody else.
+Pure.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from plimsoll.ids import GpuUuid, NodeName
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PoolPart:
     """A node's part of the pool.
 
     Attributes:
@@ -25,11 +26,11 @@ class Standing:
     acquirable: int = 0
 
 
-UNKNOWN = Standing()
+UNKNOWN = PoolPart()
 
 
 class Pool:
-    """The standings of all nodes. Not thread-safe: one event loop owns it.
+    """The parts of all nodes. Not thread-safe: one event loop owns it.
 
     Attributes:
         is_on: GPUs outside of the pool are not used. Set it before the first node is seen.
@@ -37,23 +38,23 @@ class Pool:
 
     def __init__(self) -> None:
         self.is_on = False
-        self._standings: dict[NodeName, Standing] = {}
+        self._parts: dict[NodeName, PoolPart] = {}
         self._seen: dict[NodeName, tuple[NodeView, NodeView]] = {}  # as reported, as seen
         self._listeners: list[Callable[[NodeName], None]] = []
 
     def on_change(self, listener: Callable[[NodeName], None]) -> None:
-        """Call `listener` with each node whose standing changed; it must not block, raise, or change the pool."""
+        """Call `listener` with each node whose part changed; it must not block, raise, or change the pool."""
         self._listeners.append(listener)
 
-    def standing(self, node: NodeName) -> Standing:
+    def part(self, node: NodeName) -> PoolPart:
         """A node's part of the pool."""
-        return self._standings.get(node, UNKNOWN)
+        return self._parts.get(node, UNKNOWN)
 
-    def put(self, node: NodeName, standing: Standing) -> bool:
-        """Take a node's standing; returns whether it differs from the one before."""
-        if self.standing(node) == standing:
+    def put(self, node: NodeName, part: PoolPart) -> bool:
+        """Take a node's part; returns whether it differs from the one before."""
+        if self.part(node) == part:
             return False
-        self._standings[node] = standing
+        self._parts[node] = part
         self._seen.pop(node, None)
         for listener in self._listeners:
             listener(node)
@@ -62,10 +63,10 @@ class Pool:
     def forget(self, node: NodeName) -> None:
         """Forget a node that left the cluster."""
         self.put(node, UNKNOWN)
-        self._standings.pop(node, None)
+        self._parts.pop(node, None)
 
     def seen(self, reported: NodeView | None) -> NodeView | None:
-        """A node as decisions see it; equal calls give the same object, until the report or the standing changes."""
+        """A node as decisions see it: the same object until its report, or its part of the pool, changes."""
         if reported is None or not self.is_on:
             return reported
         known = self._seen.get(reported.node)
@@ -75,13 +76,13 @@ class Pool:
 
     def split(self, reported: NodeView) -> NodeView:
         """A report as decisions would see it now."""
-        standing = self.standing(reported.node)
-        inside = standing.gpus
+        part = self.part(reported.node)
+        inside = part.gpus
         if not self.is_on or inside is None:
             return reported
         return replace(
             reported,
             gpus=tuple(gpu for gpu in reported.gpus if gpu.uuid in inside),
             outside=tuple(gpu for gpu in reported.gpus if gpu.uuid not in inside),
-            acquirable=standing.acquirable,
+            acquirable=part.acquirable,
         )

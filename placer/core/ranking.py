@@ -16,7 +16,7 @@ CHUNK: Final = 512
 """The number of keys at which a chunk is split: 320 chunks hold the GPUs of 20 000 nodes."""
 
 
-class Work:
+class ReadCount:
     """The number of keys and chunks that searches have read."""
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class Work:
 class Ranking(Generic[K]):
     """The list. No key may be added twice."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, reads: ReadCount) -> None:
+        self._reads = reads
         self._keys: list[list[K]] = []
         self._sizes: list[list[int]] = []
         self._greatest: list[K] = []  # of each chunk
@@ -82,14 +82,14 @@ class Ranking(Generic[K]):
 
         Do not change the ranking while you iterate.
         """
-        work = self._work
+        reads = self._reads
         for chunk in range(len(self._keys) - 1, -1, -1):
-            work.chunks += 1
+            reads.chunks += 1
             if self._largest[chunk] < size:
                 continue
             keys, sizes = self._keys[chunk], self._sizes[chunk]
             for place in range(len(keys) - 1, -1, -1):
-                work.keys += 1
+                reads.keys += 1
                 if sizes[place] >= size and (admits is None or admits(keys[place])):
                     yield keys[place]
 
@@ -116,14 +116,14 @@ class Ranking(Generic[K]):
 class Rankings(Generic[B, K]):
     """Rankings apart by bucket, so that a search can leave out whole buckets."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, reads: ReadCount) -> None:
+        self._reads = reads
         self._buckets: dict[B, Ranking[K]] = {}
 
     def add(self, bucket: B, key: K, size: int) -> None:
         """Add a key to a bucket."""
         if bucket not in self._buckets:
-            self._buckets[bucket] = Ranking(self._work)
+            self._buckets[bucket] = Ranking(self._reads)
         self._buckets[bucket].add(key, size)
 
     def remove(self, bucket: B, key: K) -> None:

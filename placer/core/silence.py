@@ -19,9 +19,7 @@ class Silence:
 
     def __init__(self) -> None:
         self._due_s: dict[NodeName, float] = {}
-        self._entries: dict[
-            NodeName, float
-        ] = {}  # the time of each node's entry in the heap, which may be early
+        self._entries: dict[NodeName, float] = {}  # the time of a node's entry in the heap; it may be early
         self._heap: list[tuple[float, NodeName]] = []
 
     def reported(self, node: NodeName, reported_s: float, heartbeat_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""The CPU of each node that its pods leave: policies weigh it, since a GPU without CPU beside it serves nobody."""
+"""The CPU that the pods of each node leave. Policies weigh it, since a GPU without CPU beside it is of no use."""
 
 from collections.abc import Callable
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from placer.core.changes import Changes
-from placer.core.ranking import Ranking, Work
+from placer.core.ranking import Ranking, ReadCount
 from placer.core.reasons import Reason, summary_of
 from placer.core.refusal import Refusal
 from plimsoll.ids import NodeName
@@ -56,14 +56,12 @@ class Verdicts:
     covers_all: bool = False
     alike: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _counts: Counter[str] = field(default_factory=Counter)
-    _free_bytes: dict[NodeName, int | None] = field(
-        default_factory=dict
-    )  # of the nodes refused for their GPUs
-    _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(Work()))
+    # The most free memory of each node that is refused for its GPUs.
+    _free_bytes: dict[NodeName, int | None] = field(default_factory=dict)
+    _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(ReadCount()))
     _acquiring: dict[NodeName, None] = field(default_factory=dict)
-    _same: dict[tuple[str, ...], tuple[str, ...]] = field(
-        default_factory=dict
-    )  # one object for equal reasons
+    # Equal reasons are one object.
+    _same: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     _fits_serial: int = field(init=False)
     _rooms_serial: int = field(init=False)
 

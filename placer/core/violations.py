@@ -81,29 +81,21 @@ class Violations:
         gpus = {gpu.uuid: gpu for gpu in state.gpus}
         for (pod, uuid), run in tuple(self._suspects.items()):
             booking = self._ledger.booking(pod)
-            if booking is None or (
-                booking.node == state.node and line_of(self._ledger, booking, uuid) is None
-            ):
+            if booking is None:
                 del self._suspects[pod, uuid]
                 continue
+            if booking.node != state.node:
+                continue
             line_bytes, gpu = line_of(self._ledger, booking, uuid), gpus.get(uuid)
-            if booking.node != state.node or gpu is None or line_bytes is None:
-                continue
-            used_bytes = sum(task.used_bytes for task in gpu.tasks if task.pod == pod)
-            if used_bytes <= line_bytes + SLACK_BYTES:
-                self._suspects[pod, uuid] = None
-                continue
-            began = run or Violation(pod, state.node, uuid, now_s, now_s, 0, 0, 0)
-            self._suspects[pod, uuid] = replace(
-                began,
-                seen_s=now_s,
-                measurements=began.measurements + 1,
-                used_bytes=used_bytes,
-                line_bytes=line_bytes,
-            )
+            if line_bytes is None:
+                del self._suspects[pod, uuid]
+            elif gpu is not None:
+                used_bytes = sum(task.used_bytes for task in gpu.tasks if task.pod == pod)
+                began = run or Violation(pod, state.node, uuid, now_s, now_s, 0, used_bytes, line_bytes)
+                self._suspects[pod, uuid] = _measured(began, now_s, used_bytes, line_bytes)
 
     def confirmed(self) -> list[Violation]:
-        """The pods that pass their line by enough measurements, for the grace time; of each the GPU accused first."""
+        """The pods past their lines by enough measurements, for the grace time; each on the GPU accused first."""
         found: dict[PodUid, Violation] = {}
         for run in self._suspects.values():
             if run is None or run.measurements < MEASUREMENTS or run.seen_s - run.since_s < self._grace_s:
@@ -111,6 +103,19 @@ class Violations:
             if self._ledger.booking(run.pod) is not None:
                 found.setdefault(run.pod, run)
         return list(found.values())
+
+
+def _measured(run: Violation, now_s: float, used_bytes: int, line_bytes: int) -> Violation | None:
+    """The run with one more report; None if the report ends it."""
+    if used_bytes <= line_bytes + SLACK_BYTES:
+        return None
+    return replace(
+        run,
+        seen_s=now_s,
+        measurements=run.measurements + 1,
+        used_bytes=used_bytes,
+        line_bytes=line_bytes,
+    )
 
 
 def line_of(ledger: Ledger, booking: Booking, gpu: GpuUuid) -> int | None:

@@ -31,7 +31,7 @@ from placer.core.silence import Silence
 from placer.core.topology.hardware import hardware_of
 from placer.intake.reports import ReportView
 from placer.intake.stream import BATCH, age_s, consumer_of, last_messages, server_time
-from placer.metrics import Metrics
+from placer.metrics.reports import ReportMetrics
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import INFOS, STREAM, node_token
 from plimsoll.envelope import decode_report
@@ -89,27 +89,20 @@ class Intake:
     """
 
     def __init__(
-        self,
-        client: Client,
-        reports: ReportView,
-        metrics: Metrics,
-        options: IntakeOptions,
+        self, client: Client, reports: ReportView, metrics: ReportMetrics, options: IntakeOptions
     ) -> None:
         self._client = client
         self._jetstream = client.jetstream()
         self._reports = reports
         self._metrics = metrics
         self._options = options
-        self._reported_s: dict[
-            NodeName, float
-        ] = {}  # the time of each node's newest report, on the loop's clock
+        self._reported_s: dict[NodeName, float] = {}  # each node's newest report, on the loop's clock
         self._read_s = -math.inf  # when NATS last answered a request for reports
         self._current_s = -math.inf  # the last known time at which no report was unread
         self._silence = Silence()
         self._lateness = Lateness()
-        self._loaded_seq = (
-            0  # a consumer that is new begins with each node's last messages, which were loaded
-        )
+        # A consumer that is new begins with each node's last messages, which were loaded.
+        self._loaded_seq = 0
         self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
         self.on_event: Callable[[Report], None] = lambda _: None
@@ -210,9 +203,7 @@ class Intake:
         if may_be_old:
             # The messages may have been long on their way, and others behind them.
             await self._look_for_unread()
-        elif (
-            messages and messages[-1].metadata.num_pending == 0
-        ):  # a request that the server ends brings none
+        elif messages and messages[-1].metadata.num_pending == 0:
             self._current_s = began_s
 
     async def _look_for_unread(self) -> None:
@@ -248,7 +239,7 @@ class Intake:
         state = self._read(message)
         is_newer = self._keep(state, age_s(message, now) if now else 0.0)
         outcome = "applied" if is_newer else "stateless" if state.is_omitted else "stale"
-        self._metrics.reports.labels(outcome).inc()
+        self._metrics.taken.labels(outcome).inc()
         if not is_newer and message.metadata.sequence.stream > self._loaded_seq:
             self._note_late(state)
 
@@ -267,7 +258,7 @@ class Intake:
         if is_newer:
             now_s = asyncio.get_running_loop().time()
             self._reported_s[state.node] = now_s
-            self._metrics.last_report.labels(state.node).set(time.time() - age_s)
+            self._metrics.last.labels(state.node).set(time.time() - age_s)
             self._metrics.node_silent.labels(state.node).set(0)
             if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
                 self._silence_wakened.set()
@@ -281,7 +272,7 @@ class Intake:
         # The server delivered the newest report again, or an event without a state.
         if newest is None or newest.order == state.order or state.is_omitted:
             return
-        self._metrics.late_reports.labels(state.node).inc()
+        self._metrics.late.labels(state.node).inc()
         if self._lateness.was_late(state.node, asyncio.get_running_loop().time(), state.heartbeat_s):
             log.error(
                 "a node's reports have been older than its newest one for long: two monitors report as one node",
@@ -296,7 +287,7 @@ class Intake:
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
         """Have the server never deliver this message again: it stays damaged."""
-        self._metrics.reports.labels("damaged").inc()
+        self._metrics.taken.labels("damaged").inc()
         log.error(
             "a damaged event is dropped",
             subject=message.subject,

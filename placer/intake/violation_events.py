@@ -1,4 +1,4 @@
-"""Reads who is accused of passing a line: `limit.violated` and `limit.unenforced`, also those of the last day.
+"""Reads the accusations that a pod passes its line: `limit.violated` and `limit.unenforced`, also of the last day.
 
 The broker announces a finding once, so a placer reads those that it missed from the stream, as soon as it leads.
 Before that it does not know every booking, and an accused pod without one would be forgotten. What always holds: the
@@ -14,6 +14,8 @@ import msgspec
 import nats.errors
 import structlog
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
@@ -59,24 +61,10 @@ async def read_violations(client: Client, suspect: Suspect, leads: asyncio.Event
     while True:
         heed_cancellation()
         try:
-            config = ConsumerConfig(
-                filter_subjects=list(SUBJECTS),
-                deliver_policy=DeliverPolicy.BY_START_TIME,
-                opt_start_time=datetime.now(UTC) - SINCE,
-                ack_policy=AckPolicy.NONE,
-                inactive_threshold=UNUSED_S,
-                mem_storage=True,
-                num_replicas=1,
-            )
-            info = await jetstream.add_consumer(STREAM, config)
-            subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
+            subscription = await _subscription(jetstream)
             while True:
                 heed_cancellation()
-                try:
-                    messages = await subscription.fetch(BATCH, timeout=IDLE_S)
-                except TimeoutError:  # none came; a consumer that is gone is silent too
-                    await subscription.consumer_info()
-                    messages = []
+                messages = await _fetched(subscription)
                 outage.ended()
                 pauses.reset()
                 for message in messages:
@@ -84,6 +72,29 @@ async def read_violations(client: Client, suspect: Suspect, leads: asyncio.Event
         except (nats.errors.Error, APIError, OSError, TimeoutError) as error:
             outage.failed("limit events cannot be read, retrying", f"{type(error).__name__}: {error}")
             await asyncio.sleep(pauses.next_s())  # NATS is away
+
+
+async def _subscription(jetstream: JetStreamContext) -> JetStreamContext.PullSubscription:
+    config = ConsumerConfig(
+        filter_subjects=list(SUBJECTS),
+        deliver_policy=DeliverPolicy.BY_START_TIME,
+        opt_start_time=datetime.now(UTC) - SINCE,
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=UNUSED_S,
+        mem_storage=True,
+        num_replicas=1,
+    )
+    info = await jetstream.add_consumer(STREAM, config)
+    return await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
+
+
+async def _fetched(subscription: JetStreamContext.PullSubscription) -> list[Msg]:
+    """The waiting messages; none after `IDLE_S` without one."""
+    try:
+        return await subscription.fetch(BATCH, timeout=IDLE_S)
+    except TimeoutError:
+        await subscription.consumer_info()  # a consumer that is gone is silent too
+        return []
 
 
 def note(message: bytes, suspect: Suspect) -> None:

@@ -77,7 +77,7 @@ class Attempts:
             now_s = loop_now_s()
             match self.queue.take(now_s):
                 case Try(uid, waited_s):
-                    self.metrics.queue_wait_seconds.observe(waited_s)
+                    self.metrics.queue.wait_seconds.observe(waited_s)
                     return uid
                 case Probe() as probe:
                     await self.probe(probe)
@@ -97,7 +97,7 @@ class Attempts:
         if obstacles and self.preempting.may_preempt(wanted, probe.node):
             left = await self.preempting.left_by_victims(wanted, probe.node)
             obstacles = self.choice.obstacles(wanted, probe.node)  # the node may have changed meanwhile
-        self.metrics.probes.labels("unfit" if obstacles else "fit").inc()
+        self.metrics.queue.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
         is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
         if left is not None and obstacles:

@@ -16,7 +16,7 @@ from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.core.verdicts import Explanation, Verdicts
-from placer.decide import Decider, Held, NodeSide
+from placer.decide import Decider, HeldBookings, NodeSide
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.cluster.node_wishes import PROMISING, node_wishes
 from placer.kube.cluster.trial import NodeTrial
@@ -168,7 +168,7 @@ class NodeChoice:
         obstacles = self.obstacles(wanted, own.node)
         return replace(explained, reasons=explained.reasons.union(obstacles)) if obstacles else None
 
-    def _held(self, wanted: Wanted) -> Held:
+    def _held(self, wanted: Wanted) -> HeldBookings:
         nominations, priority = self.cluster.nominations, priority_of(wanted.pod)
         return lambda node: bookings_of(nominations.against_others(priority, node))
 

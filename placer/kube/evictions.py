@@ -111,7 +111,7 @@ class Evictions:
             self._news.clear()
             confirmed = {one.pod: one for one in self.violations.confirmed()}
             self._due_s = {pod: at for pod, at in self._due_s.items() if pod in confirmed}
-            self.metrics.violations.set(len(confirmed))
+            self.metrics.evictions.violating_pods.set(len(confirmed))
             for pod in confirmed:
                 if self._due_s.get(pod, 0.0) <= loop_now_s() and await self._handle(pod):
                     await asyncio.sleep(self.rules.pause_s)  # bounds the evictions per minute
@@ -153,13 +153,13 @@ class Evictions:
             return  # it ended by itself
         except ApiError as error:
             self._due_s[found.pod] = loop_now_s() + self.rules.retry_s
-            self.metrics.evictions.labels(_outcome(error)).inc()
+            self.metrics.evictions.attempts.labels(_outcome(error)).inc()
             if isinstance(error, ConflictError):  # it changed at this moment, or is another pod by now
                 return
             again = f"It could not be evicted, which is tried again in {self.rules.retry_s:g} s: {error}"
             self._report(pod, "EvictionRefused", f"{_finding(found)} {again}", found)
         else:
-            self.metrics.evictions.labels("evicted").inc()
+            self.metrics.evictions.attempts.labels("evicted").inc()
             self._report(pod, "Evicted", f"{_finding(found)} It was evicted.", found)
 
     def _report(self, pod: Pod, reason: str, note: str, found: Violation) -> None:

@@ -180,7 +180,7 @@ class KubeFrontEnd:
         orders = Orders(
             self._cluster,
             PreemptionWrites(self._placing, self.clock),
-            self._metrics.preempted_pods,
+            self._metrics.preemption.victims,
             self._telling.preempted,
             lambda pod, note: self._telling.refused(pod, note, SCHEDULER_ERROR),
         )
@@ -192,7 +192,7 @@ class KubeFrontEnd:
             orders,
             self.leads,
             lambda pod: understood(pod, self.options.policy),
-            self._metrics.nominations,
+            self._metrics.preemption.nominations,
             self._work.set,
         )
         self._stuck = StuckPods(

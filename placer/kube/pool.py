@@ -1,6 +1,6 @@
-"""The placer's side of the pool: reservation pods become standings of nodes, and releases are granted.
+"""The placer's side of the pool: reservation pods become nodes' parts of the pool, and releases are granted.
 
-What always holds: the standing of a node follows from the objects that the watches show, at once. A release is
+What always holds: a node's part of the pool follows from the objects that the watches show, at once. A release is
 granted by the placer that leads alone, only while no pod is booked on the GPU, assumed pods included, and only over
 the version of the reservation that the watch showed. From the moment at which a release is asked until it is taken
 back, no placer puts a pod there. So a granted release stays true whatever placer leads next.
@@ -15,7 +15,7 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from placer.core.ledger import Ledger
-from placer.core.pool import Pool, Standing
+from placer.core.pool import Pool, PoolPart
 from placer.kube.cluster.cluster import Cluster
 from plimsoll.events import PoolChange
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -50,7 +50,7 @@ class PoolWatch:
 
     Attributes:
         namespace: the namespace of reservation pods, or `OFF`.
-        pool: the standings, which this fills.
+        pool: the nodes' parts, which this fills.
         cluster: the nodes and the load of each.
         ledger: the bookings of all pods.
         transport: for grants; its writes happen only while this placer leads.
@@ -144,12 +144,12 @@ class PoolWatch:
         if offer is None:
             self.pool.forget(node)
         elif is_dedicated(offer.node):
-            self.pool.put(node, Standing(None))
+            self.pool.put(node, PoolPart(None))
         else:
             gpus = frozenset(GpuUuid(one.gpu or "") for one in there if one.in_pool)
             # A reservation without a node is counted by the device that it will take.
             joining = sum(one.joining and one.bound for one in there)
-            self.pool.put(node, Standing(gpus, self.cluster.free(node, DEVICE) + joining))
+            self.pool.put(node, PoolPart(gpus, self.cluster.free(node, DEVICE) + joining))
 
     async def _grant(self, reservation: Reservation) -> None:
         """Grant a release, unless a pod is booked on the GPU."""

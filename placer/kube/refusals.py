@@ -117,7 +117,7 @@ class Refusals:
         if shared is None:
             return False
         self.queue.join(uid, kind, loop_now_s())
-        self.metrics.shared_refusals.inc()
+        self.metrics.queue.shared_refusals.inc()
         self.report(waiting.pod, shared.note, UNSCHEDULABLE)
         return True
 

@@ -69,7 +69,7 @@ class _Data(Struct, frozen=True):
     conditions: tuple[dict[str, object], ...] = ()
 
 
-class NewsRoom:
+class RecentNews:
     """The events, the oldest first.
 
     Attributes:
@@ -79,9 +79,8 @@ class NewsRoom:
     def __init__(self, client: Client, name_of: Callable[[PodUid], PodName | None]) -> None:
         self.number = 0
         self._client, self._name_of = client, name_of
-        self._kept: OrderedDict[str, tuple[int, News | bytes]] = (
-            OrderedDict()
-        )  # by id; a message is read late
+        # By id. A message of this placer is decoded once somebody wants it.
+        self._kept: OrderedDict[str, tuple[int, News | bytes]] = OrderedDict()
 
     async def run(self) -> NoReturn:
         """Read events until cancelled."""

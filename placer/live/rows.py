@@ -97,8 +97,8 @@ class LiveRows:
     def _live(self, state: NodeState) -> LiveNode:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         health = {one.gpu: one for one in state.health}
-        standing = self._decider.pool.standing(state.node)
-        inside = standing.gpus if self._decider.pool.is_on else None
+        pool = self._decider.pool
+        inside = pool.part(state.node).gpus if pool.is_on else None
         here = {gpu.uuid for gpu in state.gpus}
         return LiveNode(
             node=state.node,

@@ -6,12 +6,13 @@ hostile name of a pod, a node or a model is text, whatever it holds.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 FOLDER: Final = Path(__file__).parent / "page"
 PREFIX: Final = "/page/"
@@ -37,8 +38,6 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",  # asked again by its ETag, so that a new placer's page is a new page
 }
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import msgspec
 from aiohttp import web
 
 from placer.api.access import AGAIN, CannotJudgeError
-from placer.live.news import NewsRoom
+from placer.live.news import RecentNews
 from placer.live.rows import LiveRows
-from placer.live.waiting import Summary
+from placer.live.waiting import WaitingSummary
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.http import Problem
@@ -140,8 +140,8 @@ class Streams:
     """
 
     rows: LiveRows
-    waiting: Summary
-    news: NewsRoom
+    waiting: WaitingSummary
+    news: RecentNews
     version: str
     missing: Callable[[], Sequence[str]]
     leads: Callable[[], bool]

@@ -31,7 +31,7 @@ FRESH_S: Final = 1.0
 """The seconds for which a summary is good."""
 
 
-class Summary:
+class WaitingSummary:
     """The summary in JSON, made when a reader asks and the last one is too old."""
 
     def __init__(self, sources: Callable[[], Sequence[PodSource]]) -> None:

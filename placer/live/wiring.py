@@ -1,7 +1,6 @@
 """Makes the live page's parts for one placer."""
 
 import asyncio
-import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,12 +8,13 @@ from nats.aio.client import Client
 
 from placer.decide import Decider
 from placer.live import site
-from placer.live.news import NewsRoom
+from placer.live.news import RecentNews
 from placer.live.pods import PodName, PodSource
 from placer.live.rows import LiveRows
 from placer.live.streams import Streams
-from placer.live.waiting import Summary
+from placer.live.waiting import WaitingSummary
 from plimsoll.ids import PodUid
+from plimsoll.part.metrics import VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LivePage:
 
     files: Mapping[str, site.File]
     streams: Streams
-    news: NewsRoom
+    news: RecentNews
 
 
 async def live_page(
@@ -53,14 +53,7 @@ async def live_page(
         names = (source.name_of(uid) for source in sources())
         return next((name for name in names if name is not None), None)
 
-    files, version = await asyncio.to_thread(lambda: (site.load(), _version()))
-    news = NewsRoom(client, name_of)
-    streams = Streams(LiveRows(decider, name_of), Summary(sources), news, version, missing, leads)
+    files = await asyncio.to_thread(site.load)
+    news = RecentNews(client, name_of)
+    streams = Streams(LiveRows(decider, name_of), WaitingSummary(sources), news, VERSION, missing, leads)
     return LivePage(files, streams, news)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("plimsoll")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

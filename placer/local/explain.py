@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from placer.api.explaining import SLICE, Turns, rest
 from placer.core.booking import Booking
-from placer.core.explain.running import Known, running_of
+from placer.core.explain.running import PodFacts, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
-from placer.core.explain.shortage import Freeing, Identity
+from placer.core.explain.shortage import Freeing, PodIdentity
 from placer.core.explain.slowness import LimitNews
 from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
 from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.local.frontend import LocalFrontEnd
-from placer.local.waiting import Asked
+from placer.local.queued_pod import QueuedPod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES
 from plimsoll.placer_api import explain as wire
@@ -60,32 +60,33 @@ class LocalExplainer:
         booking = ledger.booking(row.uid) or Booking(row.uid, row.node, ())
         silent = row.node in reports.silent
         news = self.news_of(row.uid) if self.news_of is not None else None
-        running = running_of(booking, ledger, Known(reports.get(row.node), silent=silent, news=news))
+        running = running_of(booking, ledger, PodFacts(reports.get(row.node), silent=silent, news=news))
         return _explained(
             row, PodState.RUNNING, f"The pod runs on {row.node}. {running.verdict}.", running=running
         )
 
     async def _waiting(self, row: PodRow, page: PageAsked) -> Explained:
-        asked = self.front_end.asked(row.uid)
-        if asked is None:
+        queued = self.front_end.queued(row.uid)
+        if queued is None:
             return _explained(
                 row, PodState.BINDING, "The pod has a place, and its processes are being started."
             )
         loop, scan = asyncio.get_running_loop(), Scan(page)
-        freeing = Freeing(asked.request, asked.policy, 0, self.decider.ledger, self._identity)
-        queue = wire.Standing(place="waiting", waits_s=loop.time() - asked.since_s, ahead=asked.ahead)
+        freeing = Freeing(queued.request, queued.policy, 0, self.decider.ledger, self._identity)
+        waits_s, ahead = loop.time() - queued.since_s, self.front_end.ahead_of(queued)
+        queue = wire.Standing(place="waiting", waits_s=waits_s, ahead=ahead)
         nodes = self.front_end.nodes
         for start in range(0, len(nodes), SLICE):
             began_s = loop.time()
             for node in nodes[start : start + SLICE]:
-                self._judge(node, asked, scan, freeing)
+                self._judge(node, queued, scan, freeing)
             await rest(began_s)
         waiting = scan.result(wire.Waiting(queue=queue, message=row.message))
         text = f"The pod waits: {row.message}" if row.message else "The pod waits for its first try."
         return _explained(row, PodState.WAITING, text, waiting=waiting)
 
-    def _judge(self, node: NodeName, asked: Asked, scan: Scan, freeing: Freeing) -> None:
-        planned = self.decider.plan_on(asked.request, asked.policy, node)
+    def _judge(self, node: NodeName, queued: QueuedPod, scan: Scan, freeing: Freeing) -> None:
+        planned = self.decider.plan_on(queued.request, queued.policy, node)
         reasons = self.front_end.obstacles(node) or (
             planned.reasons[node] if isinstance(planned, Refusal) else ()
         )
@@ -100,9 +101,9 @@ class LocalExplainer:
         if lacking is not None:
             scan.lacks(*lacking)
 
-    def _identity(self, uid: PodUid) -> Identity | None:
+    def _identity(self, uid: PodUid) -> PodIdentity | None:
         row = self.front_end.pods.get(uid)
-        return Identity(row.namespace, row.name) if row is not None else None
+        return PodIdentity(row.namespace, row.name) if row is not None else None
 
 
 def _explained(

@@ -27,10 +27,10 @@ from placer.core.site import Request
 from placer.decide import Decider
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable
+from placer.local.queued_pod import QueuedPod
 from placer.local.resize import resize
 from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
 from placer.local.survivors import end_survivors, until_all_gone
-from placer.local.waiting import Asked, Placed, Refused, Waiting
 from placer.publisher import Publisher, placement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description
@@ -81,7 +81,7 @@ class LocalFrontEnd:
         self._publisher = publisher
         self._brokers = {node.name: BrokerClient(node.broker_root) for node in nodes}
         self._adopted: set[NodeName] = set()
-        self._waiting: dict[PodUid, Waiting] = {}
+        self._waiting: dict[PodUid, QueuedPod] = {}
         self._arrivals = 0
         self._running: dict[PodUid, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
@@ -107,22 +107,16 @@ class LocalFrontEnd:
         Raises:
             InputError: the pod can never run; nothing was queued.
         """
-        return self._enqueue(pod)[0]
-
-    async def submit(self, pod: Pod) -> Placed | Refused:
-        """Queue a pod and wait until it runs or is refused; cancelling takes it out of the queue again."""
-        try:
-            row, waiting = self._enqueue(pod)
-        except InputError as error:
-            return Refused(str(error))
-        if waiting is None:
-            return Refused(f"pod {row.namespace}/{row.name} is here already; it is {row.phase}")
-        try:
-            return await waiting.answer
-        except asyncio.CancelledError:
-            self._waiting.pop(row.uid, None)
-            self._end_row(row.uid, "taken back before it was placed")
-            raise
+        demand, policy = self.check(pod)
+        if len(self._waiting) >= MAX_WAITING:
+            raise InputError("pods", len(self._waiting), "are waiting already", "try again later")
+        row = self.pods.add(pod)
+        if row.uid not in self._waiting and row.uid not in self._running:
+            self._arrivals += 1
+            request = Request(row.uid, demand, owner_of(pod))
+            now_s = asyncio.get_running_loop().time()
+            self._wait(QueuedPod(self._arrivals, pod, request, policy, now_s))
+        return row
 
     def check(self, pod: Pod) -> tuple[PodDemand, Policy]:
         """Read a pod's demand and policy.
@@ -146,9 +140,7 @@ class LocalFrontEnd:
         row = self.pods.get(uid)
         if row is None or row.phase in TERMINAL_PHASES:
             return row
-        waiting = self._waiting.pop(uid, None)
-        if waiting is not None:
-            waiting.reply(Refused("ended before it was placed"))
+        self._waiting.pop(uid, None)
         task = self._running.get(uid)
         if task is not None:
             task.cancel()
@@ -164,15 +156,13 @@ class LocalFrontEnd:
         """All local nodes."""
         return tuple(self._nodes)
 
-    def asked(self, uid: PodUid) -> Asked | None:
-        """A waiting pod; None for a pod that does not wait."""
-        waiting = self._waiting.get(uid)
-        if waiting is None:
-            return None
-        ahead = sum(one.arrival < waiting.arrival for one in self._waiting.values())
-        return Asked(
-            Request(uid, waiting.demand, owner_of(waiting.pod)), waiting.policy, waiting.since_s, ahead
-        )
+    def queued(self, uid: PodUid) -> QueuedPod | None:
+        """A pod in the queue; None for a pod that does not wait."""
+        return self._waiting.get(uid)
+
+    def ahead_of(self, queued: QueuedPod) -> int:
+        """The number of pods that are tried before this one."""
+        return sum(one.arrival < queued.arrival for one in self._waiting.values())
 
     async def resize(self, request: Resize) -> Resizing:
         """Change a running container's line or shares, see `placer.local.resize`.
@@ -192,21 +182,7 @@ class LocalFrontEnd:
         self._news.set()  # a lowering makes room
         return resized
 
-    def _enqueue(self, pod: Pod) -> tuple[PodRow, Waiting | None]:
-        demand, policy = self.check(pod)
-        if len(self._waiting) >= MAX_WAITING:
-            raise InputError("pods", len(self._waiting), "are waiting already", "try again later")
-        row = self.pods.add(pod)
-        if row.uid in self._waiting or row.uid in self._running:
-            return row, self._waiting.get(row.uid)
-        self._arrivals += 1
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Placed | Refused] = loop.create_future()
-        waiting = Waiting(self._arrivals, row.uid, pod, demand, policy, answer, loop.time())
-        self._wait(waiting)
-        return row, waiting
-
-    def _wait(self, waiting: Waiting) -> None:
+    def _wait(self, waiting: QueuedPod) -> None:
         self._waiting[waiting.uid] = waiting
         self._news.set()
 
@@ -237,11 +213,10 @@ class LocalFrontEnd:
             log.warning("placing begins without some nodes", missing=sorted(set(self._nodes) - self._adopted))
         self._news.set()
 
-    def _try(self, waiting: Waiting, tasks: asyncio.TaskGroup) -> None:
+    def _try(self, waiting: QueuedPod, tasks: asyncio.TaskGroup) -> None:
         if self._waiting.get(waiting.uid) is not waiting:  # ended during the round
             return
-        request = Request(waiting.uid, waiting.demand, owner_of(waiting.pod))
-        decided = self._decider.decide(request, waiting.policy, self.obstacles, self._nodes)
+        decided = self._decider.decide(waiting.request, waiting.policy, self.obstacles, self._nodes)
         if isinstance(decided, Refusal):
             self._keep_waiting(waiting, decided)
         else:
@@ -257,7 +232,7 @@ class LocalFrontEnd:
         """The reasons why a node takes no pods now, apart from its GPUs; empty if it does."""
         return () if node in self._adopted else (BROKER_AWAY,)
 
-    def _keep_waiting(self, waiting: Waiting, refusal: Refusal) -> None:
+    def _keep_waiting(self, waiting: QueuedPod, refusal: Refusal) -> None:
         message = summary(len(self._nodes), refusal.reasons)
         before = self.pods.get(waiting.uid)
         if before is not None and before.message != message:
@@ -265,7 +240,7 @@ class LocalFrontEnd:
             if self._publisher is not None:
                 self._publisher.unplaceable(waiting.unplaceable(message))
 
-    async def _live(self, waiting: Waiting, plan: Plan) -> None:
+    async def _live(self, waiting: QueuedPod, plan: Plan) -> None:
         """Run one pod, from its booking to its end."""
         node = plan.booking.node
         runner = Runner(self._nodes[node], self._brokers[node], self._settings)
@@ -274,7 +249,6 @@ class LocalFrontEnd:
         except (RefusedError, StartError) as error:
             self._free(waiting.uid)
             self.pods.change(waiting.uid, phase="Failed", exit_code=CANNOT_START, message=str(error))
-            waiting.reply(Refused(str(error)))
             return
         except BrokerAwayError as error:
             self._free(waiting.uid)
@@ -299,10 +273,9 @@ class LocalFrontEnd:
         self._decider.ledger.forget(uid)
         self._news.set()
 
-    def _report_running(self, waiting: Waiting, plan: Plan) -> None:
+    def _report_running(self, waiting: QueuedPod, plan: Plan) -> None:
         gpus: dict[str, tuple[GpuUuid, ...]] = {str(name): gpus for name, gpus in plan.gpus.items()}
         self.pods.change(waiting.uid, phase="Running", node=plan.booking.node, gpus=gpus, message="")
-        waiting.reply(Placed(waiting.uid, plan.booking.node, gpus))
         if self._publisher is not None:
             self._publisher.placed(placement(waiting.pod.metadata, plan))
 

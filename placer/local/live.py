@@ -24,11 +24,11 @@ class LocalPods:
         """The pods without a node."""
         for row in self.front_end.pods.rows():
             if row.phase == "Pending":
-                asked = self.front_end.asked(row.uid)
+                queued = self.front_end.queued(row.uid)
                 yield WaitingPod(
                     pod=row.uid,
                     namespace=row.namespace,
                     name=row.name,
-                    asks=asks(asked.request) if asked is not None else "",
+                    asks=asks(queued.request) if queued is not None else "",
                     reason=row.message,
                 )

@@ -28,7 +28,7 @@ _REFERENCE: Final = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ProcessCommand:
     """A process to start.
 
     Attributes:
@@ -46,7 +46,7 @@ class Command:
 
 def command_of(
     pod: PodUid, container: Container, base: Mapping[str, str], enforcement: Enforcement | None
-) -> Command:
+) -> ProcessCommand:
     """The process of one container.
 
     Args:
@@ -61,7 +61,7 @@ def command_of(
     words = (*(container.command or ()), *(container.args or ()))
     arguments = tuple(_expanded(word, environment) for word in words)
     environment.update(pod_variables(pod, environment, enforcement))
-    return Command(arguments, environment, container.workingDir)
+    return ProcessCommand(arguments, environment, container.workingDir)
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
@@ -115,7 +115,7 @@ class RunningProcess:
             return  # the whole group is gone
 
 
-async def start(command: Command) -> RunningProcess:
+async def start(command: ProcessCommand) -> RunningProcess:
     """Start a process.
 
     Raises:

@@ -15,7 +15,7 @@ import structlog
 from placer.core.plan import Plan
 from placer.core.registration import registration
 from placer.local.node import LocalNode
-from placer.local.process import Command, RunningProcess, command_of, start
+from placer.local.process import ProcessCommand, RunningProcess, command_of, start
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.broker.environment import Enforcement
 from plimsoll.broker.wire import Directories
@@ -126,7 +126,7 @@ class Runner:
 
     def _command(
         self, pod: Pod, container: Container, plan: Plan, directories: Mapping[ContainerName, Directories]
-    ) -> Command:
+    ) -> ProcessCommand:
         name = ContainerName(container.name)
         settings = self._settings
         enforcement = None
@@ -138,7 +138,7 @@ class Runner:
             return command
         folder = f"{pod.metadata.namespace}_{pod.metadata.name}_{plan.booking.pod}"
         output = settings.output / folder / f"{container.name}.log"
-        return Command(command.arguments, command.environment, command.directory, output)
+        return ProcessCommand(command.arguments, command.environment, command.directory, output)
 
 
 @dataclass(frozen=True, slots=True)

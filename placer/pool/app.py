@@ -7,14 +7,12 @@ import secrets
 from typing import Final
 
 import structlog
-from aiohttp import web
-from prometheus_client.aiohttp import make_aiohttp_handler
 
 from placer.pool.controller import Controller
 from placer.pool.core.planner import Planner
-from placer.pool.core.policy import policy_of
-from placer.pool.metrics import Metrics
-from placer.pool.news import News
+from placer.pool.core.release_policy import release_policy_of
+from placer.pool.events import EventRecorder
+from placer.pool.metrics import PoolMetrics
 from placer.pool.settings import PREFIX, Settings
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
@@ -22,7 +20,7 @@ from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import tasks_until
-from plimsoll.part.web import serving_tcp
+from plimsoll.part.web import serving_health
 
 GRACE_S: Final = 5.0
 """Seconds without a live watch, or without an answer about the Lease, after which the controller is not ready."""
@@ -47,7 +45,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    metrics = Metrics()
+    metrics = PoolMetrics()
     async with contextlib.AsyncExitStack() as stack:
         transport = await stack.enter_async_context(connect(kubeconfig_path(settings.kubeconfig)))
         lease = Lease(
@@ -60,12 +58,9 @@ async def _serve(settings: Settings) -> None:
         )
         metrics.leader.set_function(lease.is_held)
         controller = _controller(settings, transport, lease, metrics)
-        if settings.http_port is not None:
-            health = serving_tcp(
-                _routes(metrics, controller), settings.http_address, settings.http_port, PREFIX + "HTTP_PORT"
-            )
-            port = await stack.enter_async_context(health)
-            log.info("http ready", address=settings.http_address, port=port)
+        address, port, variable = settings.http_address, settings.http_port, PREFIX + "HTTP_PORT"
+        health = serving_health(metrics.registry, lambda: _missing(controller), address, port, variable)
+        await stack.enter_async_context(health)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_lead(lease, controller), name="lease")
@@ -74,31 +69,16 @@ async def _serve(settings: Settings) -> None:
             await lease.release()
 
 
-def _controller(settings: Settings, transport: Transport, lease: Lease, metrics: Metrics) -> Controller:
-    planner = Planner(policy_of(PREFIX + "POLICY", settings.policy), settings.acquire_s)
-    news = News(transport, settings.namespace, settings.instance)
-    return Controller(transport, lease, settings.template, planner, news, metrics)
+def _controller(settings: Settings, transport: Transport, lease: Lease, metrics: PoolMetrics) -> Controller:
+    planner = Planner(release_policy_of(PREFIX + "POLICY", settings.policy), settings.acquire_s)
+    events = EventRecorder(transport, settings.namespace, settings.instance)
+    return Controller(transport, lease, settings.template, planner, events, metrics)
 
 
 async def _lead(lease: Lease, controller: Controller) -> None:
     """Take part in the election once all pods and nodes were read."""
     await controller.synced.wait()
     await lease.run()
-
-
-def _routes(metrics: Metrics, controller: Controller) -> list[web.RouteDef]:
-    async def healthy(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(_: web.Request) -> web.Response:
-        missing = _missing(controller)
-        return web.Response(status=503 if missing else 200, text="\n".join(missing or ["ok"]) + "\n")
-
-    return [
-        web.get("/metrics", make_aiohttp_handler(metrics.registry)),
-        web.get("/healthz", healthy),
-        web.get("/readyz", ready),
-    ]
 
 
 def _missing(controller: Controller) -> list[str]:

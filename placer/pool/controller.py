@@ -8,6 +8,7 @@ polled.
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -16,8 +17,8 @@ import structlog
 from placer.pool.core.facts import Facts
 from placer.pool.core.planner import Planner
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
-from placer.pool.metrics import Metrics
-from placer.pool.news import News
+from placer.pool.events import EventRecorder
+from placer.pool.metrics import PoolMetrics
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
@@ -43,7 +44,7 @@ class Controller:
         lease: steps are taken only while it is held.
         template: the template of the reservations.
         planner: plans the steps.
-        news: for people.
+        events: for people.
         metrics: the metrics of this process.
     """
 
@@ -51,8 +52,8 @@ class Controller:
     lease: Lease
     template: Template
     planner: Planner
-    news: News
-    metrics: Metrics
+    events: EventRecorder
+    metrics: PoolMetrics
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     facts: Facts = field(init=False)
     _writing: Transport = field(init=False)
@@ -118,33 +119,38 @@ class Controller:
     async def _round(self) -> None:
         """Carry one round out, and wait until something changes, or is due."""
         self._work.clear()
-        loop, failed = asyncio.get_running_loop(), False
+        loop = asyncio.get_running_loop()
         planned = self.planner.plan(self.facts, loop.time())
         for phase, count in planned.phases.items():
-            self.metrics.gpus.labels(phase).set(count)
-        self.metrics.lost.set(len(planned.lost))
+            self.metrics.gpus.phases.labels(phase).set(count)
+        self.metrics.gpus.lost.set(len(planned.lost))
         due_s = planned.due_s
-        for step in planned.steps:
+        if await self._do_all(planned.steps):
+            self._pauses.reset()
+        else:
+            due_s = min(due_s, loop.time() + self._pauses.next_s())
+        if self.lease.is_held():
+            self.metrics.gpus.losses.inc(await self.events.losses(planned.lost))
+        await asyncio.sleep(GATHER_S)  # changes of many pods come together
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(None if due_s == math.inf else due_s):
+                await self._work.wait()
+
+    async def _do_all(self, steps: Sequence[Step]) -> bool:
+        """Carry steps out, in order; returns whether none failed. A step that was overtaken is no failure."""
+        done = True
+        for step in steps:
             try:
                 await self._do(step)
             except (ConflictError, NotFoundError):
                 continue  # the watch shows what changed, and the next round reads it
             except (ApiError, TimeoutError) as error:
-                failed = True
+                done = False
                 self.metrics.write_failures.inc()
                 log.warning("a step waits", step=type(step).__name__, error=str(error) or "no answer in time")
                 if not isinstance(error, RefusedError):
                     break  # the API server is away; a refusal concerns one step alone
-        if failed:
-            due_s = min(due_s, loop.time() + self._pauses.next_s())
-        else:
-            self._pauses.reset()
-        if self.lease.is_held():
-            self.metrics.losses.inc(await self.news.losses(planned.lost))
-        await asyncio.sleep(GATHER_S)  # changes of many pods come together
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(None if due_s == math.inf else due_s):
-                await self._work.wait()
+        return done
 
     async def _do(self, step: Step) -> None:
         match step:
@@ -155,20 +161,22 @@ class Controller:
                 await self._annotate(reservation, GPU, gpu)
                 began_s = self._reserved_s.pop(reservation.name, None)
                 if began_s is not None:
-                    self.metrics.acquire_seconds.observe(asyncio.get_running_loop().time() - began_s)
-                await self.news.acquired(reservation, gpu)
+                    self.metrics.reservations.acquire_seconds.observe(
+                        asyncio.get_running_loop().time() - began_s
+                    )
+                await self.events.acquired(reservation, gpu)
             case Give(reservation):
                 await self._annotate(reservation, RELEASE, Release.ASKED.value)
             case Keep(reservation):
                 await self._annotate(reservation, RELEASE, None)
             case Drop(reservation, why):
                 if why:
-                    self.metrics.failures.inc()
+                    self.metrics.reservations.failures.inc()
                 preconditions = {"uid": reservation.uid, "resourceVersion": reservation.version}
                 await self._writing.delete(self._path(reservation.name), {"preconditions": preconditions})
                 self._reserved_s.pop(reservation.name, None)
-                await self.news.ended(reservation, why)
-        self.metrics.steps.labels(type(step).__name__.lower()).inc()
+                await self.events.ended(reservation, why)
+        self.metrics.reservations.steps.labels(type(step).__name__.lower()).inc()
         log.info("pool step", step=step)
 
     async def _annotate(self, reservation: Reservation, name: str, value: str | None) -> None:

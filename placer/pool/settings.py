@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from placer.pool.core.policy import policy_of
+from placer.pool.core.release_policy import release_policy_of
 from placer.pool.reservations import CARD, Template
 from plimsoll.kube.kubeconfig import IN_CLUSTER, check_kubeconfig
 from plimsoll.part import settings
@@ -84,7 +84,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         Settings,
         environment,
         PREFIX,
-        checks={"kubeconfig": check_kubeconfig, "policy": policy_of, "card_command": _check_words},
+        checks={"kubeconfig": check_kubeconfig, "policy": release_policy_of, "card_command": _check_words},
         rules=[_check_image],
     )
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from redis.client import NEVER_DECODE
 
-from placer.core.learning import Record, checked
+from placer.core.owner_record import OwnerRecord, checked
 from placer.stores.exchange import exchange
 from plimsoll.part.errors import SHOWN_CHARS, InputError, PlimsollError
 from plimsoll.placer_api.redis_keys import LEARNED
@@ -63,7 +63,7 @@ class LearnedStore:
             size: int = await self._client.hlen(LEARNED)
             return size
 
-    async def read(self, now_s: float) -> dict[str, Record]:
+    async def read(self, now_s: float) -> dict[str, OwnerRecord]:
         """All records that can be read; the others are removed.
 
         Args:
@@ -73,7 +73,7 @@ class LearnedStore:
             LearnedAwayError: no answer.
         """
         await self.size()
-        found: dict[str, Record] = {}
+        found: dict[str, OwnerRecord] = {}
         cursor = 0
         while True:
             async with self._asking("give what was learned"):
@@ -88,7 +88,7 @@ class LearnedStore:
                 return found
             await asyncio.sleep(0)  # other tasks run between two slices
 
-    async def write(self, records: Mapping[str, Record], gone: Collection[str]) -> None:
+    async def write(self, records: Mapping[str, OwnerRecord], gone: Collection[str]) -> None:
         """Store these owners' records, and remove owners that are gone.
 
         Raises:
@@ -112,7 +112,7 @@ class LearnedStore:
         return exchange(request, self._timeout_s, LearnedAwayError)
 
 
-def _took(found: dict[str, Record], owner: bytes, text: bytes, now_s: float) -> bool:
+def _took(found: dict[str, OwnerRecord], owner: bytes, text: bytes, now_s: float) -> bool:
     """Take a field in; returns False for one that cannot be read, after a line in the log."""
     try:
         name = owner.decode()
@@ -120,7 +120,7 @@ def _took(found: dict[str, Record], owner: bytes, text: bytes, now_s: float) -> 
             raise InputError("owner", name[:SHOWN_CHARS], "is no owner", "let the placer write it")
         if len(text) > LONGEST_RECORD:
             raise InputError("record", f"{len(text)} bytes", "are too many", "let the placer write it")
-        found[name] = checked(msgspec.json.decode(text, type=Record), now_s)
+        found[name] = checked(msgspec.json.decode(text, type=OwnerRecord), now_s)
     except (InputError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         shown = owner[:SHOWN_CHARS].decode("utf-8", "replace")
         log.warning(

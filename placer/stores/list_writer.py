@@ -1,9 +1,9 @@
 """Keeps the sorted list in Redis equal to the reports and promises in memory, while this placer leads.
 
 What always holds: nothing waits for Redis but the list itself. New reports are written at once. Scores that changed
-with promises are written once a second, many nodes at a time. The list is compared with the reports at
-intervals. So a list that was lost, went back in time, or was changed by somebody else becomes what a rebuild gives,
-without any new report.
+with promises are written once a second, many nodes at a time. The list is compared with the reports at intervals. So
+a list that was lost, went back in time, or was changed by somebody else becomes what a rebuild gives, without any new
+report.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class ListWriter:
         self._scores = scores
         self._reports = decider.reports
         self._candidates = decider.candidates
-        self._metrics = decider.metrics
+        self._metrics = decider.metrics.servers
         self._check_s = check_s
         self._leads = leads or _led()
         self.complete = asyncio.Event()

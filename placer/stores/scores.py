@@ -35,6 +35,9 @@ from plimsoll.redis_client import open_redis
 TIMEOUT_S: Final = 5.0
 """How long one exchange may take; a healthy server needs about a millisecond."""
 
+CONNECTIONS: Final = 8
+"""The most connections to the server: each task that writes or compares needs one."""
+
 CHUNK: Final = 200
 """Reports in one exchange of a fill: some 100 KiB, so that other clients wait for a short time only."""
 
@@ -114,12 +117,11 @@ class ScoreList:
         formula: Formula = Formula.PROSE,
         rooms_of: RoomsOf = measured_rooms,
         timeout_s: float = TIMEOUT_S,
-        connections: int = 8,
     ) -> None:
         self._formula = formula
         self._rooms_of = rooms_of
         self._timeout_s = timeout_s
-        self._client = open_redis(url, timeout_s=timeout_s, connections=connections)
+        self._client = open_redis(url, timeout_s=timeout_s, connections=CONNECTIONS)
         self._sha = ""
 
     async def close(self) -> None:

@@ -1,9 +1,8 @@
 """Keeps the certificates: in a Secret that all replicas share, and their authorities in the webhook's configuration.
 
 What always holds: the configuration trusts a new authority before this replica serves its certificate. If several
-replicas write the Secret at the same time, one wins, and the others take over what it wrote. While the API server
-is away, the last
-certificate is served on.
+replicas write the Secret at the same time, one wins, and the others take over what it wrote. While the API server is
+away, the last certificate is served on.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ import msgspec
 import structlog
 
 from placer.webhook.certificate import from_text, make_generation, to_text
-from placer.webhook.core.generations import Generation, Timing, bundle, next_generations, served
+from placer.webhook.core.generations import CertificateTiming, Generation, bundle, next_generations, served
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
@@ -56,7 +55,7 @@ class _Configuration(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CertificateObjects:
     """The objects of a cluster that hold certificates.
 
     Attributes:
@@ -88,8 +87,8 @@ class Authority:
     """
 
     transport: Transport
-    place: Place
-    timing: Timing
+    place: CertificateObjects
+    timing: CertificateTiming
     check_s: float
     now_s: Callable[[], float]
     serve: Callable[[Generation], Awaitable[None]]

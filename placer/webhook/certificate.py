@@ -40,28 +40,9 @@ def make_generation(names: frozenset[str], life_s: float, now_s: float) -> Gener
     now = datetime.fromtimestamp(int(now_s), UTC)
     end = now + timedelta(seconds=int(life_s))
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    serial = x509.random_serial_number()
-    # Each authority has a name of its own, so that no client takes one for another.
-    authority_name = _name(f"plimsoll-webhook-authority-{serial:x}"[:64])
-    authority = (
-        _builder(authority_name, authority_name, now, end)
-        .serial_number(serial)
-        .public_key(authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
+    authority = _authority(authority_key, now, end)
     certificate = (
-        _builder(_name("plimsoll-webhook"), authority_name, now, end)
-        .serial_number(x509.random_serial_number())
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName([_general(name) for name in sorted(names)]), critical=False
-        )
+        _serving(names, key.public_key(), authority, now, end)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
         )
@@ -107,6 +88,42 @@ def _generation(kept: _Kept) -> Generation:
         names=frozenset(str(one.value) for one in names),
         made_s=(certificate.not_valid_before_utc + SKEW).timestamp(),
         expires_s=certificate.not_valid_after_utc.timestamp(),
+    )
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime) -> x509.Certificate:
+    """The certificate of an authority, signed by itself."""
+    serial = x509.random_serial_number()
+    # Each authority has a name of its own, so that no client takes one for another.
+    name = _name(f"plimsoll-webhook-authority-{serial:x}"[:64])
+    return (
+        _builder(name, name, now, end)
+        .serial_number(serial)
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _serving(
+    names: frozenset[str],
+    key: ec.EllipticCurvePublicKey,
+    authority: x509.Certificate,
+    now: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    """The certificate of a server with these names, to be signed by the authority."""
+    alternatives = x509.SubjectAlternativeName([_general(name) for name in sorted(names)])
+    return (
+        _builder(_name("plimsoll-webhook"), authority.subject, now, end)
+        .serial_number(x509.random_serial_number())
+        .public_key(key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(alternatives, critical=False)
     )
 
 

@@ -18,9 +18,9 @@ import structlog
 from aiohttp import web
 
 from placer.webhook.core.generations import Generation
-from placer.webhook.core.judgement import Rules
-from placer.webhook.core.review import Answered, NoReviewError, answer
-from placer.webhook.metrics import Metrics
+from placer.webhook.core.judgement import AdmissionRules
+from placer.webhook.core.review import NoReviewError, ReviewAnswer, answer
+from placer.webhook.metrics import CertificateMetrics, ReviewMetrics
 from plimsoll.part.errors import InputError
 from plimsoll.part.web import read_body, serving
 
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 class Certificates:
     """The TLS context of the server, with the certificate of the moment for each new connection."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: CertificateMetrics) -> None:
         self._metrics = metrics
         self._served: Generation | None = None
         self._current: ssl.SSLContext | None = None
@@ -70,9 +70,47 @@ class Certificates:
             connection.context = self._current
 
 
+class _Reviewer:
+    """Answers the requests at `PATH`, and counts the answers."""
+
+    def __init__(self, rules: AdmissionRules, metrics: ReviewMetrics) -> None:
+        self._rules = rules
+        self._metrics = metrics
+        self._long_bodies = asyncio.Semaphore(LONG_AT_ONCE)
+
+    async def review(self, request: web.Request) -> web.Response:
+        try:
+            body = await read_body(request)
+        except web.HTTPBadRequest:
+            self._metrics.answered.labels("malformed").inc()
+            raise
+        began = perf_counter()
+        try:
+            given = await self._answer(body)
+        except NoReviewError as error:
+            self._metrics.answered.labels("malformed").inc()
+            return web.Response(status=400, text=f"{error}\n")
+        self._metrics.seconds.observe(perf_counter() - began)
+        self._metrics.answered.labels(given.outcome).inc()
+        if given.is_translated:
+            self._metrics.translated.inc()
+        return web.Response(body=given.body, content_type="application/json")
+
+    async def _answer(self, body: bytes) -> ReviewAnswer:
+        if len(body) <= LONG_BYTES:
+            return answer(body, self._rules)
+        async with self._long_bodies:
+            return await asyncio.to_thread(answer, body, self._rules)
+
+
 @asynccontextmanager
 async def serving_reviews(
-    rules: Rules, metrics: Metrics, certificates: Certificates, address: str, port: int, variable: str
+    rules: AdmissionRules,
+    metrics: ReviewMetrics,
+    certificates: Certificates,
+    address: str,
+    port: int,
+    variable: str,
 ) -> AsyncIterator[int]:
     """Answer reviews until the context ends; yields the port's number, also where 0 was given.
 
@@ -87,41 +125,14 @@ async def serving_reviews(
     Raises:
         InputError: the port is taken, or the address is not one of this machine.
     """
-    long_bodies = asyncio.Semaphore(LONG_AT_ONCE)
-
-    async def review(request: web.Request) -> web.Response:
-        try:
-            body = await read_body(request)
-        except web.HTTPBadRequest:
-            metrics.reviews.labels("malformed").inc()
-            raise
-        began = perf_counter()
-        try:
-            if len(body) > LONG_BYTES:
-                async with long_bodies:
-                    answered = await asyncio.to_thread(answer, body, rules)
-            else:
-                answered = answer(body, rules)
-        except NoReviewError as error:
-            metrics.reviews.labels("malformed").inc()
-            return web.Response(status=400, text=f"{error}\n")
-        metrics.review_seconds.observe(perf_counter() - began)
-        _count(metrics, answered)
-        return web.Response(body=answered.body, content_type="application/json")
-
-    async with serving([web.post(PATH, review)], BODY_BYTES) as runner:
+    reviewer = _Reviewer(rules, metrics)
+    async with serving([web.post(PATH, reviewer.review)], BODY_BYTES) as runner:
         try:
             await web.TCPSite(runner, address, port, ssl_context=certificates.context).start()
         except OSError as error:
             problem = f"cannot be served at {address} ({error})"
             raise InputError(variable, port, problem, "choose a free port, or 0 for any") from error
         yield int(runner.addresses[0][1])
-
-
-def _count(metrics: Metrics, answered: Answered) -> None:
-    metrics.reviews.labels(answered.outcome).inc()
-    if answered.is_translated:
-        metrics.translated.inc()
 
 
 def _context(generation: Generation) -> ssl.SSLContext:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from placer.webhook.core.judgement import GpuAccess, Rules
+from placer.webhook.core.judgement import AdmissionRules, GpuAccess
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.dialects import Dialect
 from plimsoll.dialects.gpushare import Gpushare
@@ -115,7 +115,7 @@ def _check_schedulers(given: Settings) -> None:
         raise InputError(PREFIX + "EXTENDED_SCHEDULERS", given.extended_schedulers, problem, remedy)
 
 
-def rules_of(given: Settings) -> Rules:
+def rules_of(given: Settings) -> AdmissionRules:
     """The choices that answers depend on."""
     dialects: list[Dialect] = [Hami()] if given.hami else []
     if given.gpushare != "off":
@@ -123,7 +123,7 @@ def rules_of(given: Settings) -> Rules:
     if given.kai:
         dialects.append(Kai())
     extended = words(given.extended_schedulers)
-    return Rules(extended, given.gpu_access, given.runtime_class, tuple(dialects))
+    return AdmissionRules(extended, given.gpu_access, given.runtime_class, tuple(dialects))
 
 
 def words(text: str) -> tuple[str, ...]:

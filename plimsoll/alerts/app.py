@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
-from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.aiohttp import make_aiohttp_handler
 
 from plimsoll.alerts.alertmanager import Sender
 from plimsoll.alerts.core.alert import Alert, Labels
@@ -19,7 +17,7 @@ from plimsoll.alerts.settings import PREFIX, Given
 from plimsoll.part.ending import heed_cancellation, tasks_until
 from plimsoll.part.metrics import add_common
 from plimsoll.part.settings import shown_url
-from plimsoll.part.web import serving_tcp
+from plimsoll.part.web import serving_health
 
 TICK_S: Final = 1.0
 """Seconds between two checks of the firing alerts, because no message marks the beginning of a node's silence."""
@@ -37,10 +35,12 @@ async def run(given: Given, stop: asyncio.Event) -> None:
     reader = Reader(book, given.nats_url, given.nats_access)
     senders = [Sender(url, given.settings, given.labels) for url in given.urls]
     board = _Board(book, reader, senders)
-    async with (
-        _served(given, AlertMetrics(reader, senders, lambda: board.firing), reader),
-        tasks_until(stop) as tasks,
-    ):
+    registry = CollectorRegistry()
+    registry.register(AlertMetrics(reader, senders, lambda: board.firing))
+    add_common(registry, "alerts")
+    address, port, variable = given.settings.http_address, given.settings.http_port, PREFIX + "HTTP_PORT"
+    health = serving_health(registry, lambda: _missing(reader), address, port, variable)
+    async with health, tasks_until(stop) as tasks:
         tasks.create_task(reader.run(), name="reader")
         for sender in senders:
             tasks.create_task(sender.run(), name=f"alerts to {sender.url}")
@@ -85,29 +85,5 @@ class _Board:
             sender.show(self.firing)
 
 
-@contextlib.asynccontextmanager
-async def _served(given: Given, metrics: AlertMetrics, reader: Reader) -> AsyncIterator[None]:
-    settings = given.settings
-    if settings.http_port is None:
-        yield
-        return
-    registry = CollectorRegistry()
-    registry.register(metrics)
-    add_common(registry, "alerts")
-
-    async def healthy(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(_: web.Request) -> web.Response:
-        if reader.loaded.is_set():
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="the stream is not read yet\n")
-
-    routes = [
-        web.get("/metrics", make_aiohttp_handler(registry)),
-        web.get("/healthz", healthy),
-        web.get("/readyz", ready),
-    ]
-    async with serving_tcp(routes, settings.http_address, settings.http_port, PREFIX + "HTTP_PORT") as port:
-        log.info("http ready", address=settings.http_address, port=port)
-        yield
+def _missing(reader: Reader) -> list[str]:
+    return [] if reader.loaded.is_set() else ["the stream is not read yet"]

@@ -76,6 +76,16 @@ async def noticed(name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         raise CannotGoOnError(f"the {name} ended as cancelled, and nobody had cancelled it") from error
 
 
+def start_endless(tasks: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
+    """Start a task that is to live until it is cancelled: if it ends by itself, that is a `CannotGoOnError`."""
+    tasks.create_task(_endless(name, work), name=name)
+
+
+async def _endless(name: str, work: Coroutine[Any, Any, None]) -> None:
+    await noticed(name, lambda: work)
+    raise CannotGoOnError(f"the {name} ended by itself")
+
+
 async def run_to_end(work: Coroutine[Any, Any, T], *, look_s: float = LOOK_S, again_s: float = AGAIN_S) -> T:
     """Run `work`, and then end all other tasks of the loop; return or raise what `work` does.
 

@@ -11,11 +11,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.log import server_logger
 from aiohttp.typedefs import Middleware
 from aiohttp.web_protocol import RequestPayloadError
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
 
 from plimsoll.part.errors import InputError
 
@@ -31,6 +34,8 @@ Prometheus comes each 15 to 60 s."""
 
 CONNECTIONS_AT_MOST: Final = 512
 """Connections of a TCP port. A further one closes the oldest, so that probes are answered however many stay open."""
+
+log = structlog.get_logger("plimsoll.part.web")
 
 
 @contextlib.asynccontextmanager
@@ -103,6 +108,47 @@ async def serving_tcp(
             yield int(listening.sockets[0].getsockname()[1])
         finally:
             listening.close()
+
+
+@contextlib.asynccontextmanager
+async def serving_health(
+    registry: CollectorRegistry,
+    missing: Callable[[], Sequence[str]],
+    host: str,
+    port: int | None,
+    variable: str,
+) -> AsyncIterator[None]:
+    """Serve `/metrics`, `/healthz` and `/readyz` on a TCP port until the context ends; nothing without a port.
+
+    Args:
+        registry: the part's metrics.
+        missing: names what keeps the part from its work now, for people; nothing while it is ready.
+        host: as for `serving_tcp`.
+        port: likewise, or None.
+        variable: likewise.
+
+    Raises:
+        InputError: as `serving_tcp`.
+    """
+    if port is None:
+        yield
+        return
+
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        lacks = missing()
+        return web.Response(status=503 if lacks else 200, text="\n".join(lacks or ["ok"]) + "\n")
+
+    routes = [
+        web.get("/metrics", make_aiohttp_handler(registry)),
+        web.get("/healthz", healthy),
+        web.get("/readyz", ready),
+    ]
+    async with serving_tcp(routes, host, port, variable) as opened:
+        log.info("http ready", address=host, port=opened)
+        yield
 
 
 def _bounded(server: web.Server) -> Callable[[], asyncio.Protocol]:

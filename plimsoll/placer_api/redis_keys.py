@@ -18,7 +18,7 @@ GENERATION: Final = "{plimsoll}:generation"
 """STRING, a random token written once the list was filled completely; absent while it is lost or not yet filled."""
 
 LEARNED: Final = "{plimsoll}:learned"
-"""HASH owner (`Deployment default/trainer`) → what its pods needed, a `placer.core.learning.Record` in JSON."""
+"""HASH owner (`Deployment default/trainer`) → its pods' needs, a `placer.core.owner_record.OwnerRecord` in JSON."""
 
 ROOMS: Final = "{plimsoll}:rooms"
 """STRING, the rooms that are kept for the replacements of moved pods, a list of

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from placer.core.topology.links import Order, Ways
-from placer.core.topology.tree import WHOLE_PCT
-from simulator.gaia.paper import CASES, EMPTY, WAYS, Case
+from placer.core.topology.links import LinkMatrix
+from simulator.gaia.paper import CASES, EMPTY, LINKS, Case
 from simulator.gaia.schedulers import SCHEDULERS
+from simulator.gaia.tree import WHOLE_PCT, LevelOrder, level_of
 
 JOBS: Final = 2
 """The training jobs of Figure 11, with two GPUs each."""
@@ -42,7 +42,7 @@ def frequencies(scheduler: str, case: Case, seed: int, repetitions: int) -> Freq
     """Repeat a case; always the same for the same seed."""
     prepare = SCHEDULERS[scheduler]
     counts = Counter(
-        prepare(WAYS, case.free_pct, case.asked_pct, random.Random(f"{seed}/{case.table}/{repetition}"))()
+        prepare(LINKS, case.free_pct, case.asked_pct, random.Random(f"{seed}/{case.table}/{repetition}"))()
         for repetition in range(repetitions)
     )
     return Frequencies(scheduler, case, dict(sorted(counts.items())))
@@ -50,7 +50,7 @@ def frequencies(scheduler: str, case: Case, seed: int, repetitions: int) -> Freq
 
 def decision_us(scheduler: str, case: Case, repetitions: int) -> float:
     """The median time of a decision in microseconds, on this machine, with the node's state in memory."""
-    choose = SCHEDULERS[scheduler](WAYS, case.free_pct, case.asked_pct, random.Random(0))
+    choose = SCHEDULERS[scheduler](LINKS, case.free_pct, case.asked_pct, random.Random(0))
     spent = []
     for _ in range(repetitions):
         began_ns = time.perf_counter_ns()
@@ -87,7 +87,7 @@ def training(scheduler: str, communication_pct: int, seed: int, draws: int) -> T
 def _placed(scheduler: str, chance: random.Random) -> list[tuple[int, ...]]:
     free, sets = list(EMPTY), []
     for _ in range(JOBS):
-        given = SCHEDULERS[scheduler](WAYS, free, 2 * WHOLE_PCT, chance)()
+        given = SCHEDULERS[scheduler](LINKS, free, 2 * WHOLE_PCT, chance)()
         sets.append(given)
         for gpu in given:
             free[gpu] = 0
@@ -96,7 +96,7 @@ def _placed(scheduler: str, chance: random.Random) -> list[tuple[int, ...]]:
 
 def _durations(sets: Sequence[tuple[int, ...]], communication_pct: int) -> list[float]:
     """A job waits for its data as long as its link is slow. Jobs over the way between the sockets divide it."""
-    levels = [_level(WAYS, given) for given in sets]
+    levels = [_level(LINKS, given) for given in sets]
     part = communication_pct / 100
     return [
         (1 - part) + part / BANDWIDTHS[level] * (levels.count(level) if level == "SOC" else 1)
@@ -104,9 +104,9 @@ def _durations(sets: Sequence[tuple[int, ...]], communication_pct: int) -> list[
     ]
 
 
-def _level(ways: Ways, given: Sequence[int]) -> str:
+def _level(matrix: LinkMatrix, given: Sequence[int]) -> str:
     one, other = given
-    return ways[one][other].level(Order.PAPER)
+    return level_of(matrix[one][other], LevelOrder.PAPER)
 
 
 def all_frequencies(seed: int, repetitions: int) -> list[Frequencies]:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from placer.core.topology.links import PATHS, Way, Ways
+from placer.core.topology.links import PATHS, GpuLink, LinkMatrix
 from plimsoll.part.errors import InputError
 
 _GPU: Final = re.compile(r"GPU\d+")
@@ -16,8 +16,8 @@ _FIELD: Final = "topo -m"
 _REMEDY: Final = "paste the output of `nvidia-smi topo -m` from its heading on"
 
 
-def parse_matrix(text: str) -> Ways:
-    """The ways between the GPUs, in the order of their numbers. Columns of NICs, CPUs and NUMA nodes are passed over.
+def parse_matrix(text: str) -> LinkMatrix:
+    """The links between the GPUs, in the order of their numbers. Columns of NICs, CPUs and NUMA nodes are left out.
 
     `nvidia-smi` names NVLinks alone where a pair has some, so their PCIe path counts as the farthest.
 
@@ -33,19 +33,19 @@ def parse_matrix(text: str) -> Ways:
     return tuple(_row(number, rows.get(f"GPU{number}", []), gpus) for number in range(gpus))
 
 
-def _row(number: int, words: list[str], gpus: int) -> tuple[Way, ...]:
+def _row(number: int, words: list[str], gpus: int) -> tuple[GpuLink, ...]:
     if len(words) < gpus or words[number] != _SELF:
         problem = f"has no row of GPU{number} with {gpus} links and {_SELF} in its own column"
         raise InputError(_FIELD, " ".join(words)[:80], problem, _REMEDY)
-    return tuple(_way(word) for word in words[:gpus])
+    return tuple(_link(word) for word in words[:gpus])
 
 
-def _way(word: str) -> Way:
+def _link(word: str) -> GpuLink:
     path = _EARLIER.get(word, word)
     if path in PATHS:
-        return Way(path)
+        return GpuLink(path)
     if links := _NVLINK.fullmatch(word):
-        return Way(PATHS[-1], int(links[1]))
+        return GpuLink(PATHS[-1], int(links[1]))
     if word == _SELF:
-        return Way(PATHS[0])
+        return GpuLink(PATHS[0])
     raise InputError(_FIELD, word, "is no link", f"one of NV1 to NV18, {', '.join(PATHS)} is one")

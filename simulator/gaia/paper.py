@@ -10,7 +10,7 @@ so their shapes can be compared, and their values cannot.
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core.topology.links import Ways
+from placer.core.topology.links import LinkMatrix
 from simulator.gaia.matrix import parse_matrix
 
 REPETITIONS: Final = 500
@@ -23,7 +23,7 @@ GPU2  SOC   SOC    X    PIX
 GPU3  SOC   SOC   PIX    X
 """
 
-WAYS: Final[Ways] = parse_matrix(MATRIX)
+LINKS: Final[LinkMatrix] = parse_matrix(MATRIX)
 
 EMPTY: Final = (100, 100, 100, 100)
 FIGURE_8A: Final = (100, 100, 0, 100)

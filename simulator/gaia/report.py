@@ -6,12 +6,11 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from placer.core.topology.links import Order
-from placer.core.topology.tree import access_tree
 from simulator.charts import Line, line_chart
 from simulator.gaia.experiment import Frequencies, Training
-from simulator.gaia.paper import CASES, EMPTY, FIGURE_8A, WAYS
+from simulator.gaia.paper import CASES, EMPTY, FIGURE_8A, LINKS
 from simulator.gaia.schedulers import SCHEDULERS
+from simulator.gaia.tree import LevelOrder, access_tree
 
 COLOURS: Final = {"gaia": "#1b6ca8", "topology": "#2e8b57", "kubernetes": "#c0392b"}
 
@@ -29,7 +28,7 @@ Times = Mapping[str, Mapping[str, float]]
 
 def tree_lines() -> list[str]:
     """The tree in the paper's order, in both states."""
-    tree = access_tree(WAYS, Order.PAPER)
+    tree = access_tree(LINKS, LevelOrder.PAPER)
     return [
         "Empty node (Figure 7):",
         *tree.lines(EMPTY, depth=1),

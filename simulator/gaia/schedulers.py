@@ -1,6 +1,6 @@
 """The schedulers that are compared: each chooses GPUs of one node by its state, and breaks ties by seed.
 
-* `gaia`: the access cost tree as printed (`placer.core.topology.tree`), in the paper's order of levels.
+* `gaia`: the access cost tree as printed (`simulator.gaia.tree`), in the paper's order of levels.
 * `topology`: the placer's own policy and planner, as a decision calls them.
 * `kubernetes`: any GPUs that are whole and free. The device plugin's API promises no order. A pod cannot ask for a
   part of a GPU, so this scheduler gives none.
@@ -18,17 +18,17 @@ from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
-from placer.core.topology.links import Order, Ways
-from placer.core.topology.tree import WHOLE_PCT, Free, access_tree, schedule
+from placer.core.topology.links import LinkMatrix
 from placer.core.view import GpuView, NodeView
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from simulator.gaia.tree import WHOLE_PCT, Free, LevelOrder, access_tree, schedule
 
 Choose = Callable[[], tuple[int, ...]]
 """Makes one decision: the numbers of the GPUs in rising order; none where the container has no place."""
 
-Prepare = Callable[[Ways, Free, int, random.Random], Choose]
+Prepare = Callable[[LinkMatrix, Free, int, random.Random], Choose]
 """Gives the decision on a node with these links, in this state, for this many percent of a GPU."""
 
 MEMORY_BYTES: Final = 8 * GIB
@@ -38,26 +38,26 @@ _NODE: Final = NodeName("node")
 _MAIN: Final = ContainerName("main")
 
 
-def _gaia(ways: Ways, free_pct: Free, asked_pct: int, chance: random.Random) -> Choose:
-    tree = access_tree(ways, Order.PAPER)
+def _gaia(matrix: LinkMatrix, free_pct: Free, asked_pct: int, chance: random.Random) -> Choose:
+    tree = access_tree(matrix, LevelOrder.PAPER)
     return lambda: schedule(tree, free_pct, asked_pct, chance.choice)
 
 
-def _kubernetes(ways: Ways, free_pct: Free, asked_pct: int, chance: random.Random) -> Choose:
+def _kubernetes(matrix: LinkMatrix, free_pct: Free, asked_pct: int, chance: random.Random) -> Choose:
     count = asked_pct // WHOLE_PCT
 
     def choose() -> tuple[int, ...]:
-        free = [gpu for gpu in range(len(ways)) if free_pct[gpu] == WHOLE_PCT]
+        free = [gpu for gpu in range(len(matrix)) if free_pct[gpu] == WHOLE_PCT]
         return tuple(sorted(chance.sample(free, count))) if count <= len(free) else ()
 
     return choose
 
 
-def _topology(ways: Ways, free_pct: Free, asked_pct: int, chance: random.Random) -> Choose:
-    order = chance.sample(range(len(ways)), len(ways))  # the planner takes the first of equals
+def _topology(matrix: LinkMatrix, free_pct: Free, asked_pct: int, chance: random.Random) -> Choose:
+    order = chance.sample(range(len(matrix)), len(matrix))  # the planner takes the first of equals
     gpus = {number: _view(number) for number in order}
     node = NodeView(
-        _NODE, (1, 1), tuple(gpus.values()), hardware=linked([_uuid(n) for n in range(len(ways))], ways)
+        _NODE, (1, 1), tuple(gpus.values()), hardware=linked([_uuid(n) for n in range(len(matrix))], matrix)
     )
     ledger = _ledger(free_pct)
     request = Request(PodUid("asking"), PodDemand((demand(asked_pct),)))

@@ -13,7 +13,7 @@ from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
-from placer.core.topology.links import Way, Ways
+from placer.core.topology.links import GpuLink, LinkMatrix
 from placer.core.view import GpuView, NodeView
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
@@ -101,18 +101,18 @@ def _view(node: ListedNode) -> NodeView:
         for number in range(node.gpus)
     )
     return NodeView(
-        NodeName(node.name), (1, 1), found, hardware=linked([gpu.uuid for gpu in found], _ways(node.gpus))
+        NodeName(node.name), (1, 1), found, hardware=linked([gpu.uuid for gpu in found], _links(node.gpus))
     )
 
 
 @cache
-def _ways(gpus: int) -> Ways:
+def _links(gpus: int) -> LinkMatrix:
     """The links of a node, of which a trace says nothing: an assumption, by which only `topology` chooses.
 
     Two GPUs share a PCIe switch, and four a socket.
     """
 
-    def way(one: int, other: int) -> Way:
-        return Way("PIX" if one // 2 == other // 2 else "NODE" if one // 4 == other // 4 else "SYS")
+    def link(one: int, other: int) -> GpuLink:
+        return GpuLink("PIX" if one // 2 == other // 2 else "NODE" if one // 4 == other // 4 else "SYS")
 
-    return tuple(tuple(way(one, other) for other in range(gpus)) for one in range(gpus))
+    return tuple(tuple(link(one, other) for other in range(gpus)) for one in range(gpus))

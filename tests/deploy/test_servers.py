@@ -221,7 +221,7 @@ async def test_a_password_for_each_node_keeps_nodes_apart(valkey: EmbeddedServer
                 await client.publish(forged, event)
                 await client.publish(state_subject(NodeName(name)), event)
                 await client.flush()
-                await until_true(lambda: taking.metrics.reports.labels("damaged")._value.get() == 1)
+                await until_true(lambda: taking.metrics.reports.taken.labels("damaged")._value.get() == 1)
                 assert set(taking.decider.reports) == {name}
             assert [one for one in problems if forged in one]
         finally:

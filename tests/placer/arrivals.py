@@ -98,7 +98,7 @@ async def taking_in(
     decider = Decider(ReportView(), Ledger(), Metrics())
     scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of, timeout_s=5)
     options = IntakeOptions(durable, check_s)
-    running = Running(Intake(client, decider.reports, decider.metrics, options), scores, decider)
+    running = Running(Intake(client, decider.reports, decider.metrics.reports, options), scores, decider)
     writer = ListWriter(scores, decider, check_s, leads)
     tasks = [asyncio.create_task(running.intake.run())]
     try:

@@ -8,7 +8,8 @@ from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.kube.queue.metrics import WaitingPods
 from placer.kube.queue.queue import Queue
-from placer.metrics import Metrics, Promises
+from placer.metrics import Metrics
+from placer.metrics.decisions import PromisedGpus
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 
 N1, GPU = NodeName("n1"), GpuUuid("GPU-1")
@@ -23,7 +24,7 @@ def families(metrics: Metrics) -> dict[str, str]:
 def all_metrics() -> Metrics:
     """The placer's metrics with its collectors, as a placer of Kubernetes has them."""
     metrics = Metrics()
-    metrics.registry.register(Promises(Ledger()))
+    metrics.registry.register(PromisedGpus(Ledger()))
     metrics.registry.register(WaitingPods(Queue()))
     return metrics
 
@@ -70,7 +71,7 @@ def test_waiting_pods_are_counted_by_place_and_by_cause() -> None:
 def test_promises_are_summed_for_each_gpu() -> None:
     """Bytes and shares of all pods on a GPU are summed, and a GPU without a promise has no series."""
     metrics, ledger = Metrics(), Ledger()
-    metrics.registry.register(Promises(ledger))
+    metrics.registry.register(PromisedGpus(ledger))
     for index in range(2):
         grant = Grant(ContainerName("main"), GPU, 1000, 30, 100, whole=False, line_bytes=1000)
         ledger.book(Booking(PodUid(f"p{index}"), N1, (grant,)))

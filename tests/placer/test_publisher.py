@@ -8,7 +8,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from placer.metrics import Metrics
+from placer.metrics import Metrics, ServerMetrics
 from placer.publisher import Publisher
 from plimsoll.bus.connection import connect
 from plimsoll.bus.subjects import STREAM
@@ -29,10 +29,10 @@ def placement(pod: str, node: str | None = "n1", reason: str = "") -> Placement:
 @contextlib.asynccontextmanager
 async def publishing(
     server: EmbeddedServer, queue_events: int = 100
-) -> AsyncIterator[tuple[Publisher, Metrics]]:
+) -> AsyncIterator[tuple[Publisher, ServerMetrics]]:
     """A running publisher over a connection as the placer makes it."""
     client = Client()
-    publisher = Publisher(client.jetstream(), metrics := Metrics(), queue_events=queue_events)
+    publisher = Publisher(client.jetstream(), metrics := Metrics().servers, queue_events=queue_events)
     await connect(client, server.url, "test")
     task = asyncio.create_task(publisher.run())
     try:

@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 
 from placer.kube.frontend import KubeFrontEnd
-from placer.metrics import Metrics
 from placer.readiness import KubePart
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
@@ -135,7 +134,7 @@ async def test_short_gaps_are_no_outage(
             await task
         now_s += silent_s
         front_end = cast("KubeFrontEnd", Watched(broken_s))
-        assert KubePart(Metrics(), front_end=front_end, lease=lease).missing() == missing
+        assert KubePart(front_end=front_end, lease=lease).missing() == missing
 
 
 async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:

@@ -82,8 +82,8 @@ async def test_node_is_silent_after_three_heartbeats_until_it_reports(
         running.reports.on_change(lambda node: told.append((node, node in running.reports.silent)))
 
         async def silent() -> set[NodeName]:
-            assert running.metrics.silent_nodes._value.get() == len(running.reports.silent)
-            [family] = running.metrics.node_silent.collect()
+            assert running.metrics.reports.silent_nodes._value.get() == len(running.reports.silent)
+            [family] = running.metrics.reports.node_silent.collect()
             shown = {sample.labels["node"] for sample in family.samples if sample.value}
             assert shown == running.reports.silent
             return set(running.reports.silent)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.core.topology.links import Way
+from placer.core.topology.links import GpuLink
 from plimsoll.part.errors import InputError
 from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
@@ -10,11 +10,15 @@ from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7
 
 def test_links_nvlinks_and_earlier_names_are_read() -> None:
     """PCIe paths, numbers of NVLinks and the earlier name SOC are read; other columns and the legend are not."""
-    assert parse_matrix(FIGURE_7)[0][1:] == (Way("PHB"), Way("SYS"), Way("SYS"))
-    ways = parse_matrix(DGX_1V)
-    assert len(ways) == 8
-    assert all(len(row) == 8 for row in ways)
-    assert (ways[0][3], ways[3][0], ways[0][5]) == (Way("SYS", 2), Way("SYS", 2), Way("SYS"))
+    assert parse_matrix(FIGURE_7)[0][1:] == (GpuLink("PHB"), GpuLink("SYS"), GpuLink("SYS"))
+    matrix = parse_matrix(DGX_1V)
+    assert len(matrix) == 8
+    assert all(len(row) == 8 for row in matrix)
+    assert (matrix[0][3], matrix[3][0], matrix[0][5]) == (
+        GpuLink("SYS", 2),
+        GpuLink("SYS", 2),
+        GpuLink("SYS"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""The memory that a best-effort pod is expected to need, and whence that is known, for people."""
+"""The memory that a best-effort pod is expected to need, and how that is known, for people."""
 
 from placer.core.booking import Booking, learns
-from placer.core.learning import Expectation
 from placer.core.ledger import Ledger
+from placer.core.owner_record import Expectation
 from plimsoll.placer_api.explain import Expected
 from plimsoll.quantity import format_bytes
 
@@ -24,11 +24,11 @@ def expected_of(owner: str | None, ledger: Ledger, learned: Expectation | None) 
         owner=owner,
         pods=learned.samples if learned is not None else 0,
         load_s=learned.load_s if learned is not None else None,
-        text=f"The pod declares no memory, and {format_bytes(size_bytes)} on a GPU is {_whence(owner, learned)}.",
+        text=f"The pod declares no memory, and {format_bytes(size_bytes)} on a GPU is {_source(owner, learned)}.",
     )
 
 
-def _whence(owner: str | None, learned: Expectation | None) -> str:
+def _source(owner: str | None, learned: Expectation | None) -> str:
     if owner is None:
         return "assumed, as nothing tells which pods do the same work"
     if learned is None:

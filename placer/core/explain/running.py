@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from placer.core.booking import Booking, Grant
-from placer.core.explain.slowness import LimitNews, Observed, Part, checks_of, verdict_of
+from placer.core.explain.slowness import GpuPart, LimitNews, Observed, checks_of, verdict_of
 from placer.core.ledger import Ledger
 from plimsoll.decision import Decision
 from plimsoll.events import Gpu, NodeState, Task
@@ -12,8 +12,8 @@ from plimsoll.placer_api.explain import GrantRow, Running
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The facts about a pod that the placer knows besides its booking.
+class PodFacts:
+    """The facts about a pod that the placer knows, but for its booking.
 
     Attributes:
         state: the last report of its node, or None.
@@ -30,15 +30,15 @@ class Known:
     cpu: str | None = None
 
 
-def running_of(booking: Booking, ledger: Ledger, known: Known) -> Running:
+def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
     """Explain a pod that has a node.
 
     Args:
         booking: the pod's, without grants for a pod without a GPU.
         ledger: the bookings of all pods.
-        known: the rest.
+        facts: the rest.
     """
-    state, decision = known.state, known.decision
+    state, decision = facts.state, facts.decision
     reported = {gpu.uuid: gpu for gpu in state.gpus} if state is not None else {}
     health = {one.gpu: one for one in state.health} if state is not None else {}
     rows, parts = [], []
@@ -49,12 +49,12 @@ def running_of(booking: Booking, ledger: Ledger, known: Known) -> Running:
         promised_pct = sum(other.share_pct for one in neighbours for other in _on(one, grant))
         part = _part(rows[-1], gpu, booking.pod, promised_pct)
         parts.append(replace(part, health=health.get(grant.gpu)))
-    observed = Observed(tuple(parts), silent=known.silent, news=known.news, cpu=known.cpu)
+    observed = Observed(tuple(parts), silent=facts.silent, news=facts.news, cpu=facts.cpu)
     checks = checks_of(observed)
     return Running(
         node=booking.node,
         reported=state.time if state is not None else None,
-        silent=known.silent,
+        silent=facts.silent,
         grants=tuple(rows),
         policy=decision.policy if decision else None,
         score=decision.score if decision else None,
@@ -95,8 +95,8 @@ def _is_of(task: Task, pod: PodUid, grant: Grant) -> bool:
     return task.pod == pod and task.container in (None, grant.container)
 
 
-def _part(row: GrantRow, gpu: Gpu | None, pod: PodUid, promised_pct: int) -> Part:
-    return Part(
+def _part(row: GrantRow, gpu: Gpu | None, pod: PodUid, promised_pct: int) -> GpuPart:
+    return GpuPart(
         container=row.container,
         gpu=row.gpu,
         line_bytes=row.line_bytes,

@@ -34,7 +34,7 @@ _FAR: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PodIdentity:
     """A pod that holds a part of a GPU, for people.
 
     Attributes:
@@ -47,13 +47,13 @@ class Identity:
     priority: int = 0
 
 
-Identify = Callable[[PodUid], Identity | None]
+Identify = Callable[[PodUid], PodIdentity | None]
 """Gives the pod of a booking; None for one that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    identity: Identity | None
+    identity: PodIdentity | None
     memory_bytes: int
     share_pct: int
     containers: int
@@ -99,14 +99,7 @@ class Freeing:
         """
         demand, node = self.request.demand, view.node
         site = Site(self.request, view, rooms, self.ledger)
-        usable = [
-            room
-            for room in rooms.values()
-            if (not demand.gpu_models or room.gpu.model in demand.gpu_models)
-            and demand.gpu_id in (None, room.gpu.uuid)
-            and (demand.gpu_name is None or self.ledger.names_on(node, room.gpu.uuid) <= {demand.gpu_name})
-            and all((node, room.gpu.uuid) == tied for tied in self.ledger.fixed(demand))
-        ]
+        usable = [room for room in rooms.values() if self._may_have(node, room)]
         for container in sorted(demand.containers, key=hardest_first):
             allowed = [room for room in usable if self._is_allowed(site, room, container)]
             if container.gpus > len(allowed):
@@ -124,6 +117,16 @@ class Freeing:
             return None
         text = f"{node}: each container fits alone, and all together do not"
         return 0.5, NodeShortage(node=node, text=text)
+
+    def _may_have(self, node: NodeName, room: Room) -> bool:
+        """Whether the pod may have a GPU, by its model and its name, however full the GPU is."""
+        demand, gpu = self.request.demand, room.gpu
+        return (
+            (not demand.gpu_models or gpu.model in demand.gpu_models)
+            and demand.gpu_id in (None, gpu.uuid)
+            and (demand.gpu_name is None or self.ledger.names_on(node, gpu.uuid) <= {demand.gpu_name})
+            and all((node, gpu.uuid) == tied for tied in self.ledger.fixed(demand))
+        )
 
     def _is_allowed(self, site: Site, room: Room, container: ContainerDemand) -> bool:
         try:

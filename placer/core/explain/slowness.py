@@ -29,7 +29,7 @@ UNMEASURED: Final = "reports carry no compute time per container; `plimsoll stat
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GpuPart:
     """A container's part of one GPU, with what the last report says of the GPU.
 
     Attributes:
@@ -82,7 +82,7 @@ class Observed:
         cpu: the pod's CPU requests and limits for people; None where they are not known.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[GpuPart, ...]
     silent: bool = False
     news: tuple[LimitNews, ...] | None = ()
     cpu: str | None = None
@@ -141,7 +141,7 @@ def _limit_news(observed: Observed) -> _Found | None:
     return None
 
 
-def _by_line(part: Part) -> _Found | None:
+def _by_line(part: GpuPart) -> _Found | None:
     """The finding on the memory line; None where the container may still grow."""
     held_bytes = part.used_bytes or 0
     if part.whole or not part.line_bytes or held_bytes < NEAR_LINE_RATIO * part.line_bytes:
@@ -151,7 +151,7 @@ def _by_line(part: Part) -> _Found | None:
     return Finding.POSSIBLE, f"{who} holds {held} of its line of {line}, and is refused more"
 
 
-def _by_limit(part: Part) -> _Found:
+def _by_limit(part: GpuPart) -> _Found:
     """The finding on the compute limit."""
     who = f"{part.container} on {part.gpu}"
     if part.whole or part.limit_pct >= 100:
@@ -180,7 +180,7 @@ def _neighbour_news(observed: Observed) -> _Found | None:
     return None
 
 
-def _by_neighbours(part: Part) -> _Found:
+def _by_neighbours(part: GpuPart) -> _Found:
     who = f"{part.container} on {part.gpu}"
     if part.whole:
         return Finding.UNLIKELY, f"{who} has no neighbours: it owns the GPU whole"
@@ -219,7 +219,7 @@ def _by_host(observed: Observed) -> _Found:
     return Finding.UNKNOWN, f"its GPU is busy, and {UNMEASURED}; {unmeasured}"
 
 
-def _by_gpu(parts: Collection[Part]) -> tuple[Check, ...]:
+def _by_gpu(parts: Collection[GpuPart]) -> tuple[Check, ...]:
     """The finding on the gravest condition of the pod's GPUs; a fault of a program slows no other."""
     found = [
         (Finding.LIKELY if one.health.health is HealthClass.FATAL else Finding.POSSIBLE, _ailing(one.health))
@@ -234,7 +234,7 @@ def _ailing(health: GpuHealth) -> str:
     return f"{health.gpu} is {health.health.value}: {reasons}"
 
 
-def _gets_no_work(part: Part) -> bool:
+def _gets_no_work(part: GpuPart) -> bool:
     """Whether a GPU that works for one container idles for longer than the container's limit makes it."""
     assert part.idle_pct is not None, "only GPUs with a report are examined"
     limit_pct = 100 if part.whole else part.limit_pct

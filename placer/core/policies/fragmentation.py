@@ -37,7 +37,7 @@ class Fragmentation(MixPolicy):
     def places(self, states: States, typicals: Typicals) -> Floats:
         """The idle parts that a kind can use, in units of the GPU that it takes; none where one pod has no place."""
         usable = states.offers[:, 0]
-        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.card]
+        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.gpu_type]
         fits = (usable >= sizes) & (states.cpu_milli[:, None] >= typicals.cpu_milli)
         return np.where(fits, usable / sizes, 0.0)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.mix import Card, Kind, Mix, kind_of
+from placer.core.mix import GpuType, Mix, PodKind, kind_of
 from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import SHARERS_PER_GPU, Room
@@ -33,6 +33,7 @@ MEASURED_AGAIN: Final = 100
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def idle_milli(room: Room) -> int:
@@ -52,42 +53,43 @@ class States:
     Attributes:
         offers: for each node, measure and typical kind, the sum over its GPUs, see `MixPolicy.offers`.
         cpu_milli: the spare CPU of each; infinite where unknown.
-        card: the number of each node's sort of GPUs.
+        gpu_type: the number of each node's type of GPUs.
     """
 
     offers: Floats
     cpu_milli: Floats
-    card: Ints
+    gpu_type: Ints
 
 
 class Typicals:
-    """The typical kinds that ask for GPUs as arrays; T kinds and C sorts of GPUs.
+    """The typical kinds that ask for GPUs as arrays; T kinds and C types of GPUs.
 
     Attributes:
         cpu_milli, gpus: of each kind.
-        need_milli: by sort of GPU and kind, the part of each GPU.
-        weight: by sort of GPU and kind, the popularity; 0 where the model is not acceptable.
-        offers: by sort of GPU and idle part, for each measure and kind, see `MixPolicy.offers`.
-        per_place: by sort of GPU and kind, the worth of a place, in thousandths of a GPU.
+        need_milli: by type of GPU and kind, the part of each GPU.
+        weight: by type of GPU and kind, the popularity; 0 where the model is not acceptable.
+        offers: by type of GPU and idle part, for each measure and kind, see `MixPolicy.offers`.
+        per_place: by type of GPU and kind, the worth of a place, in thousandths of a GPU.
         serial: rises with each change of the scarcity of places.
+        gpu_type_count: the number of types of GPUs, C.
     """
 
     def __init__(self, mix: Mix, policy: "MixPolicy") -> None:
-        cards = list(mix.cards)
+        gpu_types = list(mix.gpu_types)
         typical = [one for one in mix.typical if one.kind.gpus]
         kinds = [one.kind for one in typical]
-        shape = (len(cards), len(kinds))
-        self.cards = len(cards)
+        shape = (len(gpu_types), len(kinds))
+        self.gpu_type_count = len(gpu_types)
         self.cpu_milli: Floats = np.array([kind.cpu_milli for kind in kinds], float)
         self.gpus: Floats = np.array([kind.gpus for kind in kinds], float)
-        needs = [[kind.need_milli(card.usable_bytes) for kind in kinds] for card in cards]
+        needs = [[kind.need_milli(gpu_type.usable_bytes) for kind in kinds] for gpu_type in gpu_types]
         self.need_milli: Floats = np.array(needs, float).reshape(shape)
-        admits = [[_admits(kind, card.model) for kind in kinds] for card in cards]
+        admits = [[_admits(kind, gpu_type.model) for kind in kinds] for gpu_type in gpu_types]
         popularity = np.array([one.popularity for one in typical], float)
         self.weight: Floats = np.array(admits, float).reshape(shape) * popularity
         levels = np.arange(LEVELS, dtype=float)[:, None]
-        of_cards = [policy.offers(levels, np.maximum(need, 1.0)) for need in self.need_milli]
-        self.offers: Floats = np.stack(of_cards)
+        offers = [policy.offers(levels, np.maximum(need, 1.0)) for need in self.need_milli]
+        self.offers: Floats = np.stack(offers)
         self.set_scarcity(np.ones(len(kinds)))
         self.serial = 0
 
@@ -98,9 +100,9 @@ class Typicals:
 
     @classmethod
     def of(cls, mix: Mix, policy: "MixPolicy") -> "Typicals":
-        """Those of the mix as it is, and of all sorts of GPUs that were seen."""
+        """Those of the mix as it is, and of all types of GPUs that were seen."""
         known = mix.derived.get(policy.name)
-        if isinstance(known, Typicals) and known.cards == len(mix.cards):
+        if isinstance(known, Typicals) and known.gpu_type_count == len(mix.gpu_types):
             return known
         made = mix.derived[policy.name] = cls(mix, policy)
         if isinstance(known, Typicals):
@@ -109,7 +111,7 @@ class Typicals:
         return made
 
 
-def _admits(kind: Kind, model: str) -> bool:
+def _admits(kind: PodKind, model: str) -> bool:
     return not kind.models or model in kind.models
 
 
@@ -154,7 +156,7 @@ class MixPolicy(Policy):
 
     def value(self, states: States, typicals: Typicals) -> Floats:
         """The worth of nodes to the mix, in thousandths of a GPU."""
-        worth: Floats = (self.places(states, typicals) * typicals.per_place[states.card]).sum(axis=1)
+        worth: Floats = (self.places(states, typicals) * typicals.per_place[states.gpu_type]).sum(axis=1)
         return worth
 
     def scores(self, lost_milli: Floats, request_milli: Floats, after: States) -> Floats:  # noqa: ARG002 - for overriding
@@ -209,7 +211,7 @@ class _Node:
     def __init__(self, policy: MixPolicy, site: Site, rooms: Rooms) -> None:
         mix = site.ledger.mix
         self._policy = policy
-        self._card = mix.number(_card(next(iter(rooms.values()))))
+        self._gpu_type = mix.number(_gpu_type(next(iter(rooms.values()))))
         self._typicals = Typicals.of(mix, policy)
         self._idle = {uuid: idle_milli(room) for uuid, room in rooms.items()}
         spare = site.ledger.spare_cpu.on(site.node.node)
@@ -233,12 +235,12 @@ class _Node:
         return self._policy.scores(lost_milli, np.array(requests_milli, float), after), lost_milli
 
     def _states(self, idle: Sequence[Iterable[int]], cpu_milli: float) -> States:
-        offers = self._typicals.offers[self._card, [list(one) for one in idle]].sum(axis=1)
-        return States(offers, np.full(len(idle), cpu_milli), np.full(len(idle), self._card))
+        offers = self._typicals.offers[self._gpu_type, [list(one) for one in idle]].sum(axis=1)
+        return States(offers, np.full(len(idle), cpu_milli), np.full(len(idle), self._gpu_type))
 
 
-def _card(room: Room) -> Card:
-    return Card(room.gpu.model, room.gpu.usable_bytes)
+def _gpu_type(room: Room) -> GpuType:
+    return GpuType(room.gpu.model, room.gpu.usable_bytes)
 
 
 class MixTable:
@@ -247,13 +249,12 @@ class MixTable:
     def __init__(self, policy: MixPolicy, ledger: Ledger) -> None:
         self._policy = policy
         self._ledger = ledger
-        self._idle: Ints = np.zeros(
-            (0, 1), np.int64
-        )  # by slot: the idle parts of its GPUs, falling; 0 for no GPU
+        # By slot: the idle parts of its GPUs, falling; 0 for no GPU.
+        self._idle: Ints = np.zeros((0, 1), np.int64)
         self._cpu_milli: Floats = np.zeros(0)
-        self._card: Ints = np.zeros(0, np.int64)
+        self._gpu_type: Ints = np.zeros(0, np.int64)
         self._gpus: Ints = np.zeros(0, np.int64)
-        self._is_mixed: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._is_mixed: Bools = np.zeros(0, np.bool_)
         self._offers: Floats = np.zeros((0, 0, 0))
         self._worth: Floats = np.zeros(0)
         self._typicals: Typicals | None = None  # by which the offers are
@@ -261,19 +262,19 @@ class MixTable:
 
     def put(self, slot: int, node: NodeName, rooms: Rooms) -> None:
         """Read a node again."""
-        cards = list(dict.fromkeys(map(_card, rooms.values())))
+        gpu_types = list(dict.fromkeys(map(_gpu_type, rooms.values())))
         self._reserve(slot, len(rooms))
         self._idle[slot] = 0
         self._idle[slot, : len(rooms)] = sorted(map(idle_milli, rooms.values()), reverse=True)
         spare = self._ledger.spare_cpu.on(node)
         self._cpu_milli[slot] = np.inf if spare is None else spare
-        self._card[slot] = self._ledger.mix.number(cards[0]) if cards else 0
+        self._gpu_type[slot] = self._ledger.mix.number(gpu_types[0]) if gpu_types else 0
         self._gpus[slot] = len(rooms)
-        self._is_mixed[slot] = len(cards) > 1
+        self._is_mixed[slot] = len(gpu_types) > 1
         self._puts += 1
         known = self._typicals
         if known is not None and known is Typicals.of(self._ledger.mix, self._policy):
-            self._offers[slot] = known.offers[self._card[slot], self._idle[slot]].sum(axis=0)
+            self._offers[slot] = known.offers[self._gpu_type[slot], self._idle[slot]].sum(axis=0)
             self._worth[slot] = self._policy.value(self._states(np.array([slot])), known)[0]
 
     def kind(self, request: Request) -> Hashable:
@@ -286,18 +287,18 @@ class MixTable:
         typicals = Typicals.of(mix, self._policy)
         if typicals is not self._typicals:
             self._typicals = typicals
-            self._offers = typicals.offers[self._card[:, None], self._idle].sum(axis=1)
+            self._offers = typicals.offers[self._gpu_type[:, None], self._idle].sum(axis=1)
             self._worth = self._policy.value(self._states(), typicals)
             self._puts = MEASURED_AGAIN
         if self._puts >= MEASURED_AGAIN:
             self._puts = 0
             self._measure(typicals)
-        return mix.version, len(mix.cards), typicals.serial
+        return mix.version, len(mix.gpu_types), typicals.serial
 
     def _measure(self, typicals: Typicals) -> None:
         states = self._states()
-        admits = (typicals.weight > 0)[self._card]
-        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[self._card]
+        admits = (typicals.weight > 0)[self._gpu_type]
+        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[self._gpu_type]
         capacity = (1000.0 * self._gpus[:, None] / sizes).sum(axis=0)
         supply = (admits * self._policy.places(states, typicals)).sum(axis=0)
         scarcity = self._policy.scarcity(supply, capacity)
@@ -309,49 +310,54 @@ class MixTable:
     def _states(self, slots: Slots | None = None) -> States:
         """The states of these nodes, or of all."""
         if slots is None:
-            return States(self._offers, self._cpu_milli, self._card)
-        return States(self._offers[slots], self._cpu_milli[slots], self._card[slots])
+            return States(self._offers, self._cpu_milli, self._gpu_type)
+        return States(self._offers[slots], self._cpu_milli[slots], self._gpu_type[slots])
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The score of the best place on each node; 1 where the pod is more than one demand, or the GPUs differ."""
         kind = kind_of(request.demand, request.cpu_milli)
-        card, cpu_milli, idle = self._card[slots], self._cpu_milli[slots], self._idle[slots]
-        cards = self._ledger.mix.cards
-        admits = np.array([_admits(kind, one.model) for one in cards])[card] | self._is_mixed[slots]
-        need = np.array([kind.need_milli(one.usable_bytes) for one in cards])[card]
-        fits = (idle >= need[:, None]) | (idle + 1 >= need[:, None]) & (need[:, None] < 1000)
-        has_place = (
-            admits & (cpu_milli >= kind.cpu_milli) & (fits.sum(axis=1) >= kind.gpus) | self._is_mixed[slots]
-        )
+        needs = [kind.need_milli(one.usable_bytes) for one in self._ledger.mix.gpu_types]
+        need: Ints = np.array(needs)[self._gpu_type[slots]]
+        fits, has_place = self._fits(kind, slots, need)
         found: Bounds = np.full(len(slots), NO_PLACE)
-        several = len(request.demand.containers) > 1 or (kind.gpus > 1 and kind.share_milli < 1000)
         found[has_place] = 1.0
-        exact = np.flatnonzero(has_place & ~self._is_mixed[slots])
-        if several or not len(exact):
+        exact = has_place & ~self._is_mixed[slots]
+        several = len(request.demand.containers) > 1 or (kind.gpus > 1 and kind.share_milli < 1000)
+        if several or not exact.any():
             return found
-        if not kind.gpus:
-            at, taken = exact, np.zeros(len(exact), np.int64)
-        elif kind.share_milli >= 1000:
-            at, taken = exact, np.full(len(exact), 1000)
-        else:
+        if kind.gpus and kind.share_milli < 1000:
+            idle = self._idle[slots]
             fits[:, 1:] &= idle[:, 1:] != idle[:, :-1]  # one of equal GPUs
-            fits[~has_place] = False
-            fits[self._is_mixed[slots]] = False
+            fits[~exact] = False
             at, column = np.nonzero(fits)
             taken = idle[at, column]
+        else:
+            at = np.flatnonzero(exact)
+            taken = np.full(len(at), 1000 if kind.gpus else 0)
         scores = self._scores(slots[at], taken, need[at], kind)
         first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
         found[at[first]] = np.maximum.reduceat(scores, first)
         return found
 
-    def _scores(self, slots: Slots, taken: Ints, need: Ints, kind: Kind) -> Floats:
+    def _fits(self, kind: PodKind, slots: Slots, need: Ints) -> tuple[Bools, Bools]:
+        """Whether the kind fits on each GPU of these nodes, and whether it may have a place on each node."""
+        idle = self._idle[slots]
+        fits = (idle >= need[:, None]) | (idle + 1 >= need[:, None]) & (need[:, None] < 1000)
+        admits = np.array([_admits(kind, one.model) for one in self._ledger.mix.gpu_types])
+        has_cpu = self._cpu_milli[slots] >= kind.cpu_milli
+        has_place = (
+            admits[self._gpu_type[slots]] & has_cpu & (fits.sum(axis=1) >= kind.gpus) | self._is_mixed[slots]
+        )
+        return fits, has_place
+
+    def _scores(self, slots: Slots, taken: Ints, need: Ints, kind: PodKind) -> Floats:
         """The scores of places, each on a slot: the pod takes `need` of GPUs that are idle in this part."""
         typicals = self._typicals
         assert typicals is not None, "the version was asked for first"
         before = self._states(slots)
-        change = typicals.offers[before.card, np.maximum(taken - need, 0)]
-        change -= typicals.offers[before.card, taken]
-        after = States(before.offers + kind.gpus * change, before.cpu_milli - kind.cpu_milli, before.card)
+        change = typicals.offers[before.gpu_type, np.maximum(taken - need, 0)]
+        change -= typicals.offers[before.gpu_type, taken]
+        after = States(before.offers + kind.gpus * change, before.cpu_milli - kind.cpu_milli, before.gpu_type)
         lost_milli = self._worth[slots] - self._policy.value(after, typicals)
         return self._policy.scores(lost_milli, (kind.gpus * need).astype(float), after)
 
@@ -365,8 +371,8 @@ class MixTable:
         idle[:slots, :width] = self._idle
         self._idle = idle
         if size > slots:
-            self._cpu_milli, self._card, self._gpus, self._is_mixed = (
+            self._cpu_milli, self._gpu_type, self._gpus, self._is_mixed = (
                 np.concatenate([one, np.zeros(size - slots, one.dtype)])
-                for one in (self._cpu_milli, self._card, self._gpus, self._is_mixed)
+                for one in (self._cpu_milli, self._gpu_type, self._gpus, self._is_mixed)
             )
         self._typicals = None  # all offers are summed up again

@@ -71,7 +71,7 @@ class Plimsoll(MixPolicy):
     def places(self, states: States, typicals: Typicals) -> Floats:
         """The mean of the number of pods that fit, and of the usable idle part in units of a pod."""
         usable, count = states.offers[:, 0], states.offers[:, 1]
-        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.card]
+        sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.gpu_type]
         by_cpu = np.floor(states.cpu_milli[:, None] / np.maximum(typicals.cpu_milli, 1.0))
         counted = np.minimum(np.floor(count / np.maximum(typicals.gpus, 1.0)), by_cpu)
         by_idle = np.where((usable >= sizes) & (by_cpu >= 1), usable / sizes, 0.0)

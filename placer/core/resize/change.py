@@ -27,7 +27,7 @@ class NotNowError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResizeChange:
     """A pod's booking before and after one of its containers is resized.
 
     Attributes:
@@ -61,7 +61,7 @@ class Change:
         return larger(self.counted, self.new)
 
 
-def change_of(counted: Booking, request: Resize, in_force: Booking | None = None) -> Change:
+def change_of(counted: Booking, request: Resize, in_force: Booking | None = None) -> ResizeChange:
     """The change that a request makes to a pod's booking.
 
     Args:
@@ -80,7 +80,7 @@ def change_of(counted: Booking, request: Resize, in_force: Booking | None = None
     _refuse_unchangeable(request, grants[0])
     given = _given(request, grants[0], len(grants))
     after = (_changed(grant, *given) if grant.container == name else grant for grant in old.grants)
-    return Change(name, counted, old, replace(old, grants=tuple(after)))
+    return ResizeChange(name, counted, old, replace(old, grants=tuple(after)))
 
 
 def grants_of(booking: Booking, container: ContainerName) -> tuple[Grant, ...]:

@@ -2,7 +2,7 @@
 
 What always holds: the broker's registration is the truth, which the next placer adopts. A resize that was cut off
 is therefore known again. Nothing is changed here: the caller registers `RegisteredResize.registration` anew, and
-counts `Change.larger` in its ledger until the broker has answered.
+counts `ResizeChange.larger` in its ledger until the broker has answered.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ import msgspec
 from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.registration import adopted, registered
-from placer.core.resize.change import Change, asked_field, change_of
+from placer.core.resize.change import ResizeChange, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import NodeView
 from plimsoll.broker.wire import Description, Register
@@ -30,7 +30,7 @@ class RegisteredResize:
         registration: the request to the broker that puts the change in force.
     """
 
-    change: Change
+    change: ResizeChange
     registration: Register
 
     @property
@@ -81,7 +81,7 @@ def _in_force(description: Description, booking: Booking) -> Booking:
     return replace(next(found), owner=booking.owner)
 
 
-def _changed(before: Register, change: Change) -> Register:
+def _changed(before: Register, change: ResizeChange) -> Register:
     containers = tuple(
         msgspec.structs.replace(one, lines=change.after) if one.name == change.container else one
         for one in before.containers

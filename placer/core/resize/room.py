@@ -6,7 +6,7 @@ all pods, so after an allowed raise no GPU's shares pass 100, and promised memor
 
 from placer.core.booking import Grant
 from placer.core.ledger import Ledger
-from placer.core.resize.change import MEMORY, SHARE, Change, NotNowError, grants_of
+from placer.core.resize.change import MEMORY, SHARE, NotNowError, ResizeChange, grants_of
 from placer.core.room import room_on
 from placer.core.view import NodeView
 from plimsoll.part.errors import InputError
@@ -14,7 +14,7 @@ from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import format_bytes
 
 
-def check_room(change: Change, request: Resize, ledger: Ledger, view: NodeView | None) -> None:
+def check_room(change: ResizeChange, request: Resize, ledger: Ledger, view: NodeView | None) -> None:
     """Refuse a raise for which promises leave no room.
 
     Args:
@@ -38,7 +38,7 @@ def check_room(change: Change, request: Resize, ledger: Ledger, view: NodeView |
 
 
 def _check_memory(
-    change: Change, old: Grant, new: Grant, asked: str, ledger: Ledger, view: NodeView | None
+    change: ResizeChange, old: Grant, new: Grant, asked: str, ledger: Ledger, view: NodeView | None
 ) -> None:
     seen = next((one for one in view.gpus if one.uuid == new.gpu), None) if view is not None else None
     if seen is None:
@@ -58,7 +58,7 @@ def _check_memory(
     raise InputError(MEMORY, asked, problem, remedy)
 
 
-def _check_share(change: Change, pairs: list[tuple[Grant, Grant]], asked: str, ledger: Ledger) -> None:
+def _check_share(change: ResizeChange, pairs: list[tuple[Grant, Grant]], asked: str, ledger: Ledger) -> None:
     promised = {new.gpu: ledger.share_pct_beside(change.counted, new) for _, new in pairs}
     fullest = max(promised, key=lambda gpu: promised[gpu])
     old, new = pairs[0]  # the share is the same on each of the container's GPUs

@@ -6,7 +6,7 @@ What always holds: it is frozen, and made once for each event. Two nodes of one 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.core.topology.links import FARTHEST, PATHS, SYS, Way, Ways
+from placer.core.topology.links import FARTHEST, PATHS, SYS, GpuLink, LinkMatrix
 from placer.core.topology.sets import Shape, shape_of
 from plimsoll.cpus import parse_cpus, ranges
 from plimsoll.gpu_events import NodeInfo
@@ -19,13 +19,13 @@ class Hardware:
 
     Attributes:
         places: each GPU's row in the matrix.
-        ways: the link matrix.
+        matrix: the link matrix.
         shape: its costs.
         cpus: the CPUs near each GPU; empty where they are not known.
     """
 
     places: Mapping[GpuUuid, int]
-    ways: Ways
+    matrix: LinkMatrix
     shape: Shape
     cpus: Mapping[GpuUuid, frozenset[int]]
 
@@ -41,8 +41,8 @@ class Hardware:
     def levels(self, gpus: Iterable[GpuUuid]) -> str:
         """The levels of the pairs of these GPUs for people, the farthest first: `SYS, NVLINK`; empty for one GPU."""
         places = [self.places[gpu] for gpu in gpus]
-        ways = {self.ways[one][other] for at, one in enumerate(places) for other in places[at + 1 :]}
-        return ", ".join(dict.fromkeys(way.level() for way in sorted(ways, key=lambda way: -way.cost)))
+        links = {self.matrix[one][other] for at, one in enumerate(places) for other in places[at + 1 :]}
+        return ", ".join(dict.fromkeys(link.level for link in sorted(links, key=lambda link: -link.cost)))
 
 
 def hardware_of(info: NodeInfo) -> Hardware:
@@ -55,21 +55,22 @@ def hardware_of(info: NodeInfo) -> Hardware:
 
 
 def linked(
-    gpus: Sequence[GpuUuid], ways: Ways, cpus: Mapping[GpuUuid, frozenset[int]] | None = None
+    gpus: Sequence[GpuUuid], matrix: LinkMatrix, cpus: Mapping[GpuUuid, frozenset[int]] | None = None
 ) -> Hardware:
     """The hardware of a node with these GPUs, in the order of the matrix."""
     places = {gpu: place for place, gpu in enumerate(gpus)}
-    return Hardware(places, ways, shape_of(ways), cpus or {})
+    return Hardware(places, matrix, shape_of(matrix), cpus or {})
 
 
-def _matrix(info: NodeInfo) -> Ways:
+def _matrix(info: NodeInfo) -> LinkMatrix:
     """The matrix. A link that one GPU alone reports counts for both, as does the better of two reports."""
-    found: dict[frozenset[GpuUuid], Way] = {}
+    found: dict[frozenset[GpuUuid], GpuLink] = {}
     for one in info.gpus:
-        for link in one.links:
-            way = Way(link.path if link.path in PATHS else SYS, max(link.nvlinks, 0))
-            pair = frozenset((one.uuid, link.gpu))
-            found[pair] = min(found.get(pair, way), way, key=lambda each: each.cost)
+        for reported in one.links:
+            path = reported.path if reported.path in PATHS else SYS
+            link = GpuLink(path, max(reported.nvlinks, 0))
+            pair = frozenset((one.uuid, reported.gpu))
+            found[pair] = min(found.get(pair, link), link, key=lambda each: each.cost)
     return tuple(
         tuple(found.get(frozenset((one.uuid, other.uuid)), FARTHEST) for other in info.gpus)
         for one in info.gpus

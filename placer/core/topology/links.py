@@ -1,19 +1,17 @@
-"""The levels of links between two GPUs of a node, and what each costs.
+"""The link between two GPUs of a node: its level, and what it costs.
 
 Source: S. Song, L. Deng, J. Gong, H. Luo, "Gaia Scheduler: A Kubernetes-based Scheduler Framework", ISPA 2018,
 §III.B. The paper orders the costs SOC > PXB > PHB > PIX and knows no NVLink. Deviation: in NVIDIA's hardware a way
 through a host bridge (PHB) passes a CPU and one through several PCIe switches (PXB) does not, so PHB costs more. We
-take the hardware's order, with NVLink as a level of its own below all others, and NODE and SYS in place of SOC. The
-order as printed is `Order.PAPER`, for the paper's tables.
+take the hardware's order, with NVLink as a level of its own below all others, and NODE and SYS in place of SOC.
 """
 
-import enum
 from dataclasses import dataclass
 from typing import Final
 
 SYS: Final = "SYS"
 PATHS: Final = ("PIX", "PXB", "PHB", "NODE", SYS)
-"""The ways over PCIe as `nvidia-smi topo -m` calls them, the closest first."""
+"""The paths over PCIe as `nvidia-smi topo -m` calls them, the closest first."""
 
 MOST_NVLINKS: Final = 18
 """The most NVLinks of one GPU today. A larger number counts as this one."""
@@ -24,16 +22,9 @@ PAIRS: Final = 128
 """More pairs than a set of 16 GPUs has (120)."""
 
 
-class Order(enum.Enum):
-    """The two orders of the levels: their names, the cheapest first."""
-
-    HARDWARE = (NVLINK, *PATHS)
-    PAPER = ("PIX", "PHB", "PXB", "SOC")
-
-
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The way from one GPU to another.
+class GpuLink:
+    """The link from one GPU to another.
 
     Attributes:
         path: one of `PATHS`.
@@ -43,15 +34,14 @@ class Way:
     path: str
     nvlinks: int = 0
 
-    def level(self, order: Order = Order.HARDWARE) -> str:
-        """The name of the level, as in the order."""
-        if order is Order.PAPER:
-            return self.path if self.path in Order.PAPER.value else "SOC"
+    @property
+    def level(self) -> str:
+        """The name of the level: `NVLINK`, or the path."""
         return NVLINK if self.nvlinks else self.path
 
     @property
     def cost(self) -> int:
-        """The cost of this pair, in the hardware's order.
+        """The cost of this pair.
 
         One pair of a level costs more than all pairs of a set at the levels below, so the costs of a set's pairs can
         be added: the set with the fewest pairs at the worst level is the cheapest. More NVLinks cost less.
@@ -68,13 +58,13 @@ class Way:
         return int(PAIRS ** (len(PATHS) - 1 - PATHS.index(self.path)))
 
 
-FARTHEST: Final = Way(SYS)
-"""The way between two GPUs of which the node reports none."""
+FARTHEST: Final = GpuLink(SYS)
+"""The link of two GPUs for which the node reports none."""
 
-Ways = tuple[tuple[Way, ...], ...]
-"""The link matrix: the way from each GPU to each other one. The diagonal has no meaning."""
+LinkMatrix = tuple[tuple[GpuLink, ...], ...]
+"""The link from each GPU to each other one. The diagonal has no meaning."""
 
 
-def all_equal(gpus: int) -> Ways:
+def all_equal(gpus: int) -> LinkMatrix:
     """The matrix of a node whose links are not known."""
     return ((FARTHEST,) * gpus,) * gpus

@@ -1,6 +1,6 @@
 """The set of GPUs of a node that a container gets: the nearest to each other, and of no more use to later containers.
 
-Source: Gaia's Fragment, Singular and Link (see `tree`). Deviations, which all refine it:
+Source: Gaia's Fragment, Singular and Link (see `simulator.gaia.tree`). Deviations, which all refine it:
 
 * Link compares the costs of all pairs of a set. The paper compares the level at which a set meets, so it takes any
   three GPUs of a node with two pairs, and ours has one whole pair among them. On a tree the set that meets at the
@@ -17,9 +17,9 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
-from placer.core.topology.links import MOST_NVLINKS, PAIRS, PATHS, Way, Ways
+from placer.core.topology.links import MOST_NVLINKS, PAIRS, PATHS, GpuLink, LinkMatrix
 
-_UNIT: Final = Way(PATHS[0]).cost
+_UNIT: Final = GpuLink(PATHS[0]).cost
 _LEVELS: Final = len(PATHS)
 
 SHAPES: Final = 1024
@@ -77,11 +77,11 @@ class Shape:
 
 
 @lru_cache(SHAPES)
-def shape_of(ways: Ways) -> Shape:
+def shape_of(matrix: LinkMatrix) -> Shape:
     """The shape of a link matrix."""
     return Shape(
-        tuple(tuple(way.cost for way in row) for row in ways),
-        tuple(tuple(way.closeness for way in row) for row in ways),
+        tuple(tuple(link.cost for link in row) for row in matrix),
+        tuple(tuple(link.closeness for link in row) for row in matrix),
     )
 
 

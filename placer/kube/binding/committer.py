@@ -172,14 +172,14 @@ class Committer:
         is_same = waiting is not None and waiting.wanted is placed.wanted
         pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
         target = Target(pod, node, answer(plan, rfc3339(self.clock())))
-        with self.metrics.bind_seconds.time():
+        with self.metrics.binds.seconds.time():
             ending = await self.binder.bind(target, on_long_wait)
         if ending.result is BindResult.BOUND:
-            self.metrics.pending_bound_seconds.observe(loop_now_s() - placed.seen_s)
+            self.metrics.binds.pending_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)
             self.telling.placed(pod, plan)
             return
-        self.metrics.bind_failures.labels(ending.result.name.lower()).inc()
+        self.metrics.binds.failures.labels(ending.result.name.lower()).inc()
         structlog.get_logger().warning(
             "not bound", pod=pod.full_name, node=node, outcome=ending.result.value, error=ending.message
         )

@@ -13,7 +13,7 @@ from placer.core.booking import Booking, Doubt, booking_of, larger
 from placer.core.fit import needs_of
 from placer.core.foreign import foreign_booking
 from placer.core.ledger import Ledger
-from placer.core.resize.change import Change
+from placer.core.resize.change import ResizeChange
 from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
 from plimsoll.demand import parse_pod
 from plimsoll.events import NodeState
@@ -127,7 +127,7 @@ class Bookings:
         known = self._ledger.booking(uid)
         return uid not in self._resizes and (known is None or known.doubt is None)
 
-    def begin_resize(self, change: Change, version: str) -> None:
+    def begin_resize(self, change: ResizeChange, version: str) -> None:
         """Count a bound pod by a resize, before the resize is written over this resourceVersion.
 
         The larger of both counts. The watch may still show the pod as it was.
@@ -135,7 +135,7 @@ class Bookings:
         self._ledger.restore(change.larger)
         self._resizes[change.new.pod] = _Resize(change.old, change.new, version)
 
-    def end_resize(self, change: Change, *, written: bool) -> None:
+    def end_resize(self, change: ResizeChange, *, written: bool) -> None:
         """Count a pod by its resize that was written, or as before a resize that surely was not."""
         uid = change.new.pod
         if not written:
@@ -144,7 +144,7 @@ class Bookings:
             self._decided[uid] = change.new if written else change.old
             self._ledger.restore(change.new if written else change.counted)
 
-    def doubt_resize(self, change: Change) -> None:
+    def doubt_resize(self, change: ResizeChange) -> None:
         """Count the larger of both until the watch shows whether a write without a clear answer arrived."""
         resize = self._resizes.get(change.new.pod)
         if resize is not None:

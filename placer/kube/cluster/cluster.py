@@ -14,8 +14,8 @@ from placer.core.booking import Booking
 from placer.core.changes import Changes
 from placer.core.fit import (
     UNKNOWN_NODE,
-    Load,
     Needs,
+    NodeLoad,
     NodeRules,
     Offer,
     misfits,
@@ -24,7 +24,7 @@ from placer.core.fit import (
     shortages,
 )
 from placer.core.ledger import Ledger
-from placer.core.ranking import Ranking, Work
+from placer.core.ranking import Ranking, ReadCount
 from placer.kube.cluster.bookings import Bookings
 from placer.kube.cluster.labels import LabelIndex
 from placer.kube.cluster.pod_rules import PodRules, Resident, counting, node_labels
@@ -60,7 +60,7 @@ class Supposed:
         without: the pods that are supposed to be gone.
     """
 
-    load: Load
+    load: NodeLoad
     held: Sequence[Nomination]
     rules: RuleCheck | None
     without: dict[PodUid, Occupant] = field(default_factory=dict)
@@ -90,14 +90,14 @@ class Cluster:
         self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
         self._offers: dict[NodeName, Offer] = {}
-        self._loads: dict[NodeName, Load] = {}
+        self._loads: dict[NodeName, NodeLoad] = {}
         self._residents: dict[PodUid, Resident] = {}
         self._listeners: list[Listener] = []
         self._filled: list[Callable[[NodeName], None]] = []
         self.occupants = Occupants()
         self.changes = Changes()
         self.nominations = Nominations(self._nomination_changed, self._nomination_ended)
-        self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
+        self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(ReadCount())
         self._labels = LabelIndex()
         self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
         self.pod_rules = PodRules(self._offers, self._residents, self.nominations, self._first_rule_came)
@@ -196,7 +196,7 @@ class Cluster:
             return 0
         return max(0, offer.allocatable.get(resource, 0) - self._load(name).amounts[resource])
 
-    def load_on(self, name: NodeName) -> Load:
+    def load_on(self, name: NodeName) -> NodeLoad:
         """A copy of a node's load, without nominations."""
         return self._load(name).copy()
 
@@ -344,7 +344,7 @@ class Cluster:
         if node in self._offers:
             self._announce(node, EVERYTHING)
 
-    def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> Load:
+    def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> NodeLoad:
         """The load of a node with that of nominated pods."""
         if not held:
             return self._load(name)
@@ -353,9 +353,9 @@ class Cluster:
             load.add(one.needs)
         return load
 
-    def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
+    def _count(self, name: NodeName, change: Callable[[NodeLoad], None]) -> None:
         """Change the load of a node, and its place among the nodes."""
-        load = self._loads.setdefault(name, Load())
+        load = self._loads.setdefault(name, NodeLoad())
         before = load.pods
         change(load)
         self.changes.note(name)
@@ -370,8 +370,8 @@ class Cluster:
         """Tell the policies the spare CPU of a node."""
         self._ledger.spare_cpu.note(name, self.free(name, "cpu") if name in self._offers else None)
 
-    def _load(self, name: NodeName) -> Load:
-        return self._loads.get(name) or Load()
+    def _load(self, name: NodeName) -> NodeLoad:
+        return self._loads.get(name) or NodeLoad()
 
     def _pods_on(self, name: NodeName) -> int:
         return self._load(name).pods

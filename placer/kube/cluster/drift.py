@@ -82,8 +82,8 @@ class DriftCheck:
             await asyncio.sleep(SETTLE_S)
             still = await self.apart()
             drifts = {uid: drift for uid, drift in still.items() if uid in drifts}
-        self.metrics.drift_bytes.set(sum(drift.bytes_apart for drift in drifts.values()))
-        self.metrics.drift_pods.set(len(drifts))
+        self.metrics.drift.bytes.set(sum(drift.bytes_apart for drift in drifts.values()))
+        self.metrics.drift.pods.set(len(drifts))
         if drifts:
             names = [drift.name for drift in drifts.values()][:NAMED_PODS]
             structlog.get_logger().error("ledger drifted from the API server", pods=names, count=len(drifts))

@@ -194,7 +194,7 @@ class Binds:
             log.info("placed", gpus=plan.gpus, score=plan.score, scheduler=pod.spec.schedulerName)
             self.on_placed(placement(pod.metadata, plan))
             return ending
-        metrics.bind_failures.labels(ending.result.name.lower()).inc()
+        metrics.binds.failures.labels(ending.result.name.lower()).inc()
         log.warning("not bound", outcome=ending.result.value, error=ending.message)
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cluster.release(uid)
@@ -213,7 +213,7 @@ class Binds:
 
         await self.places.acquire()
         try:
-            with self.decider.metrics.bind_seconds.time():
+            with self.decider.metrics.binds.seconds.time():
                 return await self.binder.bind(target, free)
         finally:
             free()

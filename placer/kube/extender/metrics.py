@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from placer.metrics import WRITE_BUCKETS_S
+from placer.metrics.kube import WRITE_BUCKETS_S
 
 
 class ExtenderMetrics:

@@ -191,7 +191,7 @@ class Relocating:
             return
         if found is None:
             self._plans.pop(uid, None)
-            self._metrics.relocation_plans.labels("none").inc()
+            self._metrics.relocation.plans.labels("none").inc()
             return
         text = told(found, board)
         self._plans[uid] = text
@@ -199,7 +199,7 @@ class Relocating:
             "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
         )
         if self.rules.mode is Mode.DRY_RUN:
-            self._metrics.relocation_plans.labels("dry-run").inc()
+            self._metrics.relocation.plans.labels("dry-run").inc()
             self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
             await self._carry_out(waiting.pod, found, board)
@@ -226,7 +226,7 @@ class Relocating:
         order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
         self.preempting.orders.put(order)
         self.preempting.retry(uid)
-        self._metrics.relocation_plans.labels("begun").inc()
+        self._metrics.relocation.plans.labels("begun").inc()
 
     def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
         leaving = [one.movable for one in found.moves]
@@ -260,12 +260,12 @@ class Relocating:
         """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
         board, found = await self.searched(self.preempting.understand(WHOLE_GPU), spares_idle=True)
         if found is None:
-            self._metrics.relocation_plans.labels("none").inc()
+            self._metrics.relocation.plans.labels("none").inc()
             return
         is_dry = self.rules.mode is Mode.DRY_RUN
         text = told(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
-        self._metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
+        self._metrics.relocation.plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
             return
         self._keep_rooms(found, board)
@@ -281,7 +281,7 @@ class Relocating:
 
     def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
         """A pod was evicted to be moved."""
-        self._metrics.relocated_pods.inc()
+        self._metrics.relocation.pods.inc()
         self._leaving[PodUid(victim.metadata.uid)] = loop_now_s() + self.rules.keep_s
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
@@ -291,7 +291,7 @@ class Relocating:
         under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
         for one in self.kept.expire(under_way):
             structlog.get_logger().warning("room given up", moved=_name(one.moved), node=one.nomination.node)
-            self._metrics.relocation_plans.labels("given-up").inc()
+            self._metrics.relocation.plans.labels("given-up").inc()
 
 
 async def _in_slices(steps: Steps[Relocation | None]) -> Relocation | None:

@@ -12,9 +12,9 @@ from typing import Final
 from placer.api.explaining import SLICE, NotExplainedError, Turns, rest
 from placer.core.booking import Booking
 from placer.core.explain.expected import is_expected
-from placer.core.explain.running import Known, running_of
+from placer.core.explain.running import PodFacts, running_of
 from placer.core.explain.scan import FREEABLE, PageAsked, Scan
-from placer.core.explain.shortage import Freeing, Identity
+from placer.core.explain.shortage import Freeing, PodIdentity
 from placer.core.explain.slowness import LimitNews
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
@@ -179,11 +179,11 @@ class KubeExplainer:
         if lacking is not None:
             scan.lacks(*lacking)
 
-    def _identity(self, uid: PodUid) -> Identity | None:
+    def _identity(self, uid: PodUid) -> PodIdentity | None:
         pod = self.pods.get(uid)
         if pod is None:
             return None
-        return Identity(pod.metadata.namespace, pod.metadata.name, pod.spec.priority or 0)
+        return PodIdentity(pod.metadata.namespace, pod.metadata.name, pod.spec.priority or 0)
 
     def _placed(self, pod: Pod, node: NodeName) -> Explained:
         booking = self.choice.decider.ledger.booking(PodUid(pod.metadata.uid))
@@ -203,7 +203,7 @@ class KubeExplainer:
             decision = decision_of(pod)
         except InputError:
             decision = None  # the booking's doubt says so
-        known = Known(
+        known = PodFacts(
             decider.reports.get(booking.node),
             silent=booking.node in decider.reports.silent,
             decision=decision,

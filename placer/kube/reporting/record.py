@@ -146,7 +146,7 @@ class Recorder:
         refusals = [one for one in waiting if one.news.condition is not None]
         if len(refusals) > NEWS_OF_A_POD:
             waiting.remove(refusals[0])
-            self.metrics.news_coalesced.inc()
+            self.metrics.news.coalesced.inc()
 
     async def run(self) -> None:
         """Write queued news; returns only by cancellation."""
@@ -156,7 +156,7 @@ class Recorder:
 
     def _regulate(self) -> None:
         """Note how many pods have news, and whether it waits for binds."""
-        self.metrics.news_waiting.set(len(self._waiting))
+        self.metrics.news.waiting.set(len(self._waiting))
         if self._binds and len(self._waiting) <= self.most_put_off:
             self._at_once.clear()
         else:
@@ -189,7 +189,7 @@ class Recorder:
                         pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
                         asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
                     continue
-                self.metrics.news_dropped.inc()
+                self.metrics.news.dropped.inc()
                 structlog.get_logger().warning(
                     "news not written",
                     pod=pending.news.pod.full_name,

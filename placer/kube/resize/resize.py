@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from placer.core.booking import Booking, decided, start_of
-from placer.core.resize.change import Change, NotNowError, asked_field, change_of
+from placer.core.resize.change import NotNowError, ResizeChange, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.core.supposition import Supposition
 from placer.decide import Decider
@@ -102,7 +102,7 @@ class KubeResizer:
             after=change.after,
         )
 
-    def _change(self, pod: Pod, request: Resize) -> Change:
+    def _change(self, pod: Pod, request: Resize) -> ResizeChange:
         name = f"{request.namespace}/{request.pod}"
         if not pod.spec.nodeName:
             remedy = "change its manifest, or wait until it is placed"
@@ -117,7 +117,7 @@ class KubeResizer:
             raise InputError("pod", name, "was given no GPU by Plimsoll", "name a pod with a line")
         return change_of(counted, request, in_force)
 
-    def check_room(self, pod: Pod, change: Change, request: Resize) -> None:
+    def check_room(self, pod: Pod, change: ResizeChange, request: Resize) -> None:
         """Refuse a raise for which there is no room now, or that takes room which is held for a nominated pod.
 
         Raises:
@@ -151,7 +151,7 @@ class KubeResizer:
         except (ApiError, msgspec.MsgspecError) as error:
             raise NotNowError(f"the pod cannot be read ({error}); ask again") from error
 
-    async def _write(self, pod: Pod, change: Change, request: Resize, ticket: str | None) -> None:
+    async def _write(self, pod: Pod, change: ResizeChange, request: Resize, ticket: str | None) -> None:
         bookings, name = self.cluster.bookings, f"{request.namespace}/{request.pod}"
         try:
             await self._until_written(pod, change, request, ticket)
@@ -170,7 +170,9 @@ class KubeResizer:
         self.scopes.end_resize(name)
         bookings.end_resize(change, written=True)
 
-    async def _until_written(self, pod: Pod, change: Change, request: Resize, ticket: str | None) -> None:
+    async def _until_written(
+        self, pod: Pod, change: ResizeChange, request: Resize, ticket: str | None
+    ) -> None:
         """Write until the pod's decision holds the change.
 
         Raises:
@@ -224,7 +226,7 @@ def _terms_of(booking: Booking) -> tuple[object, StartOrder, StatedLabels]:
     return decided(booking), start_of(booking), booking.locality.stated
 
 
-def _wanted(found: Decision | None, change: Change) -> Decision:
+def _wanted(found: Decision | None, change: ResizeChange) -> Decision:
     containers, start = decided(change.new), start_of(change.new)
     if found is None:
         time = rfc3339(datetime.now(UTC))

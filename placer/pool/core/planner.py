@@ -9,13 +9,13 @@ before anything else happens on its node. A GPU is given back only after the pla
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Final
 
-from placer.pool.core.facts import Facts, NodeFacts, User
-from placer.pool.core.packing import Packing
-from placer.pool.core.policy import Policy
+from placer.core.holders import GpuKey
+from placer.pool.core.facts import Facts, User
+from placer.pool.core.release_policy import ReleasePolicy
+from placer.pool.core.round import Draft, PoolNode, Round, concerned_nodes, other_nodes
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.pool import Release, Reservation
@@ -32,82 +32,11 @@ PINNED_RETRY_S: Final = 60.0
 """The pause between two searches for a GPU that a pod names by its UUID while a native pod has it. Each
 search takes all free GPUs of the node for some seconds, because the kubelet chooses which GPU it gives."""
 
-Card = tuple[NodeName, GpuUuid]
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The result of one planning.
-
-    Attributes:
-        steps: the steps, in the order in which they are taken.
-        lost: the GPUs that pods use without a reservation, with these pods.
-        phases: the number of GPUs in each phase: `acquiring`, `active`, `idle`, `releasing`.
-        due_s: when to look again although nothing changed; infinite for never.
-    """
-
-    steps: tuple[Step, ...]
-    lost: Mapping[Card, frozenset[User]]
-    phases: Mapping[str, int]
-    due_s: float
-
-
-@dataclass(slots=True)
-class _Node:
-    """One node in a round.
-
-    Attributes:
-        strangers: the names that reservations cannot have.
-        held: the GPUs of reservations.
-        idle: reservations whose GPUs no pod uses, by name.
-        young: the number of these that have joined, or become idle, so lately that pods may just be placed there.
-        acquiring: the reservations whose GPUs are not known yet.
-        packing: the pods that wait for a GPU here.
-        pinned: the GPUs that pods name by their UUIDs, by pod.
-        wanted: the GPUs that waiting pods need here at least.
-        missing: the GPUs to be reserved here by their UUIDs: lost ones, and those that pods pin.
-        free: the GPUs that the device plugin has to give.
-        keeps: idle GPUs stay, because pods wait here or a GPU was lost here.
-    """
-
-    name: NodeName
-    facts: NodeFacts
-    there: tuple[Reservation, ...]
-    strangers: frozenset[str]
-    held: set[GpuUuid] = field(default_factory=set)
-    idle: list[Reservation] = field(default_factory=list)
-    young: int = 0
-    packing: Packing = field(init=False)
-    pinned: dict[PodUid, GpuUuid] = field(default_factory=dict)
-    acquiring: int = 0
-    wanted: int = 0
-    missing: set[GpuUuid] = field(default_factory=set)
-    free: int = 0
-    keeps: bool = False
-
-    def __post_init__(self) -> None:
-        self.packing = Packing(self.facts.gpu_bytes)
-
-    @property
-    def supply(self) -> int:
-        """The GPUs that waiting pods may get here."""
-        return self.free + self.acquiring + self.young
-
-    @property
-    def takes_pods(self) -> bool:
-        """Whether pods come here for which a reserved GPU may be kept ready."""
-        return self.facts.schedulable and not self.facts.dedicated
-
-    @property
-    def spare(self) -> int:
-        """The GPUs that are idle, or on their way, beyond those that waiting pods need."""
-        return max(0, len(self.idle) + self.acquiring - self.wanted - len(self.missing))
-
 
 class Planner:
     """Plans round after round. It remembers only how long things have stood."""
 
-    def __init__(self, policy: Policy, acquire_s: float) -> None:
+    def __init__(self, policy: ReleasePolicy, acquire_s: float) -> None:
         """Remember nothing.
 
         Args:
@@ -117,7 +46,7 @@ class Planner:
         self._policy = policy
         self._acquire_s = acquire_s
         self._since_s: dict[PodUid, float] = {}  # since when a reservation acquires
-        self._idle_s: dict[Card, float] = {}  # since when a GPU is idle
+        self._idle_s: dict[GpuKey, float] = {}  # since when a GPU is idle
         self._failed_s: dict[NodeName, float] = {}  # when a reservation last got no GPU
         self._given_up_s: dict[PodUid, float] = {}  # when a pinned GPU was not to be had
 
@@ -128,28 +57,19 @@ class Planner:
             facts: not changed.
             now_s: seconds on a clock that does not go back.
         """
-        steps: list[Step] = []
-        due: list[float] = []
-        lost: dict[Card, frozenset[User]] = {}
-        nodes: list[_Node] = []
         self._forget(facts)
-        strangers = frozenset(facts.strangers.values())
-        for name in facts.concerned():
-            node = facts.nodes.get(name)
-            there = tuple(sorted(facts.reservations.get(name, {}).values(), key=lambda one: one.name))
-            if node is not None and (there or not node.dedicated):
-                nodes.append(self._node(_Node(name, node, there, strangers), facts, now_s, steps, lost))
-        self._share_out(facts, {one.name: one for one in nodes}, now_s)
-        for known in nodes:
-            self._want(known, now_s)
-            self._take(known, now_s, steps, due)
-        self._take_ready(facts, nodes, now_s, steps)
-        self._give_back(nodes, now_s, steps, due)
-        due += [at + PINNED_RETRY_S for at in self._given_up_s.values()]
-        due += [at + self._acquire_s for at in self._since_s.values()]
-        return Round(
-            tuple(steps), lost, _phases(nodes), min((at for at in due if at > now_s), default=math.inf)
-        )
+        draft = Draft(facts, now_s, concerned_nodes(facts))
+        for node in draft.nodes:
+            self._sort(node, draft)
+        self._share_out(draft)
+        for node in draft.nodes:
+            self._want(node, now_s)
+            self._take(node, draft)
+        self._take_ready(draft)
+        self._give_back(draft)
+        draft.due_s += [at_s + PINNED_RETRY_S for at_s in self._given_up_s.values()]
+        draft.due_s += [at_s + self._acquire_s for at_s in self._since_s.values()]
+        return draft.round()
 
     def _forget(self, facts: Facts) -> None:
         there = {uid for several in facts.reservations.values() for uid in several}
@@ -157,43 +77,42 @@ class Planner:
         self._since_s = {uid: at for uid, at in self._since_s.items() if uid in there}
         self._given_up_s = {uid: at for uid, at in self._given_up_s.items() if uid in waiting}
 
-    def _node(
-        self, node: _Node, facts: Facts, now_s: float, steps: list[Step], lost: dict[Card, frozenset[User]]
-    ) -> _Node:
-        """Sort a node's reservations, and mend those that hold no GPU, or another than they say."""
-        users: Mapping[GpuUuid, set[User]] = facts.users.get(node.name, {})
-        held, unbound = node.held, 0
+    def _sort(self, node: PoolNode, draft: Draft) -> None:
+        """Sort a node's reservations, and find the GPUs that pods use without one."""
+        users: Mapping[GpuUuid, set[User]] = draft.facts.users.get(node.name, {})
         for one in node.there:
-            if one.leaving:
-                continue
-            fault = self._fault(one, held, now_s)
-            if fault:
-                steps.append(Drop(one, fault))
-                self._failed_s[node.name] = now_s
-            elif one.card is not None and one.card != one.gpu:
-                steps.append(Learn(one, one.card))
-                node.acquiring += 1
-            elif one.gpu is None:
-                node.acquiring += 1
-                unbound += not one.bound
-            else:
-                held.add(one.gpu)
-                if one.gpu not in users:
-                    node.idle.append(one)
-                    since_s = self._idle_s.setdefault((node.name, one.gpu), now_s)
-                    node.young += now_s - since_s < SETTLE_S
-                else:
-                    self._idle_s.pop((node.name, one.gpu), None)
-                    if one.release is not None:
-                        steps.append(Keep(one))
-        for card in [card for card in self._idle_s if card[0] == node.name and card[1] not in held]:
+            if not one.leaving:
+                self._sort_one(one, node, draft, is_used=one.gpu in users)
+        for card in [card for card in self._idle_s if card[0] == node.name and card[1] not in node.held]:
             del self._idle_s[card]
-        node.free = max(0, node.facts.devices - facts.devices[node.name] - unbound)
+        node.free = max(0, node.facts.devices - draft.facts.devices[node.name] - node.unplaced)
         if not node.facts.dedicated:
-            gone = {gpu: frozenset(pods) for gpu, pods in users.items() if gpu not in held}
-            lost |= {(node.name, gpu): pods for gpu, pods in gone.items()}
+            gone = {gpu: frozenset(pods) for gpu, pods in users.items() if gpu not in node.held}
+            draft.lost |= {(node.name, gpu): pods for gpu, pods in gone.items()}
             node.missing = set(gone)
-        return node
+
+    def _sort_one(self, one: Reservation, node: PoolNode, draft: Draft, *, is_used: bool) -> None:
+        """Count a reservation; mend one that holds no GPU, or another than it says."""
+        fault = self._fault(one, node.held, draft.now_s)
+        if fault:
+            draft.steps.append(Drop(one, fault))
+            self._failed_s[node.name] = draft.now_s
+        elif one.card is not None and one.card != one.gpu:
+            draft.steps.append(Learn(one, one.card))
+            node.acquiring += 1
+        elif one.gpu is None:
+            node.acquiring += 1
+            node.unplaced += not one.bound
+        else:
+            node.held.add(one.gpu)
+            if is_used:
+                self._idle_s.pop((node.name, one.gpu), None)
+                if one.release is not None:
+                    draft.steps.append(Keep(one))
+            else:
+                node.idle.append(one)
+                since_s = self._idle_s.setdefault((node.name, one.gpu), draft.now_s)
+                node.young += draft.now_s - since_s < SETTLE_S
 
     def _fault(self, one: Reservation, held: set[GpuUuid], now_s: float) -> str:
         """Why a reservation is of no use; empty if it is."""
@@ -208,15 +127,16 @@ class Planner:
             return f"it did not name its GPU in {self._acquire_s:g} s: {one.problem or 'it has not started'}"
         return ""
 
-    def _share_out(self, facts: Facts, nodes: Mapping[NodeName, _Node], now_s: float) -> None:
+    def _share_out(self, draft: Draft) -> None:
         """Share the pods that wait out among the nodes that the placer named for them.
 
         Each node gets as many as its GPUs may serve; those that are left over wait with the first. A node whose
         reservations fail comes last.
         """
-        for named, waiting in sorted(facts.waiting.items()):
+        nodes = {one.name: one for one in draft.nodes}
+        for named, waiting in sorted(draft.facts.waiting.items()):
             here = [nodes[name] for name in named if name in nodes and nodes[name].facts.ready]
-            here.sort(key=lambda one: now_s - self._failed_s.get(one.name, -math.inf) < AVOID_S)
+            here.sort(key=lambda one: draft.now_s - self._failed_s.get(one.name, -math.inf) < AVOID_S)
             if not here:
                 continue
             for uid, demand in waiting.items():
@@ -226,7 +146,7 @@ class Planner:
                 fitting = (one for one in here if one.packing.gpus(demand) <= one.supply)
                 next(fitting, here[0]).packing.add(demand)
 
-    def _want(self, node: _Node, now_s: float) -> None:
+    def _want(self, node: PoolNode, now_s: float) -> None:
         """Count the GPUs that the node is to have for its pods."""
         node.wanted = node.packing.gpus()
         sought = {
@@ -241,45 +161,40 @@ class Planner:
         kept = not node.held.isdisjoint(node.pinned.values())
         node.keeps = bool(node.wanted or node.missing or kept)
 
-    def _take(self, node: _Node, now_s: float, steps: list[Step], due: list[float]) -> None:
+    def _take(self, node: PoolNode, draft: Draft) -> None:
         """Reserve the GPUs that pods of the node need."""
         if not node.facts.ready:
             return
         if node.wanted and node.young:
-            due += [self._idle_since(node, one) + SETTLE_S for one in node.idle]
+            draft.due_s += [self._idle_since(node, one) + SETTLE_S for one in node.idle]
         needed = max(node.wanted - node.young, len(node.missing)) - node.acquiring
         resume_s = self._failed_s.get(node.name, -math.inf) + RETRY_S
-        if needed > 0 and now_s < resume_s:
-            due.append(resume_s)
+        if needed > 0 and draft.now_s < resume_s:
+            draft.due_s.append(resume_s)
             return
-        self._reserve(node, min(needed, node.free), steps)
+        self._reserve(node, min(needed, node.free), draft.steps)
 
-    def _take_ready(self, facts: Facts, nodes: list[_Node], now_s: float, steps: list[Step]) -> None:
+    def _take_ready(self, draft: Draft) -> None:
         """Reserve GPUs ahead, where most are free, until as many are spare as the policy says."""
-        lacking = self._policy.ready - sum(one.spare for one in nodes if one.takes_pods)
+        lacking = self._policy.ready - sum(one.spare for one in draft.nodes if one.takes_pods)
         if lacking <= 0:
             return
-        known = {one.name: one for one in nodes}
-        for name in sorted(facts.nodes.keys() - known.keys()):
-            one = _Node(name, facts.nodes[name], (), frozenset(facts.strangers.values()))
-            one.free = max(0, one.facts.devices - facts.devices[name])
-            known[name] = one
         takers = [
             one
-            for one in known.values()
+            for one in (*draft.nodes, *other_nodes(draft))
             if one.facts.ready
             and one.takes_pods
-            and now_s - self._failed_s.get(one.name, -math.inf) >= RETRY_S
+            and draft.now_s - self._failed_s.get(one.name, -math.inf) >= RETRY_S
         ]
         for _ in range(lacking):
             best = max(takers, key=lambda one: (one.free, one.name), default=None)
             if best is None or best.free <= 0:
                 return
-            self._reserve(best, 1, steps)
-            if best not in nodes:
-                nodes.append(best)
+            self._reserve(best, 1, draft.steps)
+            if best not in draft.nodes:
+                draft.nodes.append(best)
 
-    def _reserve(self, node: _Node, count: int, steps: list[Step]) -> None:
+    def _reserve(self, node: PoolNode, count: int, steps: list[Step]) -> None:
         """Reserve GPUs under the lowest free numbers, so that two controllers make one reservation and not two."""
         made = {step.name for step in steps if isinstance(step, Reserve) and step.node == node.name}
         taken = {one.name for one in node.there} | made | node.strangers
@@ -292,42 +207,31 @@ class Planner:
             node.acquiring += 1
             node.free -= 1
 
-    def _give_back(self, nodes: list[_Node], now_s: float, steps: list[Step], due: list[float]) -> None:
+    def _give_back(self, draft: Draft) -> None:
         """Give idle GPUs back, the one that has been idle for the longest time first."""
-        spare = sum(one.spare for one in nodes if one.takes_pods)
+        spare = sum(one.spare for one in draft.nodes if one.takes_pods)
         idle = sorted(
-            ((self._idle_since(node, one), one.name, node, one) for node in nodes for one in node.idle),
+            ((self._idle_since(node, one), one.name, node, one) for node in draft.nodes for one in node.idle),
             key=lambda found: found[:2],
         )
         for since_s, _, node, one in idle:
             may_go = not node.keeps and (not node.takes_pods or spare > self._policy.ready)
-            is_due = not node.takes_pods or now_s >= since_s + self._policy.idle_s
+            is_due = not node.takes_pods or draft.now_s >= since_s + self._policy.idle_s
             if may_go and not is_due:
-                due.append(since_s + self._policy.idle_s)
+                draft.due_s.append(since_s + self._policy.idle_s)
             if may_go and (is_due or one.release is not None):
                 spare -= node.takes_pods
                 if one.release is None:
-                    steps.append(Give(one))
+                    draft.steps.append(Give(one))
                 elif one.release is Release.GRANTED:
-                    steps.append(Drop(one, "", released=True))
+                    draft.steps.append(Drop(one, "", released=True))
             elif one.release is not None:
-                steps.append(Keep(one))
+                draft.steps.append(Keep(one))
 
-    def _idle_since(self, node: _Node, one: Reservation) -> float:
+    def _idle_since(self, node: PoolNode, one: Reservation) -> float:
         return self._idle_s[node.name, one.gpu or GpuUuid("")]
 
 
 def reservation_name(node: NodeName, number: int) -> str:
     """The name of a node's reservation with this number. Kubernetes allows 253 characters, as in a node's name."""
     return f"gpu-{number}.{node}"[:253].rstrip(".-")
-
-
-def _phases(nodes: Iterable[_Node]) -> dict[str, int]:
-    phases = dict.fromkeys(("acquiring", "active", "idle", "releasing"), 0)
-    for node in nodes:
-        phases["acquiring"] += node.acquiring
-        releasing = sum(one.release is not None for one in node.idle)
-        phases["releasing"] += releasing
-        phases["idle"] += len(node.idle) - releasing
-        phases["active"] += sum(one.holds and one not in node.idle for one in node.there)
-    return phases

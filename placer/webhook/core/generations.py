@@ -38,7 +38,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class CertificateTiming:
     """The times of a life.
 
     Attributes:
@@ -54,7 +54,7 @@ def next_generations(
     kept: tuple[Generation, ...],
     names: frozenset[str],
     now_s: float,
-    timing: Timing,
+    timing: CertificateTiming,
     make: Callable[[], Generation],
 ) -> tuple[Generation, ...]:
     """The generations to keep, oldest first; the given ones where nothing is to be done.
@@ -77,7 +77,9 @@ def next_generations(
     return kept if living == kept else living
 
 
-def served(kept: tuple[Generation, ...], names: frozenset[str], now_s: float, timing: Timing) -> Generation:
+def served(
+    kept: tuple[Generation, ...], names: frozenset[str], now_s: float, timing: CertificateTiming
+) -> Generation:
     """The generation whose certificate is to be served: the newest that has settled, else the oldest.
 
     Args:

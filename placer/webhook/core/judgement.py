@@ -48,7 +48,7 @@ class GpuAccess(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AdmissionRules:
     """The cluster's own choices.
 
     Attributes:
@@ -79,7 +79,7 @@ class Admitted:
     is_translated: bool = False
 
 
-def judge_creation(raw: Json, rules: Rules) -> Admitted:
+def judge_creation(raw: Json, rules: AdmissionRules) -> Admitted:
     """A new pod as it should be stored.
 
     Raises:
@@ -106,7 +106,7 @@ def judge_creation(raw: Json, rules: Rules) -> Admitted:
     return Admitted(injector.pod, (*found.changes, *injector.remarks), bool(found.changes))
 
 
-def judge_update(raw: Json, old: Json, rules: Rules) -> Admitted:
+def judge_update(raw: Json, old: Json, rules: AdmissionRules) -> Admitted:
     """A changed pod, as it is: the API server lets nobody change the fields that were injected.
 
     The annotations of ours may change until the pod has a node, to others that can work. From then on
@@ -127,7 +127,7 @@ def judge_update(raw: Json, old: Json, rules: Rules) -> Admitted:
     return Admitted(raw)
 
 
-def judge_ephemeral(raw: Json, old: Json, rules: Rules) -> Admitted:
+def judge_ephemeral(raw: Json, old: Json, rules: AdmissionRules) -> Admitted:
     """A pod that gets ephemeral containers: the new ones see no GPU.
 
     Raises:
@@ -143,7 +143,7 @@ def judge_ephemeral(raw: Json, old: Json, rules: Rules) -> Admitted:
     return Admitted(injector.pod, tuple(injector.remarks))
 
 
-def _is_for_us(pod: Pod, rules: Rules) -> bool:
+def _is_for_us(pod: Pod, rules: AdmissionRules) -> bool:
     """Whether the webhook has to do with a pod.
 
     Raises:
@@ -161,7 +161,7 @@ def _is_for_us(pod: Pod, rules: Rules) -> bool:
     return True
 
 
-def _is_extended(pod: Pod, rules: Rules) -> bool:
+def _is_extended(pod: Pod, rules: AdmissionRules) -> bool:
     return (pod.spec.schedulerName or DEFAULT_SCHEDULER) in rules.extended
 
 
@@ -182,7 +182,7 @@ def _check_demand(pod: Pod) -> None:
         check_name(demand.policy, f"metadata.annotations[{POLICY}]")
 
 
-def _check_place(pod: Pod, rules: Rules) -> None:
+def _check_place(pod: Pod, rules: AdmissionRules) -> None:
     if pod.spec.nodeName:
         problem = "is set by the pod's author, so the placer would never see the pod"
         remedy = "remove it, and select the node by spec.nodeSelector"

@@ -13,7 +13,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from placer.webhook.core.json_patch import difference
-from placer.webhook.core.judgement import Admitted, Rules, judge_creation, judge_ephemeral, judge_update
+from placer.webhook.core.judgement import (
+    AdmissionRules,
+    Admitted,
+    judge_creation,
+    judge_ephemeral,
+    judge_update,
+)
 from placer.webhook.core.shape import no_pod
 from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError, PlimsollError
@@ -32,7 +38,7 @@ class NoReviewError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ReviewAnswer:
     """Our answer.
 
     Attributes:
@@ -65,7 +71,7 @@ class _Review(Struct):
     request: _Request
 
 
-def answer(body: bytes, rules: Rules) -> Answered:
+def answer(body: bytes, rules: AdmissionRules) -> ReviewAnswer:
     """Answer a review.
 
     Raises:
@@ -77,7 +83,7 @@ def answer(body: bytes, rules: Rules) -> Answered:
         admitted = _judged(request, before, rules)
     except InputError as error:
         status = {"code": 400, "reason": "BadRequest", "status": "Failure", "message": str(error)}
-        return Answered(_encoded({"uid": request.uid, "allowed": False, "status": status}), "refused")
+        return ReviewAnswer(_encoded({"uid": request.uid, "allowed": False, "status": status}), "refused")
     response: Json = {"uid": request.uid, "allowed": True}
     if admitted.remarks:
         response["warnings"] = _shortened(admitted.remarks)
@@ -85,7 +91,7 @@ def answer(body: bytes, rules: Rules) -> Answered:
     if patch:
         encoded = b64encode(msgspec.json.encode(patch)).decode()
         response |= {"patchType": "JSONPatch", "patch": encoded}
-    return Answered(_encoded(response), "patched" if patch else "unchanged", admitted.is_translated)
+    return ReviewAnswer(_encoded(response), "patched" if patch else "unchanged", admitted.is_translated)
 
 
 def _request(body: bytes) -> _Request:
@@ -110,7 +116,7 @@ def _object(encoded: Raw | UnsetType) -> Json:
         raise no_pod(error) from error
 
 
-def _judged(request: _Request, pod: Json, rules: Rules) -> Admitted:
+def _judged(request: _Request, pod: Json, rules: AdmissionRules) -> Admitted:
     if request.kind is not None and request.kind.kind != "Pod":
         return Admitted(pod)
     match request.operation, request.subResource or "":

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.api.node_rows import TOGETHER, Filter, NodeRows
+from placer.api.node_rows import TOGETHER, NodeRows, RowFilter
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies import POLICIES
@@ -82,12 +82,12 @@ async def test_a_row_is_encoded_again_only_after_a_change() -> None:
 async def test_a_page_encodes_its_own_rows_only() -> None:
     """The first page of 1000 nodes costs as many rows as it has, and one to know that there are more."""
     rows = NodeRows(many(1000), Formula.PROSE)
-    page = await rows.nodes(Filter(), "", 10)
+    page = await rows.nodes(RowFilter(), "", 10)
     assert (len(page.rows), rows.encoded) == (10, 11)
-    page = await rows.nodes(Filter(), page.more, 10)
+    page = await rows.nodes(RowFilter(), page.more, 10)
     assert msgspec.json.decode(page.rows[0], type=NodeRow).node == "n00010"
     assert rows.encoded == 21
-    await rows.gpus(Filter(), "", 10)
+    await rows.gpus(RowFilter(), "", 10)
     assert rows.encoded == 27
 
 
@@ -103,7 +103,7 @@ async def test_readers_let_other_tasks_run() -> None:
     for reading in (rows.nodes, rows.gpus):
         pieces = Pieces(rows)
         async with pieces.watched():
-            await reading(Filter(), "", 500)
+            await reading(RowFilter(), "", 500)
         assert 0 < pieces.most <= TOGETHER + 1
 
 
@@ -115,24 +115,24 @@ async def test_the_search_for_a_rare_model_lets_other_tasks_run() -> None:
     rows = NodeRows(decider, Formula.PROSE)
     pieces = Pieces(rows)
     async with pieces.watched():
-        page = await rows.gpus(Filter(model="NVIDIA H100"), "", 10)
+        page = await rows.gpus(RowFilter(model="NVIDIA H100"), "", 10)
     [found] = [msgspec.json.decode(row, type=GpuOnNode) for row in page.rows]
     assert (found.node, found.uuid, page.more) == ("n02999", "GPU-rare", "")
     assert pieces.turns >= 3000 // 512
-    assert len((await rows.nodes(Filter(model="NVIDIA H100"), "", 10)).rows) == 1
+    assert len((await rows.nodes(RowFilter(model="NVIDIA H100"), "", 10)).rows) == 1
     assert rows.encoded <= 3
 
 
 async def test_one_node_is_found_by_its_name() -> None:
     """The filter by node finds one node and its GPUs, and an unknown node nothing; also on a later page."""
     rows = NodeRows(many(50), Formula.PROSE)
-    assert len((await rows.nodes(Filter(node="n00007"), "", 10)).rows) == 1
-    first = await rows.gpus(Filter(node="n00007"), "", 1)
+    assert len((await rows.nodes(RowFilter(node="n00007"), "", 10)).rows) == 1
+    first = await rows.gpus(RowFilter(node="n00007"), "", 1)
     assert first.more == "n00007/GPU-7-0"
-    second = await rows.gpus(Filter(node="n00007"), first.more, 1)
+    second = await rows.gpus(RowFilter(node="n00007"), first.more, 1)
     assert msgspec.json.decode(second.rows[0], type=GpuOnNode).uuid == "GPU-7-1"
     assert second.more == ""
-    assert (await rows.gpus(Filter(node="nowhere"), "", 1)).rows == ()
+    assert (await rows.gpus(RowFilter(node="nowhere"), "", 1)).rows == ()
     assert rows.encoded == 2
 
 
@@ -142,7 +142,7 @@ async def test_rows_follow_what_decisions_read() -> None:
     rows = NodeRows(decider, Formula.PROSE)
 
     async def node(name: str) -> NodeRow:
-        return msgspec.json.decode((await rows.nodes(Filter(node=name), "", 1)).rows[0], type=NodeRow)
+        return msgspec.json.decode((await rows.nodes(RowFilter(node=name), "", 1)).rows[0], type=NodeRow)
 
     free = (await node("n00002")).gpus[0].free_bytes
     placed = decider.decide(request("p", declared("main", 2)), HEADROOM, among=[NodeName("n00002")])
@@ -153,7 +153,7 @@ async def test_rows_follow_what_decisions_read() -> None:
     decider.reports.set_silent(NodeName("n00001"))
     assert (await node("n00001")).silent
     decider.reports.forget(NodeName("n00001"))
-    assert (await rows.nodes(Filter(node="n00001"), "", 1)).rows == ()
+    assert (await rows.nodes(RowFilter(node="n00001"), "", 1)).rows == ()
     assert [row.node for row in (await read(reader_of(decider))).nodes] == ["n00002", "n00000"]
 
 
@@ -167,7 +167,7 @@ async def test_pages_survive_changes(before: set[int], changed: list[tuple[bool,
     rows = NodeRows(decider, Formula.PROSE)
     stayed, seen, after, seqs = {f"n{i:02}" for i in before}, list[str](), "", 1
     while True:
-        page = await rows.nodes(Filter(), after, limit)
+        page = await rows.nodes(RowFilter(), after, limit)
         seen += [msgspec.json.decode(row, type=NodeRow).node for row in page.rows]
         after = page.more
         if not after:

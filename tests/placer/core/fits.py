@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from placer.core.fit import Load, misfits, needs_of, offer_of, rules_of
+from placer.core.fit import NodeLoad, misfits, needs_of, offer_of, rules_of
 from plimsoll.kube.models import Node, Pod
 
 Object = dict[str, Any]
@@ -40,7 +40,7 @@ def pod(*containers: Object, **spec: object) -> Pod:
 
 def why_not(candidate: Pod, there: Node, *residents: Pod) -> tuple[str, ...]:
     """The reasons against placing the pod on the node beside these resident pods."""
-    load = Load()
+    load = NodeLoad()
     for resident in residents:
         load.add(needs_of(resident))
     return misfits(rules_of(candidate), needs_of(candidate), offer_of(there), load)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from placer.core.declared_features import HOST_NETWORK, RESTART_ALL, declares, features_of
-from placer.core.fit import Load, misfits, needs_of, offer_of, rules_of
+from placer.core.fit import NodeLoad, misfits, needs_of, offer_of, rules_of
 from plimsoll.kube.models import Node, Pod
 
 Object = dict[str, Any]
@@ -29,7 +29,7 @@ def node(**status: object) -> Node:
 
 def why_not(candidate: Pod, there: Node) -> tuple[str, ...]:
     """The reasons against the node."""
-    return misfits(rules_of(candidate), needs_of(candidate), offer_of(there), Load())
+    return misfits(rules_of(candidate), needs_of(candidate), offer_of(there), NodeLoad())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core import fit
-from placer.core.fit import HostPort, Load, Needs, misfits, needs_of, offer_of, rules_of
+from placer.core.fit import HostPort, Needs, NodeLoad, misfits, needs_of, offer_of, rules_of
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
@@ -34,7 +34,7 @@ def test_every_resource_that_is_short_is_told() -> None:
 
 def test_all_residents_count_and_leave_no_trace() -> None:
     """The load is the sum over resident pods; a pod that leaves takes its whole part with it."""
-    there, load = offer_of(node()), Load()
+    there, load = offer_of(node()), NodeLoad()
     wanted = cpu("2")
     for _ in range(2):
         load.add(needs_of(cpu("1500m")))
@@ -151,7 +151,7 @@ def test_load_is_the_sum_of_who_is_there(residents: list[tuple[dict[str, int], i
         needs_of(pod(container(requests=amounts, ports=[{"hostPort": number}])))
         for amounts, number in residents
     ]
-    load, fresh = Load(), Load()
+    load, fresh = NodeLoad(), NodeLoad()
     for needs in pods:
         load.add(needs)
     for needs in pods[::2]:
@@ -184,7 +184,7 @@ def test_ports_clash_as_each_pair_reads(
     taken: list[frozenset[HostPort]], wanted: frozenset[HostPort]
 ) -> None:
     """Two ports clash if number and protocol are equal and the addresses are equal, or one is any address."""
-    load, left = Load(), Load()
+    load, left = NodeLoad(), NodeLoad()
     for one in taken:
         load.add(Needs({}, one))
         left.add(Needs({}, one))
@@ -198,4 +198,4 @@ def test_ports_clash_as_each_pair_reads(
     assert any(map(load.clashes, wanted)) == plainly
     for one in taken:
         left.remove(Needs({}, one))
-    assert left == Load(amounts=left.amounts)
+    assert left == NodeLoad(amounts=left.amounts)

@@ -8,8 +8,8 @@ import pytest
 
 from placer.core.booking import Booking
 from placer.core.learned import AGAIN_S, Learned
-from placer.core.learning import FORGET_S, Record, Sample, expectation
 from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_PODS, Ledger
+from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample, expectation
 from plimsoll.events import Phase, Report, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.times import rfc3339
@@ -180,9 +180,9 @@ def test_what_was_stored_counts_beside_what_was_seen() -> None:
     learned.observe(state("n", gpu("g", task("a", "g", 2 * GIB))), NOW_S)
     learned.take_changed()
     stored = {
-        "Job team/train": Record((Sample("k", 6 * GIB, NOW_S),)),
-        "Job team/other": Record((Sample("k", 3 * GIB, NOW_S),)),
-        "Job team/gone": Record((Sample("k", 3 * GIB, NOW_S - FORGET_S),)),
+        "Job team/train": OwnerRecord((PeakSample("k", 6 * GIB, NOW_S),)),
+        "Job team/other": OwnerRecord((PeakSample("k", 3 * GIB, NOW_S),)),
+        "Job team/gone": OwnerRecord((PeakSample("k", 3 * GIB, NOW_S - FORGET_S),)),
     }
     learned.restore(stored, NOW_S)
     assert ledger.learned_bytes("Job team/train") == 6 * GIB
@@ -194,7 +194,7 @@ def test_what_was_stored_counts_beside_what_was_seen() -> None:
 def test_the_store_is_bounded_too() -> None:
     """The owners that were seen last are kept of too many stored ones, and the others are named for their removal."""
     learned = Learned(Ledger(), owners_at_most=10)
-    stored = {f"job-{number}": Record((Sample("k", GIB, NOW_S - number),)) for number in range(30)}
+    stored = {f"job-{number}": OwnerRecord((PeakSample("k", GIB, NOW_S - number),)) for number in range(30)}
     learned.restore(stored, NOW_S)
     assert learned.records.keys() == {f"job-{number}" for number in range(10)}
     assert learned.take_changed() == {f"job-{number}" for number in range(10, 30)}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core import ranking
-from placer.core.ranking import Ranking, Work
+from placer.core.ranking import Ranking, ReadCount
 
 Key = tuple[float, str]
 keys = st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.sampled_from("abcdefghijklmnop"))
@@ -21,7 +21,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(steps, st.integers(0, 10))
 def test_keys_of_a_size_come_in_order(then: list[tuple[Key, int]], size: int) -> None:
     """A key that is named again is removed; the others come in falling order, those that are too small left out."""
-    made: Ranking[Key] = Ranking(Work())
+    made: Ranking[Key] = Ranking(ReadCount())
     kept: dict[Key, int] = {}
     for key, given_size in then:
         if key in kept:
@@ -38,7 +38,7 @@ def test_keys_of_a_size_come_in_order(then: list[tuple[Key, int]], size: int) ->
 
 def test_a_search_passes_over_chunks_without_a_sufficient_size() -> None:
     """Among 1000 small keys, one large key is found without reading the small ones of other chunks."""
-    work = Work()
+    work = ReadCount()
     made: Ranking[Key] = Ranking(work)
     for number in range(1000):
         made.add((float(number), "small"), 1)

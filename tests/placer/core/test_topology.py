@@ -40,8 +40,8 @@ def uuid(number: int, node: str = "n") -> str:
 
 def hardware(matrix: str, node: str = "n") -> Hardware:
     """The hardware of a node with these links."""
-    ways = parse_matrix(matrix)
-    return linked([GpuUuid(uuid(number, node)) for number in range(len(ways))], ways)
+    links = parse_matrix(matrix)
+    return linked([GpuUuid(uuid(number, node)) for number in range(len(links))], links)
 
 
 def report(matrix: str, node: str = "n", model: str = "NVIDIA L4") -> NodeState:

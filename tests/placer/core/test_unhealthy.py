@@ -5,7 +5,7 @@ from collections.abc import Collection
 import msgspec
 
 from placer.core.booking import Booking
-from placer.core.explain.running import Known, running_of
+from placer.core.explain.running import PodFacts, running_of
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan
@@ -103,7 +103,7 @@ def test_a_running_pod_is_told_of_its_gpus_health() -> None:
     ):
         ledger = Ledger()
         ledger.book(booking)
-        running = running_of(booking, ledger, Known(report(gpu("g"), unhealthy=unhealthy)))
+        running = running_of(booking, ledger, PodFacts(report(gpu("g"), unhealthy=unhealthy)))
         key = unhealthy[0].health if unhealthy else None
         found[key] = [check.finding for check in running.checks if check.by == "GPU"]
     assert found == {

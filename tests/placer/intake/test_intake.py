@@ -38,7 +38,7 @@ from tests.placer.core.worlds import declared, gpu, request
 async def outcomes(running: Running) -> dict[str, int]:
     """The numbers of applied, stale and damaged reports."""
     return {
-        name: int(running.metrics.reports.labels(name)._value.get())
+        name: int(running.metrics.reports.taken.labels(name)._value.get())
         for name in ("applied", "stale", "damaged")
     }
 
@@ -182,7 +182,7 @@ async def test_reports_of_a_lower_epoch_are_counted_for_their_node(
             await eventually(running.listed, orders(report("a", 1, epoch=5), report("b", 3)))
             late = [
                 (sample.labels["node"], sample.value)
-                for family in running.metrics.late_reports.collect()
+                for family in running.metrics.reports.late.collect()
                 for sample in family.samples
             ]
             assert late == [("a", 1.0)]

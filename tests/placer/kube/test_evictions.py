@@ -90,7 +90,7 @@ async def test_a_pod_past_its_line_is_evicted_with_its_grace_period(
         assert (event["type"], event["action"]) == ("Warning", "Evicting")
         await passes(world, greedy)
         assert not is_ending(await world.pod("modest"))
-        assert world.metrics.evictions.labels("evicted")._value.get() == 1
+        assert world.metrics.evictions.attempts.labels("evicted")._value.get() == 1
 
 
 async def test_by_default_the_pod_is_told_of_and_runs_on(
@@ -163,7 +163,7 @@ async def test_a_disruption_budget_is_respected_and_the_eviction_tried_again(
         assert "Cannot evict pod as it would violate the pod's disruption budget" in event["note"]
         assert "tried again in 0.5 s" in event["note"]
         assert not is_ending(await world.pod("greedy"))
-        refused = world.metrics.evictions.labels("refused")._value
+        refused = world.metrics.evictions.attempts.labels("refused")._value
         tried = refused.get()
         await until_true(lambda: refused.get() > tried)
         await allow(1)
@@ -183,7 +183,7 @@ async def test_a_pod_that_came_back_under_its_line_is_spared(
         await passes(world, greedy)
         await world.events("greedy", "EvictionRefused")
         await passes(world, greedy, gib=4, times=1)
-        await until_true(lambda: world.metrics.violations._value.get() == 0)
+        await until_true(lambda: world.metrics.evictions.violating_pods._value.get() == 0)
         await apiserver.must("DELETE", f"{path}/web")
         later = await running(world, "later")
         await passes(world, later)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from placer.api.node_rows import NodeRows
-from placer.core.pool import Standing
+from placer.core.pool import PoolPart
 from placer.core.score import Formula
 from placer.kube.pool import PoolWatch
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -156,7 +156,7 @@ async def test_dedicated_nodes_need_no_reservation(here: Scene) -> None:
     here.show(here.pod("a", {WHOLE: "2"}))
     await here.settle()
     assert here.is_placed("a")
-    assert here.decider.pool.standing(NodeName("n2")) == Standing(None)
+    assert here.decider.pool.part(NodeName("n2")) == PoolPart(None)
 
 
 async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Scene) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import nats as nats_client
 
-from placer.live.news import KEPT, LONGEST_TEXT, NewsRoom
+from placer.live.news import KEPT, LONGEST_TEXT, RecentNews
 from placer.live.pods import PodName
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.subjects import limit_subject, pod_subject
@@ -27,9 +27,9 @@ DENIED = Limit(
 )
 
 
-def room() -> NewsRoom:
+def room() -> RecentNews:
     """A room without a bus that knows one pod."""
-    return NewsRoom(BusClient(), lambda uid: PodName("team", "trainer") if uid == "p" else None)
+    return RecentNews(BusClient(), lambda uid: PodName("team", "trainer") if uid == "p" else None)
 
 
 def denied(number: int = 0) -> bytes:
@@ -101,7 +101,7 @@ async def test_events_are_read_from_the_bus(nats: EmbeddedServer) -> None:
     """Events of limits and of pods arrive from the subjects to which the parts publish them."""
     client = BusClient()
     await client.connect(nats.url)
-    news = NewsRoom(client, lambda _: None)
+    news = RecentNews(client, lambda _: None)
     reading = asyncio.create_task(news.run())
     publisher = await nats_client.connect(nats.url)
     placement = Placement(namespace="team", name="q", pod=PodUid("q"), reason="no room")

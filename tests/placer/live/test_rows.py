@@ -2,7 +2,7 @@
 
 import msgspec
 
-from placer.core.pool import Standing
+from placer.core.pool import PoolPart
 from placer.live.pods import PodName
 from placer.live.rows import SHARERS_SHOWN
 from plimsoll.events import Phase
@@ -88,7 +88,7 @@ async def test_faults_and_the_pool_close_a_gpu() -> None:
     reported = state("n1", card("GPU-1"), card("GPU-2", index=1))
     made = await world()
     made.decider.pool.is_on = True
-    made.decider.pool.put(NodeName("n1"), Standing(frozenset({GpuUuid("GPU-1")})))
+    made.decider.pool.put(NodeName("n1"), PoolPart(frozenset({GpuUuid("GPU-1")})))
     made.report(msgspec.structs.replace(reported, health=health))
     row = made.page.streams.rows.row(NodeName("n1"))
     assert row is not None

@@ -3,7 +3,7 @@
 from placer.kube.pods.pods import PodIndex
 from placer.kube.pods.waiting import Waiting
 from placer.kube.reporting.live import KubePods
-from placer.live.waiting import LONGEST_REASON, REASONS_SHOWN, SHOWN, Summary
+from placer.live.waiting import LONGEST_REASON, REASONS_SHOWN, SHOWN, WaitingSummary
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from plimsoll.placer_api.live import WaitingPod, WaitingPods
@@ -22,7 +22,7 @@ async def test_the_first_pods_by_priority_and_age_are_shown_and_all_are_counted(
     pods = Pods()
     pods.without_node = [pod(f"p{i:05}", reason=f"reason {min(i % 100, 20)}") for i in range(3000)]
     pods.without_node += [pod("old", since="2025-01-01T00:00:00Z"), pod("high", priority=7)]
-    summary = decoded(await Summary(lambda: [pods]).read(), WaitingPods)
+    summary = decoded(await WaitingSummary(lambda: [pods]).read(), WaitingPods)
     assert summary.total == 3002
     assert [one.name for one in summary.pods[:3]] == ["high", "old", "p00000"]
     assert len(summary.pods) == SHOWN
@@ -33,7 +33,7 @@ async def test_the_first_pods_by_priority_and_age_are_shown_and_all_are_counted(
 async def test_a_long_reason_is_cut() -> None:
     """A reason that names thousands of things does not fill the page."""
     pods = Pods(without_node=[pod("p", reason="x" * 5000)])
-    [shown] = decoded(await Summary(lambda: [pods]).read(), WaitingPods).pods
+    [shown] = decoded(await WaitingSummary(lambda: [pods]).read(), WaitingPods).pods
     assert (len(shown.reason), shown.reason[-1]) == (LONGEST_REASON, "…")
 
 

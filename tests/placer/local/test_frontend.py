@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -13,15 +12,15 @@ import pytest
 
 from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import parse_manifests
-from placer.local.waiting import Placed, Refused
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.environment import processes_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, PodSpec
+from plimsoll.part.errors import InputError
 from plimsoll.percent import bytes_of
 from plimsoll.quantity import GIB
-from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUSY, GPU_GIB, World, broker, gpu_of, idle_report, pod, world
+from tests.placer.arrivals import eventually
+from tests.placer.local.world import BUSY, GPU_GIB, World, broker, gpu_of, idle_report, placed, pod, world
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,14 +34,6 @@ async def phase(front_end: LocalFrontEnd, uid: PodUid) -> str | None:
     return row.phase if row else None
 
 
-async def placed(front_end: LocalFrontEnd, name: str, command: list[str], memory: str = "1Gi") -> Placed:
-    """Submit a pod and require that it is placed."""
-    async with asyncio.timeout(PATIENCE_S):
-        answer = await front_end.submit(pod(name, command, memory))
-    assert isinstance(answer, Placed), answer
-    return answer
-
-
 async def ended(front_end: LocalFrontEnd, uid: PodUid, expected: str) -> None:
     """Wait until the pod is in the expected phase."""
     await eventually(lambda: phase(front_end, uid), expected)
@@ -52,17 +43,17 @@ async def test_pod_runs_on_the_best_node_and_succeeds(tmp_path: Path) -> None:
     """A pod goes to the node with most headroom, its program allocates within its line, and its end frees all."""
     async with world(tmp_path, "busy", "idle") as here, here.front_end() as front_end:
         here.tell(idle_report("busy", 2, idle_pct=5))
-        answer = await placed(front_end, "p", [BUSY, "--memory", "512Mi", "--seconds", "0.2"])
-        assert answer.node == "idle"
-        assert answer.gpus == {"main": (gpu_of("idle"),)}
-        assert here.decider.ledger.booking(answer.pod) is not None
-        await ended(front_end, answer.pod, "Succeeded")
-        assert [row.phase for row in here.changes if row.uid == answer.pod] == [
+        started = await placed(front_end, pod("p", [BUSY, "--memory", "512Mi", "--seconds", "0.2"]))
+        assert started.node == "idle"
+        assert started.gpus == {"main": (gpu_of("idle"),)}
+        assert here.decider.ledger.booking(started.uid) is not None
+        await ended(front_end, started.uid, "Succeeded")
+        assert [row.phase for row in here.changes if row.uid == started.uid] == [
             "Pending",
             "Running",
             "Succeeded",
         ]
-        assert here.decider.ledger.booking(answer.pod) is None
+        assert here.decider.ledger.booking(started.uid) is None
         await eventually(lambda: registered(here), set())
 
 
@@ -79,15 +70,15 @@ async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path) -> No
     """An allocation past the declared memory gets CUDA's out-of-memory error, and the pod's row says so."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         neighbour = await placed(
-            front_end, "neighbour", [BUSY, "--memory", "1Gi", "--hold-seconds", "1000"], "2Gi"
+            front_end, pod("neighbour", [BUSY, "--memory", "1Gi", "--hold-seconds", "1000"], "2Gi")
         )
-        greedy = await placed(front_end, "greedy", [BUSY, "--memory", "3Gi"], "2Gi")
-        await ended(front_end, greedy.pod, "Failed")
-        row = front_end.pods.get(greedy.pod)
+        greedy = await placed(front_end, pod("greedy", [BUSY, "--memory", "3Gi"], "2Gi"))
+        await ended(front_end, greedy.uid, "Failed")
+        row = front_end.pods.get(greedy.uid)
         assert row is not None
         assert "CUDA_ERROR_OUT_OF_MEMORY" in row.message
         assert row.exit_code == 2
-        assert await phase(front_end, neighbour.pod) == "Running"
+        assert await phase(front_end, neighbour.uid) == "Running"
 
 
 PARTS = """
@@ -106,9 +97,7 @@ async def test_percentages_of_a_manifest_are_lines_in_bytes(tmp_path: Path) -> N
     """A local pod's containers that ask for a GPU get lines of the declared part of it, and a share where asked."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         [parsed] = parse_manifests(PARTS)
-        async with asyncio.timeout(PATIENCE_S):
-            answer = await front_end.submit(parsed)
-        assert isinstance(answer, Placed), answer
+        await placed(front_end, parsed)
         async with BrokerClient(here.nodes[0].broker_root) as client:
             uses = (await client.describe()).containers
         lines = {use.container.name: use.container.lines[0] for use in uses}
@@ -122,13 +111,13 @@ async def test_percentages_of_a_manifest_are_lines_in_bytes(tmp_path: Path) -> N
 async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path) -> None:
     """The environment names GPU, library and directories, and nothing else of Plimsoll's."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
-        answer = await placed(front_end, "p", SHOW)
-        await ended(front_end, answer.pod, "Succeeded")
-        text = await asyncio.to_thread((here.output / f"default_p_{answer.pod}" / "main.log").read_text)
+        started = await placed(front_end, pod("p", SHOW))
+        await ended(front_end, started.uid, "Succeeded")
+        text = await asyncio.to_thread((here.output / f"default_p_{started.uid}" / "main.log").read_text)
     seen = dict(line.partition("=")[::2] for line in text.splitlines())
     assert seen["CUDA_VISIBLE_DEVICES"] == seen["NVIDIA_VISIBLE_DEVICES"] == gpu_of("n1")
     assert seen["LD_PRELOAD"].endswith("libplimsoll.so")
-    assert answer.pod in seen["PLIMSOLL_LIMITS_DIR"]
+    assert started.uid in seen["PLIMSOLL_LIMITS_DIR"]
     ours = {name for name in seen if name.startswith("PLIMSOLL_")}
     assert ours == {"PLIMSOLL_EMULATOR", "PLIMSOLL_POD_UID", "PLIMSOLL_LIMITS_DIR", "PLIMSOLL_COUNTS_DIR"}
 
@@ -211,19 +200,17 @@ async def test_pod_that_can_never_run_is_refused(
 ) -> None:
     """A pod that can never run is refused at once with field, value and remedy, and leaves no row."""
     async with world(tmp_path) as here, here.front_end() as front_end:
-        answer = await front_end.submit(pod("p", command, **annotations))
-        assert isinstance(answer, Refused)
-        assert re.search(message, answer.message)
+        with pytest.raises(InputError, match=message):
+            front_end.enqueue(pod("p", command, **annotations))
         assert front_end.pods.rows() == ()
 
 
 async def test_command_that_does_not_exist_fails_and_frees_its_place(tmp_path: Path) -> None:
     """A command that does not exist fails the pod by the command's name, and ledger and broker forget the pod."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
-        answer = await front_end.submit(pod("p", ["/no/such/program"]))
-        assert isinstance(answer, Refused)
-        assert "'/no/such/program' cannot be started" in answer.message
+        await ended(front_end, front_end.enqueue(pod("p", ["/no/such/program"])).uid, "Failed")
         [row] = front_end.pods.rows()
+        assert "'/no/such/program' cannot be started" in row.message
         assert (row.phase, row.exit_code) == ("Failed", 128)
         assert list(here.decider.ledger.bookings()) == []
         await eventually(lambda: registered(here), set())
@@ -232,9 +219,9 @@ async def test_command_that_does_not_exist_fails_and_frees_its_place(tmp_path: P
 async def test_exit_codes_are_those_of_kubernetes(tmp_path: Path) -> None:
     """A pod fails with its container's exit code, or 128 + n after signal n."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
-        seven = await placed(front_end, "seven", ["sh", "-c", "echo last words; exit 7"])
-        killed = await placed(front_end, "killed", ["sh", "-c", "kill -9 $$$$"])
-        for uid, code, words in ((seven.pod, 7, "last words"), (killed.pod, 137, "")):
+        seven = await placed(front_end, pod("seven", ["sh", "-c", "echo last words; exit 7"]))
+        killed = await placed(front_end, pod("killed", ["sh", "-c", "kill -9 $$$$"]))
+        for uid, code, words in ((seven.uid, 7, "last words"), (killed.uid, 137, "")):
             await ended(front_end, uid, "Failed")
             row = front_end.pods.get(uid)
             assert row is not None
@@ -250,11 +237,9 @@ async def test_container_without_gpu_sees_none(tmp_path: Path) -> None:
         given = pod("p", ["sleep", "0.1"])
         beside = Container(name="beside", command=SHOW)
         both = PodSpec(containers=[*given.spec.containers, beside])
-        async with asyncio.timeout(PATIENCE_S):
-            answer = await front_end.submit(type(given)(metadata=given.metadata, spec=both))
-        assert isinstance(answer, Placed)
-        await ended(front_end, answer.pod, "Succeeded")
-        text = await asyncio.to_thread((here.output / f"default_p_{answer.pod}" / "beside.log").read_text)
+        started = await placed(front_end, type(given)(metadata=given.metadata, spec=both))
+        await ended(front_end, started.uid, "Succeeded")
+        text = await asyncio.to_thread((here.output / f"default_p_{started.uid}" / "beside.log").read_text)
         assert "NVIDIA_VISIBLE_DEVICES=void" in text
         assert "LD_PRELOAD" not in text
 
@@ -262,21 +247,21 @@ async def test_container_without_gpu_sees_none(tmp_path: Path) -> None:
 async def test_ending_a_pod_ends_its_processes(tmp_path: Path) -> None:
     """A pod ended on request leaves no process, not even a child, and its place is free."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
-        answer = await placed(front_end, "p", ["sh", "-c", "sleep 1000 & sleep 1000"])
-        row = await front_end.end(answer.pod)
+        started = await placed(front_end, pod("p", ["sh", "-c", "sleep 1000 & sleep 1000"]))
+        row = await front_end.end(started.uid)
         assert row is not None
         assert row.phase == "Failed"
-        await eventually(lambda: asyncio.to_thread(processes_of, answer.pod), ())
-        assert here.decider.ledger.booking(answer.pod) is None
+        await eventually(lambda: asyncio.to_thread(processes_of, started.uid), ())
+        assert here.decider.ledger.booking(started.uid) is None
 
 
 async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path) -> None:
     """A front end that is cancelled leaves no process and no registration."""
     async with world(tmp_path, "n1") as here:
         async with here.front_end() as front_end:
-            answer = await placed(front_end, "p", SLEEP)
-            assert await asyncio.to_thread(processes_of, answer.pod)
-        assert not await asyncio.to_thread(processes_of, answer.pod)
+            started = await placed(front_end, pod("p", SLEEP))
+            assert await asyncio.to_thread(processes_of, started.uid)
+        assert not await asyncio.to_thread(processes_of, started.uid)
         await eventually(lambda: registered(here), set())
 
 
@@ -286,9 +271,8 @@ async def test_same_manifest_again_is_the_same_pod(tmp_path: Path) -> None:
         first = front_end.enqueue(pod("p", SLEEP))
         await eventually(lambda: phase(front_end, first.uid), "Running")
         assert front_end.enqueue(pod("p", SLEEP)).uid == first.uid
-        answer = await front_end.submit(pod("p", SLEEP, "2Gi"))
-        assert isinstance(answer, Refused)
-        assert "is taken by a pod that is Running" in answer.message
+        with pytest.raises(InputError, match="is taken by a pod that is Running"):
+            front_end.enqueue(pod("p", SLEEP, "2Gi"))
         assert len(front_end.pods.rows()) == 1
 
 
@@ -296,7 +280,7 @@ async def test_killed_broker_keeps_pods_waiting_and_not_lost(tmp_path: Path) -> 
     """A node whose broker is dead takes no new pod, and takes it when the broker is back."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         root = here.nodes[0].broker_root
-        await placed(front_end, "before", SLEEP)
+        await placed(front_end, pod("before", SLEEP))
         async with BrokerClient(root) as client:
             pid = await broker_pid(client, root)
         os.kill(pid, signal.SIGKILL)

@@ -1,31 +1,26 @@
 """A local pod's new line is checked against the ledger, holds at once, and is known to the next placer."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from placer.core.resize.change import NotNowError
 from placer.local.frontend import LocalFrontEnd
-from placer.local.waiting import Placed
 from plimsoll.broker.client import BrokerClient
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUSY, World, gpu_of, idle_report, pod, world
+from tests.placer.arrivals import eventually
+from tests.placer.local.world import BUSY, World, gpu_of, idle_report, placed, pod, world
 
 HOLD = [BUSY, "--memory", "512Mi", "--hold-seconds", "1000"]
 
 
-async def placed(front_end: LocalFrontEnd, name: str, memory: str) -> PodUid:
-    """Submit a pod and require that it is placed."""
-    async with asyncio.timeout(PATIENCE_S):
-        answer = await front_end.submit(pod(name, HOLD, memory))
-    assert isinstance(answer, Placed), answer
-    return answer.pod
+async def holding(front_end: LocalFrontEnd, name: str, memory: str) -> PodUid:
+    """Submit a pod that holds memory, and wait for its place."""
+    return (await placed(front_end, pod(name, HOLD, memory))).uid
 
 
 async def line_gib(here: World, uid: PodUid) -> float:
@@ -71,8 +66,8 @@ async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(tmp_path: Path) 
     """A line is raised and lowered within the free promises. A raise past them is refused and changes nothing."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         here.tell(idle_report("n1", 2))
-        uid = await placed(front_end, "p", "2Gi")
-        await placed(front_end, "neighbour", "10Gi")
+        uid = await holding(front_end, "p", "2Gi")
+        await holding(front_end, "neighbour", "10Gi")
         answer = await front_end.resize(Resize(pod="p", gpu_memory="13Gi"))
         [before], [after] = answer.before, answer.after
         assert (before.gpu, before.line_bytes, after.line_bytes) == (gpu_of("n1"), 2 * GIB, 13 * GIB)
@@ -92,7 +87,7 @@ async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path) -> 
     """A lowering lets a waiting pod in, without a report or the end of a pod."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         here.tell(idle_report("n1", 2))
-        await placed(front_end, "p", "20Gi")
+        await holding(front_end, "p", "20Gi")
         uid = front_end.enqueue(pod("waiting", HOLD, "10Gi")).uid
 
         async def is_told_why() -> bool:
@@ -111,7 +106,7 @@ async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path) -> None:
     """A resize without its broker is put off, and the ledger counts the line that the broker may still hold."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         here.tell(idle_report("n1", 2))
-        uid = await placed(front_end, "p", "2Gi")
+        uid = await holding(front_end, "p", "2Gi")
         (here.nodes[0].broker_root / "broker.sock").rename(tmp_path / "hidden")
         await front_end._brokers[here.nodes[0].name].close()  # An open connection would still serve.
         with pytest.raises(NotNowError, match=r"did not .*; ask again"):
@@ -126,7 +121,7 @@ async def test_a_new_share_holds_at_the_broker_and_in_the_ledger(tmp_path: Path)
     """A pod without a share gets one together with a new line; after a lowering the next pod gets the share."""
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         here.tell(idle_report("n1", 2))
-        uid = await placed(front_end, "p", "2Gi")
+        uid = await holding(front_end, "p", "2Gi")
         asked = Resize(pod="p", gpu_memory="3Gi", gpu_share="70", gpu_share_limit="90")
         answer = await front_end.resize(asked)
         [after] = answer.after

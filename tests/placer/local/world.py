@@ -85,6 +85,25 @@ async def broker(root: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
+async def placed(front_end: LocalFrontEnd, given: Pod) -> PodRow:
+    """Submit a pod, and give its row as soon as it runs."""
+    changed = asyncio.Event()
+    stop_listening = front_end.pods.on_change(lambda _: changed.set())
+    try:
+        uid = front_end.enqueue(given).uid
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                row = front_end.pods.get(uid)
+                assert row is not None
+                if row.phase != "Pending":
+                    assert row.node is not None, row
+                    return row
+                changed.clear()
+                await changed.wait()
+    finally:
+        stop_listening()
+
+
 @dataclass(slots=True)
 class World:
     """Nodes and the placer's parts over them; `changes` has every row that a front end here announced."""

@@ -6,10 +6,11 @@ a server: `tests/node/test_pool.py` shows the same with the real ones.
 
 from dataclasses import dataclass, field, replace
 
-from placer.core.pool import Standing
+from placer.core.pool import PoolPart
 from placer.pool.core.facts import Facts, NodeFacts, User
-from placer.pool.core.planner import Planner, Round
-from placer.pool.core.policy import Policy
+from placer.pool.core.planner import Planner
+from placer.pool.core.release_policy import ReleasePolicy
+from placer.pool.core.round import Round
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -17,7 +18,7 @@ from plimsoll.pool import Release, Reservation
 
 NODE = NodeName("n1")
 ACQUIRE_S = 60.0
-ON_DEMAND = Policy()
+ON_DEMAND = ReleasePolicy()
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Model:
         last: the last round.
     """
 
-    policy: Policy = ON_DEMAND
+    policy: ReleasePolicy = ON_DEMAND
     cards: dict[NodeName, list[GpuUuid]] = field(
         default_factory=lambda: {NODE: [GpuUuid(f"GPU-{number}") for number in range(3)]}
     )
@@ -163,12 +164,12 @@ class Model:
         """The cards of reservations, sorted."""
         return sorted(one.gpu for one in self.reservations if one.gpu is not None)
 
-    def standing(self, node: NodeName = NODE) -> Standing:
+    def standing(self, node: NodeName = NODE) -> PoolPart:
         """The cards that the placer may use, and the number of those that may join."""
         there = self.facts.reservations.get(node, {}).values()
         inside = frozenset(one.gpu for one in there if one.in_pool and one.gpu is not None)
         free = max(0, self.facts.nodes[node].devices - self.facts.devices[node])
-        return Standing(inside, free + sum(one.joining and one.bound for one in there))
+        return PoolPart(inside, free + sum(one.joining and one.bound for one in there))
 
 
 def sharing(

@@ -14,9 +14,9 @@ import yaml
 
 from placer.pool.controller import Controller
 from placer.pool.core.planner import Planner
-from placer.pool.core.policy import Policy
-from placer.pool.metrics import Metrics
-from placer.pool.news import News
+from placer.pool.core.release_policy import ReleasePolicy
+from placer.pool.events import EventRecorder
+from placer.pool.metrics import PoolMetrics
 from placer.pool.reservations import Template
 from plimsoll.ids import NodeName
 from plimsoll.kube.lease import Lease
@@ -61,7 +61,12 @@ class Scene:
         lease = Lease(transport, self.pool, "plimsoll-pool", name, LeaseTiming(15))
         template = Template(self.pool, "image")
         return Controller(
-            transport, lease, template, Planner(Policy(), 60), News(transport, self.pool, name), Metrics()
+            transport,
+            lease,
+            template,
+            Planner(ReleasePolicy(), 60),
+            EventRecorder(transport, self.pool, name),
+            PoolMetrics(),
         )
 
     async def _lead(self, made: Controller) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from placer.pool.core.packing import Packing
 from placer.pool.core.planner import PINNED_RETRY_S, RETRY_S, SETTLE_S, reservation_name
-from placer.pool.core.policy import Policy, policy_of
+from placer.pool.core.release_policy import ReleasePolicy, release_policy_of
 from placer.pool.core.steps import Drop, Keep, Reserve
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -114,7 +114,7 @@ def test_a_burst_gets_its_cards_at_once_and_one_more_only_if_needed() -> None:
 
 def test_idle_cards_stay_by_the_policy() -> None:
     """`hybrid` keeps each card for its time, and the ready ones for ever; more are taken before pods come."""
-    model = Model(Policy(ready=1, idle_s=60))
+    model = Model(ReleasePolicy(ready=1, idle_s=60))
     model.settle()
     assert len(model.pool) == 1
     model.use("a", model.pool[0])
@@ -213,7 +213,7 @@ def test_another_card_than_the_one_named_is_learned() -> None:
 @pytest.mark.parametrize("fault", ["silent", "ended", "double"])
 def test_reservations_of_no_use_are_dropped(fault: str) -> None:
     """Reservations without use: no card named, ended by the kubelet, or with a card that is held already."""
-    model = Model(Policy(ready=1))
+    model = Model(ReleasePolicy(ready=1))
     model.settle()
     model.facts.reservations.clear()
     model.held.clear()
@@ -241,7 +241,7 @@ def test_reservations_of_no_use_are_dropped(fault: str) -> None:
 
 def test_a_drained_node_keeps_no_idle_card() -> None:
     """Whatever the policy: nobody can be placed there. Cards in use stay reserved."""
-    model = Model(Policy(ready=2, idle_s=1000))
+    model = Model(ReleasePolicy(ready=2, idle_s=1000))
     model.settle()
     used = model.pool[0]
     model.use("a", used)
@@ -259,7 +259,7 @@ def test_a_drained_node_keeps_no_idle_card() -> None:
 
 def test_dedicated_nodes_have_no_reservations() -> None:
     """A node that becomes dedicated gives its idle cards back, and no card of it is ever lost."""
-    model = Model(Policy(ready=1, idle_s=1000))
+    model = Model(ReleasePolicy(ready=1, idle_s=1000))
     model.settle()
     model.use("a", GpuUuid("GPU-2"))
     model.node(dedicated=True)
@@ -298,21 +298,21 @@ def test_names_of_reservations_are_names_of_pods() -> None:
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
-        ("on-demand", Policy()),
-        ("reservation(3)", Policy(3)),
-        (" hybrid( 1, 300 ) ", Policy(1, 300.0)),
+        ("on-demand", ReleasePolicy()),
+        ("reservation(3)", ReleasePolicy(3)),
+        (" hybrid( 1, 300 ) ", ReleasePolicy(1, 300.0)),
     ],
 )
-def test_policies_are_read(text: str, policy: Policy) -> None:
+def test_policies_are_read(text: str, policy: ReleasePolicy) -> None:
     """As the documents write them."""
-    assert policy_of("X", text) == policy
+    assert release_policy_of("X", text) == policy
 
 
 @pytest.mark.parametrize("text", ["", "reservation", "hybrid(1)", "on-demand(1)", "reservation(-1)"])
 def test_other_texts_are_refused(text: str) -> None:
     """With the remedy."""
     with pytest.raises(InputError, match="on-demand"):
-        policy_of("X", text)
+        release_policy_of("X", text)
 
 
 def test_the_node_of_a_condition_is_read_back() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from placer.pool.core.planner import RETRY_S
-from placer.pool.core.policy import Policy
+from placer.pool.core.release_policy import ReleasePolicy
 from plimsoll.ids import GpuUuid, NodeName
 from tests.placer.pool.model import ACQUIRE_S, NODE, Model, sharing
 
@@ -19,7 +19,7 @@ class Life(RuleBasedStateMachine):
         cards = {
             node: [GpuUuid(f"GPU-{node}-{index}") for index in range(count)] for node, count in nodes.items()
         }
-        self.model = Model(Policy(ready=1, idle_s=3), cards)
+        self.model = Model(ReleasePolicy(ready=1, idle_s=3), cards)
         self.shared: dict[str, tuple[NodeName, GpuUuid]] = {}
         self.natives: list[tuple[NodeName, GpuUuid]] = []
         self.made = 0

@@ -4,8 +4,8 @@ import asyncio
 import json
 from base64 import b64decode, b64encode
 
-from placer.webhook.authority import KEY, Authority, Place
-from placer.webhook.core.generations import Generation, Timing
+from placer.webhook.authority import KEY, Authority, CertificateObjects
+from placer.webhook.core.generations import CertificateTiming, Generation
 from plimsoll.kube.client import connect
 from tests.placer.webhook.core.pods import container, pod
 from tests.placer.webhook.scene import ADMISSION, peer_certificate, scene
@@ -20,7 +20,7 @@ class Clocked:
 
     def __init__(self, namespace: str) -> None:
         self.now_s = 1_800_000_000.0
-        self.place = Place(namespace, SECRET, (f"test-{namespace}",), frozenset({"127.0.0.1"}))
+        self.place = CertificateObjects(namespace, SECRET, (f"test-{namespace}",), frozenset({"127.0.0.1"}))
         self.served: list[Generation] = []
 
     async def serve(self, generation: Generation) -> None:
@@ -29,7 +29,7 @@ class Clocked:
 
     def authority(self, transport: object) -> Authority:
         """A replica."""
-        timing = Timing(life_s=9000.0, settle_s=600.0)
+        timing = CertificateTiming(life_s=9000.0, settle_s=600.0)
         return Authority(
             transport,  # type: ignore[arg-type] # a client
             self.place,

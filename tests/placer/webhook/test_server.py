@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.webhook.certificate import make_generation
-from placer.webhook.core.judgement import Rules
-from placer.webhook.metrics import Metrics
+from placer.webhook.core.judgement import AdmissionRules
+from placer.webhook.metrics import WebhookMetrics
 from placer.webhook.server import BODY_BYTES, LONG_BYTES, PATH, Certificates, serving_reviews
 from tests.placer.webhook.core.pods import gpu_pod
 from tests.placer.webhook.core.reviews import ANYTHING, assert_well_formed, damaged, review
@@ -28,12 +28,14 @@ async def test_a_client_that_leaves_in_the_middle_of_its_review_is_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It gets no answer and makes no log line. An API server that gives up waiting does the same."""
-    metrics = Metrics()
-    certificates = Certificates(metrics)
+    metrics = WebhookMetrics()
+    certificates = Certificates(metrics.certificates)
     made = make_generation(NAMES, 3600, time.time())
     await certificates.serve(made)
     context = ssl.create_default_context(cadata=made.authority)
-    async with serving_reviews(Rules(), metrics, certificates, "127.0.0.1", 0, "PORT") as port:
+    async with serving_reviews(
+        AdmissionRules(), metrics.reviews, certificates, "127.0.0.1", 0, "PORT"
+    ) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode())
         await writer.drain()
@@ -48,11 +50,13 @@ async def test_a_client_that_leaves_in_the_middle_of_its_review_is_counted(
 async def served() -> AsyncIterator[tuple[aiohttp.ClientSession, str, Certificates]]:
     """A server with a certificate, a client that trusts it, and the URL."""
     made = make_generation(NAMES, 3600, time.time())
-    certificates = Certificates(Metrics())
+    certificates = Certificates(WebhookMetrics().certificates)
     await certificates.serve(made)
     context = ssl.create_default_context(cadata=made.authority)
     async with (
-        serving_reviews(Rules(), Metrics(), certificates, "127.0.0.1", 0, "PORT") as port,
+        serving_reviews(
+            AdmissionRules(), WebhookMetrics().reviews, certificates, "127.0.0.1", 0, "PORT"
+        ) as port,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as http,
     ):
         yield http, f"https://127.0.0.1:{port}{PATH}", certificates

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.webhook.core.judgement import GpuAccess, Rules
+from placer.webhook.core.judgement import AdmissionRules, GpuAccess
 from placer.webhook.settings import PREFIX, Settings, load, rules_of
 from plimsoll.dialects.gpushare import Gpushare
 from plimsoll.dialects.hami import Hami
@@ -18,7 +18,7 @@ def loaded(**given: str) -> Settings:
 def test_the_defaults_work() -> None:
     """Without any variable, no dialect is on, and a runtime class is set."""
     assert loaded() == Settings()
-    assert rules_of(loaded()) == Rules()
+    assert rules_of(loaded()) == AdmissionRules()
 
 
 def test_each_choice_reaches_the_rules() -> None:
@@ -32,7 +32,7 @@ def test_each_choice_reaches_the_rules() -> None:
         runtime_class="gpu",
     )
     dialects = (Hami(), Gpushare("MiB"), Kai())
-    assert rules_of(given) == Rules(("default-scheduler", "other"), GpuAccess.NONE, "gpu", dialects)
+    assert rules_of(given) == AdmissionRules(("default-scheduler", "other"), GpuAccess.NONE, "gpu", dialects)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.booking import Booking, Grant
-from placer.core.explain.shortage import Freeing, Identity
+from placer.core.explain.shortage import Freeing, PodIdentity
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
@@ -45,9 +45,9 @@ def lacking(
     for booking in held:
         ledger.restore(booking)
 
-    def identify(uid: PodUid) -> Identity | None:
+    def identify(uid: PodUid) -> PodIdentity | None:
         namespace, _, name = uid.partition("/")
-        return Identity(namespace, name, (priorities or {}).get(uid, 0)) if name else None
+        return PodIdentity(namespace, name, (priorities or {}).get(uid, 0)) if name else None
 
     demands = demand if isinstance(demand, tuple) else (demand,)
     return freeable(Freeing(request("p", *demands), POLICIES["headroom"], priority, ledger, identify), gpus)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.explain.slowness import LimitNews, Observed, Part, checks_of, verdict_of
+from placer.core.explain.slowness import GpuPart, LimitNews, Observed, checks_of, verdict_of
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.explain import Finding
@@ -22,9 +22,9 @@ def part(
     share_pct: int = 30,
     used_gib: float = 2,
     whole: bool = False,
-) -> Part:
+) -> GpuPart:
     """A container's part of a GPU, of 8 GiB."""
-    return Part(
+    return GpuPart(
         container=ContainerName("main"),
         gpu=GpuUuid("GPU-1"),
         line_bytes=8 * GIB,
@@ -75,7 +75,7 @@ def findings(observed: Observed) -> tuple[Finding, ...]:
         (part(idle_pct=None, others=None, processes=None, limit_pct=50), (UNKNOWN, UNKNOWN, UNKNOWN)),
     ],
 )
-def test_findings_by_the_last_report(one: Part, found: tuple[Finding, ...]) -> None:
+def test_findings_by_the_last_report(one: GpuPart, found: tuple[Finding, ...]) -> None:
     """Limit, neighbours and host are found by what the report can show, and are unknown where it cannot."""
     assert findings(Observed((one,))) == found
 
@@ -125,7 +125,7 @@ parts = st.builds(
 
 
 @given(st.lists(parts, max_size=3), st.booleans())
-def test_every_pod_gets_a_sentence(given_parts: list[Part], silent: bool) -> None:  # noqa: FBT001 - drawn
+def test_every_pod_gets_a_sentence(given_parts: list[GpuPart], silent: bool) -> None:  # noqa: FBT001 - drawn
     """Whatever is known and not known, three findings and a sentence come out."""
     observed = Observed(tuple(given_parts), silent=silent)
     checks = checks_of(observed)

@@ -171,7 +171,7 @@ def test_a_package_that_ends_the_program_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_slow_policy_is_named_once_a_minute() -> None:
     """A decision of 50 ms by another package's policy is logged with its name; those of ours are measured alone."""
     times = iter([0.0, 0.06, 1.0, 1.06, 70.0, 70.06, 71.0, 71.01, 72.0, 72.5])
-    seconds = Metrics().policy_seconds
+    seconds = Metrics().decisions.policy_seconds
     measuring, odd = PolicyTimes(seconds, lambda: next(times)), Installed(with_method("rank", lambda *_: 0.5))
     with structlog.testing.capture_logs() as logged:
         for policy in (odd, odd, odd, odd, POLICIES["headroom"]):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking
 from placer.core.ledger import Ledger
-from placer.core.resize.change import Change, change_of
+from placer.core.resize.change import ResizeChange, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
@@ -29,7 +29,7 @@ def asked(container: str | None = None, size: str | None = None, share: str | No
     return Resize(pod="p", gpu_memory=size, gpu_share=share, container=name)
 
 
-def check(mine: Booking, wanted: Resize, ledger: Ledger) -> Change:
+def check(mine: Booking, wanted: Resize, ledger: Ledger) -> ResizeChange:
     """Judge the request."""
     change = change_of(mine, wanted)
     check_room(change, wanted, ledger, SEEN)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking
 from placer.core.ledger import Ledger
-from placer.core.resize.change import Change, NotNowError, change_of
+from placer.core.resize.change import NotNowError, ResizeChange, change_of
 from placer.core.resize.room import check_room
 from placer.core.room import room_on
 from placer.core.view import NodeView, node_view
@@ -31,7 +31,7 @@ def memory(size: str, container: str | None = None) -> Resize:
     return Resize(pod="p", gpu_memory=size, container=ContainerName(container) if container else None)
 
 
-def sizes(change: Change) -> list[dict[str, int]]:
+def sizes(change: ResizeChange) -> list[dict[str, int]]:
     """The container's lines before and after, bytes by GPU."""
     return [{line.gpu: line.line_bytes for line in lines} for lines in (change.before, change.after)]
 

@@ -12,7 +12,7 @@ from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
-from placer.core.resize.change import Change, change_of
+from placer.core.resize.change import ResizeChange, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import node_view
 from plimsoll.demand import ContainerDemand
@@ -32,12 +32,12 @@ def asked(
     return Resize(pod="p", gpu_memory=size, gpu_share=share, gpu_share_limit=limit, container=name)
 
 
-def terms(change: Change) -> list[tuple[int, int, int]]:
+def terms(change: ResizeChange) -> list[tuple[int, int, int]]:
     """Line in GiB, share and limit on each GPU after the change."""
     return [(line.line_bytes // GIB, line.share_pct, line.limit_pct) for line in change.after]
 
 
-def check(mine: Booking, wanted: Resize, ledger: Ledger) -> Change:
+def check(mine: Booking, wanted: Resize, ledger: Ledger) -> ResizeChange:
     """Judge the request without a report of the node."""
     change = change_of(mine, wanted)
     check_room(change, wanted, ledger, None)

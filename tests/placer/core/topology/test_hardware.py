@@ -11,7 +11,7 @@ from placer.core.planning import plan_on
 from placer.core.policies.headroom import HEADROOM
 from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, hardware_of
-from placer.core.topology.links import FARTHEST, Way
+from placer.core.topology.links import FARTHEST, GpuLink
 from placer.core.view import node_view
 from plimsoll.gpu_events import GpuInfo, Link, NodeInfo
 from plimsoll.ids import ContainerName, GpuUuid, NodeName
@@ -49,8 +49,8 @@ def test_links_fill_the_matrix_from_either_end() -> None:
     """A link that one end alone reports counts for both; an unknown path, or none, is the farthest."""
     found = of(("a", "", [("b", "PIX", 0), ("c", "", 4)]), ("b", "", []), ("c", "", [("a", "PHB", 0)]))
     a, b, c = (found.places[GpuUuid(uuid)] for uuid in "abc")
-    assert (found.ways[a][b], found.ways[b][a]) == (Way("PIX"), Way("PIX"))
-    assert (found.ways[a][c], found.ways[b][c]) == (Way("SYS", 4), FARTHEST)
+    assert (found.matrix[a][b], found.matrix[b][a]) == (GpuLink("PIX"), GpuLink("PIX"))
+    assert (found.matrix[a][c], found.matrix[b][c]) == (GpuLink("SYS", 4), FARTHEST)
     assert found.levels([GpuUuid("c"), GpuUuid("b"), GpuUuid("a")]) == "SYS, PIX, NVLINK"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.topology.links import PATHS, Way, Ways, all_equal
+from placer.core.topology.links import PATHS, GpuLink, LinkMatrix, all_equal
 from placer.core.topology.sets import best_set, shape_of
 from simulator.gaia.matrix import parse_matrix
 from tests.placer.core.topology.matrices import DGX_1V, FIGURE_7, SWITCHES
@@ -15,26 +15,26 @@ ALL = frozenset(range(8))
 
 
 @st.composite
-def matrices(draw: st.DrawFn) -> Ways:
+def matrices(draw: st.DrawFn) -> LinkMatrix:
     """Any symmetric matrix of two to seven GPUs, trees and meshes among them."""
     gpus = draw(st.integers(2, 7))
     pairs = {
-        pair: Way(draw(st.sampled_from(PATHS)), draw(st.sampled_from((0, 0, 1, 2, 18))))
+        pair: GpuLink(draw(st.sampled_from(PATHS)), draw(st.sampled_from((0, 0, 1, 2, 18))))
         for pair in combinations(range(gpus), 2)
     }
     return tuple(
-        tuple(pairs.get((min(one, other), max(one, other)), Way("PIX")) for other in range(gpus))
+        tuple(pairs.get((min(one, other), max(one, other)), GpuLink("PIX")) for other in range(gpus))
         for one in range(gpus)
     )
 
 
 @given(matrices(), st.data())
-def test_no_other_free_set_of_the_size_is_cheaper(ways: Ways, data: st.DataObject) -> None:
+def test_no_other_free_set_of_the_size_is_cheaper(matrix: LinkMatrix, data: st.DataObject) -> None:
     """The set costs no more than any other one of GPUs that fit, whatever is preferred and whatever is empty."""
-    shape = shape_of(ways)
-    fitting = data.draw(st.permutations(range(len(ways))))[: data.draw(st.integers(1, len(ways)))]
+    shape = shape_of(matrix)
+    fitting = data.draw(st.permutations(range(len(matrix))))[: data.draw(st.integers(1, len(matrix)))]
     count = data.draw(st.integers(1, len(fitting)))
-    empty = frozenset(data.draw(st.sets(st.integers(0, len(ways) - 1))))
+    empty = frozenset(data.draw(st.sets(st.integers(0, len(matrix) - 1))))
     chosen = best_set(shape, tuple(fitting), count, empty)
     assert len(set(chosen)) == count
     assert set(chosen) <= set(fitting)
@@ -42,11 +42,11 @@ def test_no_other_free_set_of_the_size_is_cheaper(ways: Ways, data: st.DataObjec
 
 
 @given(matrices(), st.data())
-def test_a_single_gpu_leaves_the_closest_pairs(ways: Ways, data: st.DataObject) -> None:
+def test_a_single_gpu_leaves_the_closest_pairs(matrix: LinkMatrix, data: st.DataObject) -> None:
     """For one GPU, no other choice keeps closer pairs of empty GPUs."""
-    shape = shape_of(ways)
-    fitting = tuple(range(len(ways)))
-    empty = frozenset(data.draw(st.sets(st.integers(0, len(ways) - 1))))
+    shape = shape_of(matrix)
+    fitting = tuple(range(len(matrix)))
+    empty = frozenset(data.draw(st.sets(st.integers(0, len(matrix) - 1))))
     (chosen,) = best_set(shape, fitting, 1, empty)
     assert shape.kept(empty - {chosen}) == max(shape.kept(empty - {place}) for place in fitting)
 
@@ -55,8 +55,8 @@ def test_a_level_outweighs_all_pairs_below() -> None:
     """A set with one pair at a level costs more than the largest set at the levels below."""
     worst_below = 120
     for nearer, farther in pairwise(PATHS):
-        assert Way(farther).cost > worst_below * Way(nearer).cost
-    assert Way("PIX").cost > worst_below * Way("SYS", nvlinks=1).cost > 0
+        assert GpuLink(farther).cost > worst_below * GpuLink(nearer).cost
+    assert GpuLink("PIX").cost > worst_below * GpuLink("SYS", nvlinks=1).cost > 0
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_the_set(matrix: str, empty: set[int], count: int, expected: set[int]) -
 
 def test_gpus_in_use_come_first() -> None:
     """A GPU in use takes no empty one away, also where links are equal or one empty GPU alone is left."""
-    for ways in (parse_matrix(FIGURE_7), all_equal(4)):
-        assert best_set(shape_of(ways), (0, 1, 2, 3), 1, frozenset({0, 1, 3})) == (2,)
-        assert best_set(shape_of(ways), (0, 1, 2, 3), 1, frozenset({0})) == (1,)
+    for matrix in (parse_matrix(FIGURE_7), all_equal(4)):
+        assert best_set(shape_of(matrix), (0, 1, 2, 3), 1, frozenset({0, 1, 3})) == (2,)
+        assert best_set(shape_of(matrix), (0, 1, 2, 3), 1, frozenset({0})) == (1,)
 
 
 def test_preference_decides_among_equals() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.mix import Kind
+from placer.core.mix import PodKind
 from placer.core.reasons import Reason
-from placer.core.resize.change import Change
+from placer.core.resize.change import ResizeChange
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decided, decision_text, whole_text
@@ -21,14 +21,14 @@ def with_line(gib: int, share_pct: int = 0, limit_pct: int = 100, version: str =
     return bound(decided(decision_text("GPU-1", gib, share_pct, limit_pct)), version=version)
 
 
-def change(node: Node, gib: int) -> Change:
+def change(node: Node, gib: int) -> ResizeChange:
     """The change of the pod's line."""
     counted = node.ledger.booking(UID)
     assert counted is not None
     old = node.cluster.bookings.in_force(with_line(4))
     assert old is not None
     grants = tuple(replace(one, memory_bytes=gib * GIB, line_bytes=gib * GIB) for one in old.grants)
-    return Change(MAIN, counted, old, replace(old, grants=grants))
+    return ResizeChange(MAIN, counted, old, replace(old, grants=grants))
 
 
 @pytest.mark.parametrize(
@@ -231,4 +231,4 @@ def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:
     node.cluster.confirm(bound(limits={}, uid="somebody-elses"))
     node.cluster.confirm(bound({"plimsoll.dev/gpu-model": ","}, uid="unreadable"))
     kinds = {one.kind: one.popularity for one in node.ledger.mix.typical}
-    assert kinds == {Kind(2000, 1, 1000): 0.5, Kind(0, 1, 0, 4 * GIB): 0.5}
+    assert kinds == {PodKind(2000, 1, 1000): 0.5, PodKind(0, 1, 0, 4 * GIB): 0.5}

@@ -170,7 +170,7 @@ async def test_outcomes_and_victims_are_counted() -> None:
     async with board() as made:
 
         def outcomes() -> dict[str, float]:
-            [family] = made.scene.decider.metrics.nominations.collect()
+            [family] = made.scene.decider.metrics.preemption.nominations.collect()
             return {one.labels["outcome"]: one.value for one in family.samples}
 
         made.scene.node("n1")
@@ -196,7 +196,7 @@ async def test_outcomes_and_victims_are_counted() -> None:
             made.scene.remove_node("n2")
             made.scene.node("n1")
         assert sum(outcomes().values()) == 4
-        [victims] = made.scene.decider.metrics.preempted_pods.collect()
+        [victims] = made.scene.decider.metrics.preemption.victims.collect()
         assert victims.samples[0].value == 4
         made.scene.show(nominated("foreign"))
         made.scene.delete("foreign")

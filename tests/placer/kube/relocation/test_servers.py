@@ -202,4 +202,4 @@ async def test_a_dry_run_tells_and_evicts_nothing(
         assert first["metadata"]["name"] in event["note"]
         assert "Nothing is moved in a dry run." in event["note"]
         assert len(await web_pods(world)) == 1
-        assert world.metrics.relocation_plans.labels("dry-run")._value.get() >= 1
+        assert world.metrics.relocation.plans.labels("dry-run")._value.get() >= 1

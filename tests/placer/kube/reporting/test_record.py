@@ -208,7 +208,7 @@ async def test_news_of_many_pods_is_written_at_once_and_none_is_dropped(
         assert {tuple(reason for _, reason in sorted(found)) for found in by_pod.values()} == {
             ("FailedScheduling", "Scheduled")
         }
-        assert running.metrics.news_waiting._value.get() == 0
+        assert running.metrics.news.waiting._value.get() == 0
 
 
 async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
@@ -230,10 +230,10 @@ async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
             return len(await events(apiserver, namespace)) == 1 + NEWS_OF_A_POD
 
         await until(all_there)
-        await until_true(lambda: running.metrics.news_waiting._value.get() == 0)
+        await until_true(lambda: running.metrics.news.waiting._value.get() == 0)
         found = {event["note"] for event in await events(apiserver, namespace)}
         assert found == {"assigned", *(f"reason {number}" for number in range(50 - NEWS_OF_A_POD, 50))}
-        assert running.metrics.news_coalesced._value.get() == 50 - NEWS_OF_A_POD
+        assert running.metrics.news.coalesced._value.get() == 50 - NEWS_OF_A_POD
 
 
 async def test_while_pods_are_bound_news_is_written_by_one_writer(
@@ -378,7 +378,7 @@ async def test_news_that_fails_for_ever_is_dropped_and_news_for_an_absent_server
     failing = Failing(status)
     async with recorder(apiserver, failing.around) as running:
         running.record(refusal(pod))
-        dropped = running.metrics.news_dropped._value
+        dropped = running.metrics.news.dropped._value
         await until_true(lambda: dropped.get() if status else failing.tries >= 20)
         if status:
             assert failing.tries >= 2

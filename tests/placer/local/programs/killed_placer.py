@@ -12,10 +12,9 @@ from placer.core.ledger import Ledger
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.local.node import LocalNode
-from placer.local.waiting import Placed
 from placer.metrics import Metrics
 from plimsoll.ids import NodeName
-from tests.placer.local.world import World, idle_report, pod
+from tests.placer.local.world import World, idle_report, placed, pod
 
 
 async def main() -> None:
@@ -25,9 +24,8 @@ async def main() -> None:
     here = World((node,), Decider(ReportView(), Ledger(), Metrics()), Path(told["output"]))
     here.tell(idle_report("n1"))
     async with here.front_end() as front_end:
-        answer = await front_end.submit(pod("survivor", ["sleep", "1000"], "20Gi"))
-        assert isinstance(answer, Placed)
-        sys.stdout.write(f"{answer.pod}\n")
+        row = await placed(front_end, pod("survivor", ["sleep", "1000"], "20Gi"))
+        sys.stdout.write(f"{row.uid}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 

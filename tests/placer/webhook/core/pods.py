@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from placer.webhook.core.judgement import Admitted, Rules, judge_creation
+from placer.webhook.core.judgement import AdmissionRules, Admitted, judge_creation
 from plimsoll.dialects import Json
 
 MEMORY, SHARE, GPU = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
@@ -32,9 +32,9 @@ def gpu_pod(**fields: Any) -> Json:  # noqa: ANN401
     return pod(container(limits={MEMORY: "8Gi", SHARE: 30}, **fields))
 
 
-def judged(given: Json, rules: Rules | None = None) -> Admitted:
+def judged(given: Json, rules: AdmissionRules | None = None) -> Admitted:
     """The judgement of a new pod, after it left the given object as it was and has nothing more to change."""
-    rules = rules or Rules()
+    rules = rules or AdmissionRules()
     before = copy.deepcopy(given)
     found = judge_creation(given, rules)
     assert given == before

@@ -1,9 +1,9 @@
 """Certificates change well before they expire, and none is served before every API server trusts it."""
 
-from placer.webhook.core.generations import Generation, Timing, bundle, next_generations, served
+from placer.webhook.core.generations import CertificateTiming, Generation, bundle, next_generations, served
 
 NAMES = frozenset({"a.b.svc"})
-TIMING = Timing(life_s=900.0, settle_s=10.0)
+TIMING = CertificateTiming(life_s=900.0, settle_s=10.0)
 
 
 def generation(made_s: float, names: frozenset[str] = NAMES, life_s: float = 900.0) -> Generation:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.webhook.core.judgement import GpuAccess, Rules
+from placer.webhook.core.judgement import AdmissionRules, GpuAccess
 from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR
 from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError
@@ -185,14 +185,14 @@ def test_the_authors_runtime_class_stays() -> None:
 
 def test_runtime_classes_by_setting() -> None:
     """Where the default runtime is NVIDIA's, pods get no class; another class may be named."""
-    spec = judged(gpu_pod(), Rules(access=GpuAccess.DEFAULT_RUNTIME)).pod["spec"]
+    spec = judged(gpu_pod(), AdmissionRules(access=GpuAccess.DEFAULT_RUNTIME)).pod["spec"]
     assert "runtimeClassName" not in spec
-    assert judged(gpu_pod(), Rules(runtime_class="gpu")).pod["spec"]["runtimeClassName"] == "gpu"
+    assert judged(gpu_pod(), AdmissionRules(runtime_class="gpu")).pod["spec"]["runtimeClassName"] == "gpu"
 
 
 def test_a_cluster_whose_runtimes_read_no_variable_is_refused_by_name() -> None:
     """With native CDI or NRI and no runtime class, a pod with GPUs would start without them."""
-    rules = Rules(access=GpuAccess.NONE)
+    rules = AdmissionRules(access=GpuAccess.NONE)
     with pytest.raises(InputError, match="NVIDIA_VISIBLE_DEVICES; ask an operator for a RuntimeClass"):
         judged(gpu_pod(), rules)
     assert judged(pod(container()), rules).pod["spec"]["containers"][0]["env"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from placer.webhook.core.judgement import Rules, judge_creation, judge_ephemeral, judge_update
+from placer.webhook.core.judgement import AdmissionRules, judge_creation, judge_ephemeral, judge_update
 from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError
 from tests.placer.webhook.core.pods import GPU, MEMORY, container, gpu_pod, judged, pod
 
-EXTENDED = Rules(extended=("default-scheduler",))
+EXTENDED = AdmissionRules(extended=("default-scheduler",))
 
 
 def under(scheduler: str | None, given: Json) -> Json:
@@ -114,14 +114,14 @@ def test_an_update_of_a_waiting_pod_is_checked() -> None:
     """An annotation of ours may change to one that works, and to no other."""
     old = pod(container(limits={MEMORY: "1Gi"}), annotations={"plimsoll.dev/gpu-model": "L4"})
     good = pod(container(limits={MEMORY: "1Gi"}), annotations={"plimsoll.dev/gpu-model": "A10"})
-    assert judge_update(good, old, Rules()).pod is good
+    assert judge_update(good, old, AdmissionRules()).pod is good
     for bad in (
         {"plimsoll.dev/gpu-modle": "A10"},
         {"plimsoll.dev/decision": "{}"},
         {"gpus.plimsoll.dev/main": "x"},
     ):
         with pytest.raises(InputError, match=next(iter(bad))):
-            judge_update(pod(container(limits={MEMORY: "1Gi"}), annotations=bad), old, Rules())
+            judge_update(pod(container(limits={MEMORY: "1Gi"}), annotations=bad), old, AdmissionRules())
 
 
 def test_other_updates_pass() -> None:
@@ -131,7 +131,7 @@ def test_other_updates_pass() -> None:
     bound = {**bad, "spec": {**bad["spec"], "nodeName": "n1"}}
     deleted = {**bad, "metadata": {**bad["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     for new, old in ((bound, good), (deleted, good), (bad, bad)):
-        assert judge_update(new, old, Rules()).pod is new
+        assert judge_update(new, old, AdmissionRules()).pod is new
 
 
 def test_new_ephemeral_containers_see_no_gpu() -> None:
@@ -140,11 +140,11 @@ def test_new_ephemeral_containers_see_no_gpu() -> None:
     old["spec"]["ephemeralContainers"] = [container("first")]
     new = gpu_pod()
     new["spec"]["ephemeralContainers"] = [container("first"), container("second")]
-    found = judge_ephemeral(new, old, Rules()).pod["spec"]
+    found = judge_ephemeral(new, old, AdmissionRules()).pod["spec"]
     assert found["containers"] is new["spec"]["containers"]
     assert found["ephemeralContainers"][0] == container("first")
     assert found["ephemeralContainers"][1]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    assert judge_ephemeral(under(None, new), under(None, old), Rules()).pod["spec"][
+    assert judge_ephemeral(under(None, new), under(None, old), AdmissionRules()).pod["spec"][
         "ephemeralContainers"
     ] == [
         container("first"),
@@ -158,4 +158,4 @@ def test_what_is_no_pod_is_refused() -> None:
     pods: list[Json] = [nothing, {"spec": {}}, {"spec": {"containers": []}}, pod({"name": 1})]
     for given in pods:
         with pytest.raises(InputError):
-            judge_creation(given, Rules())
+            judge_creation(given, AdmissionRules())

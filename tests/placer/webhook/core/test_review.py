@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.webhook.core.judgement import Rules
+from placer.webhook.core.judgement import AdmissionRules
 from placer.webhook.core.review import NoReviewError, answer
 from plimsoll.dialects import Json
 from plimsoll.dialects.gpushare import Gpushare
@@ -17,7 +17,7 @@ from tests.placer.webhook.core.pods import GPU, container, gpu_pod, pod
 from tests.placer.webhook.core.reviews import ANYTHING, assert_well_formed, damaged, patch_of, review
 from tests.placer.webhook.core.test_json_patch import applied
 
-ALL_DIALECTS = Rules(dialects=(Hami(), Gpushare(), Kai()))
+ALL_DIALECTS = AdmissionRules(dialects=(Hami(), Gpushare(), Kai()))
 UID = review({})["request"]["uid"]
 
 
@@ -25,7 +25,7 @@ UID = review({})["request"]["uid"]
 @settings(max_examples=400)
 def test_every_review_gets_a_well_formed_answer(damaged_review: Json) -> None:
     """Whatever stands in a pod, the answer is one that the API server understands, and its patch applies."""
-    for rules in (Rules(), ALL_DIALECTS):
+    for rules in (AdmissionRules(), ALL_DIALECTS):
         answered = answer(json.dumps(damaged_review).encode(), rules)
         assert_well_formed(answered.body, UID)
         patch = patch_of(answered.body)
@@ -40,7 +40,7 @@ def test_every_review_gets_a_well_formed_answer(damaged_review: Json) -> None:
 def test_a_body_that_is_no_review_is_refused(body: bytes) -> None:
     """Bytes and JSON of any other form raise the one error for it."""
     with pytest.raises(NoReviewError):
-        answer(body, Rules())
+        answer(body, AdmissionRules())
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_a_body_that_is_no_review_is_refused(body: bytes) -> None:
 def test_other_versions_and_forms_are_no_reviews(body: bytes) -> None:
     """A body too deep, of another version, or without a uid has no answer."""
     with pytest.raises(NoReviewError):
-        answer(body, Rules())
+        answer(body, AdmissionRules())
 
 
 def test_an_object_nested_too_deeply_is_refused_as_no_pod() -> None:
     """The review itself is well-formed, or refused as none; nothing else happens."""
     deep = json.dumps(review("HERE")).encode().replace(b'"HERE"', b"[" * 5000 + b"]" * 5000)
     try:
-        answered = answer(deep, Rules())
+        answered = answer(deep, AdmissionRules())
     except NoReviewError:
         return
     assert answered.outcome == "refused"
@@ -72,7 +72,7 @@ def test_an_object_nested_too_deeply_is_refused_as_no_pod() -> None:
 
 def test_a_refusal_has_field_value_and_remedy() -> None:
     """The message of the contract reaches the author."""
-    answered = answer(json.dumps(review(pod(container(limits={GPU: "1.5"})))).encode(), Rules())
+    answered = answer(json.dumps(review(pod(container(limits={GPU: "1.5"})))).encode(), AdmissionRules())
     status = json.loads(answered.body)["response"]["status"]
     assert status["code"] == 400
     assert status["message"] == (
@@ -83,9 +83,9 @@ def test_a_refusal_has_field_value_and_remedy() -> None:
 def test_a_patched_pod_needs_no_second_patch() -> None:
     """The output put in again has no patch."""
     given_pod = gpu_pod()
-    patch = patch_of(answer(json.dumps(review(given_pod)).encode(), Rules()).body)
+    patch = patch_of(answer(json.dumps(review(given_pod)).encode(), AdmissionRules()).body)
     assert patch
-    again = answer(json.dumps(review(applied(patch, given_pod))).encode(), Rules())
+    again = answer(json.dumps(review(applied(patch, given_pod))).encode(), AdmissionRules())
     assert (again.outcome, patch_of(again.body)) == ("unchanged", [])
 
 
@@ -94,12 +94,14 @@ def test_other_kinds_and_operations_are_allowed() -> None:
     deployment: dict[str, Any] = review({"kind": "Deployment"})
     deployment["request"]["kind"]["kind"] = "Deployment"
     for one in (deployment, review(None, "DELETE", gpu_pod()), review(gpu_pod(), "CREATE", None, "binding")):
-        assert answer(json.dumps(one).encode(), Rules()).outcome == "unchanged"
+        assert answer(json.dumps(one).encode(), AdmissionRules()).outcome == "unchanged"
 
 
 def test_warnings_are_bounded() -> None:
     """However many containers have something to tell, the API server keeps all that is sent."""
     loud = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     many = pod(*(container(f"c{at}" + "x" * 50, env=loud) for at in range(200)))
-    warnings = json.loads(answer(json.dumps(review(many)).encode(), Rules()).body)["response"]["warnings"]
+    warnings = json.loads(answer(json.dumps(review(many)).encode(), AdmissionRules()).body)["response"][
+        "warnings"
+    ]
     assert 0 < sum(map(len, warnings)) <= 3072

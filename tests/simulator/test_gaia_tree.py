@@ -4,24 +4,24 @@ from collections.abc import Sequence
 
 import pytest
 
-from placer.core.topology.links import Order, Ways
-from placer.core.topology.tree import Free, Node, access_tree, costs, schedule
+from placer.core.topology.links import LinkMatrix
 from simulator.gaia.matrix import parse_matrix
+from simulator.gaia.tree import Free, LevelOrder, TreeNode, access_tree, costs, schedule
 from tests.placer.core.topology.matrices import FIGURE_7
 
 EMPTY = (100, 100, 100, 100)
 FIGURE_8A = (100, 100, 0, 100)
 """After one GPU was given: gpu2."""
 
-ORDERS = pytest.mark.parametrize("order", Order)
+ORDERS = pytest.mark.parametrize("order", LevelOrder)
 
 
-def figure_7(order: Order) -> Node:
+def figure_7(order: LevelOrder) -> TreeNode:
     """The tree of the paper's experiments."""
     return access_tree(parse_matrix(FIGURE_7), order)
 
 
-def every_pick(tree: Node, free_pct: Free, asked_pct: int) -> set[tuple[int, ...]]:
+def every_pick(tree: TreeNode, free_pct: Free, asked_pct: int) -> set[tuple[int, ...]]:
     """The choices for all ways to break the ties."""
 
     def nth(number: int) -> set[tuple[int, ...]]:
@@ -34,39 +34,39 @@ def every_pick(tree: Node, free_pct: Free, asked_pct: int) -> set[tuple[int, ...
 
 
 @ORDERS
-def test_table_1_one_gpu_is_gpu2_or_gpu3(order: Order) -> None:
+def test_table_1_one_gpu_is_gpu2_or_gpu3(order: LevelOrder) -> None:
     """Experiment 1: one GPU of an empty node is one of the cheapest pair, by a tie."""
     assert every_pick(figure_7(order), EMPTY, 100) == {(2,), (3,)}
 
 
 @ORDERS
-def test_table_1_two_gpus_are_gpu2_and_gpu3(order: Order) -> None:
+def test_table_1_two_gpus_are_gpu2_and_gpu3(order: LevelOrder) -> None:
     """Experiment 1: two GPUs of an empty node are the cheapest pair."""
     assert every_pick(figure_7(order), EMPTY, 200) == {(2, 3)}
 
 
 @ORDERS
-def test_table_2_fragments_are_used_up(order: Order) -> None:
+def test_table_2_fragments_are_used_up(order: LevelOrder) -> None:
     """Experiment 2: 0.4 and then 0.1 of a GPU go to gpu2, of which 0.5 is used."""
     assert every_pick(figure_7(order), (100, 100, 50, 100), 40) == {(2,)}
     assert every_pick(figure_7(order), (100, 100, 10, 100), 10) == {(2,)}
 
 
 @ORDERS
-def test_table_3_the_sibling_of_a_taken_gpu_is_gpu3(order: Order) -> None:
+def test_table_3_the_sibling_of_a_taken_gpu_is_gpu3(order: LevelOrder) -> None:
     """Experiment 3: in the state of Figure 8(a) one GPU is gpu3, whose pair is broken already."""
     assert every_pick(figure_7(order), FIGURE_8A, 100) == {(3,)}
 
 
 @ORDERS
-def test_table_4_two_gpus_are_gpu0_and_gpu1(order: Order) -> None:
+def test_table_4_two_gpus_are_gpu0_and_gpu1(order: LevelOrder) -> None:
     """Experiment 4: in the state of Figure 8(a) two GPUs are the pair that is left."""
     assert every_pick(figure_7(order), FIGURE_8A, 200) == {(0, 1)}
 
 
 def test_fragment_takes_the_least_room_that_suffices() -> None:
     """§III.B, case 1: of the GPUs in use, the one whose rest is closest to the request; else a whole one."""
-    tree = figure_7(Order.PAPER)
+    tree = figure_7(LevelOrder.PAPER)
     assert every_pick(tree, (60, 40, 100, 100), 30) == {(1,)}
     assert every_pick(tree, (60, 40, 100, 100), 70) == {(2,), (3,)}
     assert every_pick(tree, (60, 40, 60, 60), 70) == {()}
@@ -74,7 +74,7 @@ def test_fragment_takes_the_least_room_that_suffices() -> None:
 
 def test_figure_5_a_single_gpu_breaks_no_pair() -> None:
     """Figure 5: GPU5, whose sibling is taken, and not GPU0 or GPU1 with the lowest access cost."""
-    ways = parse_matrix(
+    matrix = parse_matrix(
         """
         GPU0 GPU1 GPU2 GPU3 GPU4 GPU5
         GPU0 X PIX SOC SOC SOC SOC
@@ -85,31 +85,31 @@ def test_figure_5_a_single_gpu_breaks_no_pair() -> None:
         GPU5 SOC SOC PHB PHB PXB X
         """
     )
-    tree = access_tree(ways, Order.HARDWARE)
+    tree = access_tree(matrix, LevelOrder.HARDWARE)
     assert every_pick(tree, (100, 100, 100, 100, 0, 100), 100) == {(5,)}
     assert costs(tree)[0] < costs(tree)[5]
 
 
 def test_link_climbs_until_enough_gpus_are_free() -> None:
     """Three GPUs meet at the root alone, and five have no place."""
-    tree = figure_7(Order.PAPER)
+    tree = figure_7(LevelOrder.PAPER)
     assert {chosen[1:] for chosen in every_pick(tree, EMPTY, 300)} == {(2, 3)}
     assert every_pick(tree, EMPTY, 500) == {()}
 
 
 def test_the_two_orders_differ_in_phb_and_pxb() -> None:
     """The paper joins GPUs over a host bridge before those over two switches; the hardware does not."""
-    ways: Ways = parse_matrix("GPU0 GPU1 GPU2\nGPU0 X PHB PXB\nGPU1 PHB X PHB\nGPU2 PXB PHB X")
-    pair = {order: access_tree(ways, order).children[0].gpus for order in Order}
-    assert pair[Order.HARDWARE] == (0, 2)
-    assert access_tree(ways, Order.PAPER).gpus == (0, 1, 2)
-    assert access_tree(ways, Order.PAPER).level == "PHB"
-    assert access_tree(ways, Order.HARDWARE).level == "PHB"
+    matrix: LinkMatrix = parse_matrix("GPU0 GPU1 GPU2\nGPU0 X PHB PXB\nGPU1 PHB X PHB\nGPU2 PXB PHB X")
+    pair = {order: access_tree(matrix, order).children[0].gpus for order in LevelOrder}
+    assert pair[LevelOrder.HARDWARE] == (0, 2)
+    assert access_tree(matrix, LevelOrder.PAPER).gpus == (0, 1, 2)
+    assert access_tree(matrix, LevelOrder.PAPER).level == "PHB"
+    assert access_tree(matrix, LevelOrder.HARDWARE).level == "PHB"
 
 
 def test_the_tree_is_printed_with_its_state() -> None:
     """A line for each node has its level, free GPUs and cost."""
-    assert list(figure_7(Order.PAPER).lines(FIGURE_8A)) == [
+    assert list(figure_7(LevelOrder.PAPER).lines(FIGURE_8A)) == [
         "SOC  3 free, cost 0",
         "  PHB  2 free, cost 0",
         "    gpu0  100 % free, access cost 2",

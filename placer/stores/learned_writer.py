@@ -2,8 +2,8 @@
 
 Every placer learns from the reports by itself; the one that leads stores it. What always holds: nothing waits for
 Redis but the store. A placer that takes over reads what others stored before its first decision, for `RESTORE_S` at
-most; while Redis is away it goes on with what it saw itself, and reads the rest later. Nothing is written before
-everything was read, so that no longer memory is ever overwritten by a shorter one.
+most. While Redis is away it goes on with what it saw itself, and reads the rest later. Nothing is written before
+everything was read, so that no record is overwritten by one with fewer samples.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ this time at most. Pods that still run are reported again."""
 log = structlog.get_logger(__name__)
 
 
-class Learning:
-    """Stores what was learned while `run` runs.
+class LearnedWriter:
+    """Keeps the store equal to the records while `run` runs.
 
     Attributes:
         restored: set once all that was stored has been read.

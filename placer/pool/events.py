@@ -1,7 +1,7 @@
-"""The pool's news for people: events of `kubectl describe`, on reservations and on the pods that use a GPU.
+"""The pool's events in `kubectl describe`, on reservations and on the pods that use a GPU.
 
-What always holds: news delays no step. An event that cannot be written is logged and dropped, because the metrics and
-the next round say the same.
+What always holds: no step depends on an event. An event that cannot be written is logged and dropped, because the
+metrics and the next round say the same.
 """
 
 import secrets
@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
+from placer.core.holders import GpuKey
 from placer.pool.core.facts import User
-from placer.pool.core.planner import Card
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.transport import ApiError, Transport
 from plimsoll.part.times import rfc3339
@@ -23,11 +23,11 @@ log = structlog.get_logger(__name__)
 
 CONTROLLER: Final = "plimsoll-pool"
 
-Lost = Mapping[Card, frozenset[User]]
+Lost = Mapping[GpuKey, frozenset[User]]
 
 
 @dataclass(slots=True)
-class News:
+class EventRecorder:
     """Writes events.
 
     Attributes:
@@ -41,7 +41,7 @@ class News:
     namespace: str
     instance: str
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    _lost: dict[Card, frozenset[User]] = field(default_factory=dict)
+    _lost: dict[GpuKey, frozenset[User]] = field(default_factory=dict)
 
     async def acquired(self, reservation: Reservation, gpu: GpuUuid) -> None:
         """Tell that a GPU joined the pool."""

@@ -45,7 +45,7 @@ LONGEST_LOAD_S: Final = 7 * 24 * 3600.0
 """The longest load in seconds that is believed: a longer one is a clock that was set."""
 
 
-class Sample(Struct, frozen=True, array_like=True):
+class PeakSample(Struct, frozen=True, array_like=True):
     """A pod on one GPU.
 
     Attributes:
@@ -61,10 +61,10 @@ class Sample(Struct, frozen=True, array_like=True):
     load_s: float | None = None
 
 
-class Record(Struct, frozen=True):
+class OwnerRecord(Struct, frozen=True):
     """The samples of one owner, the oldest first."""
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[PeakSample, ...] = ()
 
     @property
     def newest_s(self) -> float:
@@ -86,7 +86,7 @@ class Expectation(NamedTuple):
     load_s: float | None
 
 
-EMPTY: Final = Record()
+EMPTY: Final = OwnerRecord()
 
 
 def sample_key(pod: PodUid, gpu: GpuUuid) -> str:
@@ -94,7 +94,7 @@ def sample_key(pod: PodUid, gpu: GpuUuid) -> str:
     return hashlib.sha256(f"{pod}\x1f{gpu}".encode()).hexdigest()[:12]
 
 
-def observe(record: Record, seen: Sample, now_s: float) -> Record:
+def observe(record: OwnerRecord, seen: PeakSample, now_s: float) -> OwnerRecord:
     """The record with one more observation; of the same pod and GPU, the largest peak and the latest time count.
 
     Where the record is full, the smaller of the two oldest samples goes. So a large peak outlives many small ones
@@ -108,14 +108,14 @@ def observe(record: Record, seen: Sample, now_s: float) -> Record:
     return _trimmed([one for one in record.samples if one.key != seen.key], record, seen, now_s)
 
 
-def merged(one: Record, other: Record, now_s: float) -> Record:
+def merged(one: OwnerRecord, other: OwnerRecord, now_s: float) -> OwnerRecord:
     """The record of both: what two placers learned of the same owner."""
     for sample in other.samples:
         one = observe(one, sample, now_s)
     return one
 
 
-def expectation(record: Record, now_s: float) -> Expectation | None:
+def expectation(record: OwnerRecord, now_s: float) -> Expectation | None:
     """The expected need of the owner's next task; None if nothing that still counts was seen.
 
     Args:
@@ -134,7 +134,7 @@ def expectation(record: Record, now_s: float) -> Expectation | None:
     )
 
 
-def checked(record: Record, now_s: float) -> Record:
+def checked(record: OwnerRecord, now_s: float) -> OwnerRecord:
     """The record as somebody else may have written it, without what is too old.
 
     Raises:
@@ -169,9 +169,9 @@ def _percentile(weights: Iterable[tuple[int, float]], wanted: float) -> int:
     return found
 
 
-def _trimmed(others: list[Sample], record: Record, seen: Sample, now_s: float) -> Record:
+def _trimmed(others: list[PeakSample], record: OwnerRecord, seen: PeakSample, now_s: float) -> OwnerRecord:
     known = next((one for one in record.samples if one.key == seen.key), seen)
-    both = Sample(
+    both = PeakSample(
         seen.key,
         max(known.peak_bytes, seen.peak_bytes),
         max(known.at_s, seen.at_s),
@@ -180,8 +180,8 @@ def _trimmed(others: list[Sample], record: Record, seen: Sample, now_s: float) -
     samples = sorted(_living([*others, both], now_s), key=lambda one: (one.at_s, one.key))
     while len(samples) > SAMPLES:
         del samples[0 if samples[0].peak_bytes <= samples[1].peak_bytes else 1]
-    return Record(tuple(samples))
+    return OwnerRecord(tuple(samples))
 
 
-def _living(samples: Iterable[Sample], now_s: float) -> list[Sample]:
+def _living(samples: Iterable[PeakSample], now_s: float) -> list[PeakSample]:
     return [one for one in samples if now_s - one.at_s < FORGET_S]

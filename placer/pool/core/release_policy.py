@@ -21,7 +21,7 @@ _FORM: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ReleasePolicy:
     """A release policy.
 
     Attributes:
@@ -33,7 +33,7 @@ class Policy:
     idle_s: float = 0.0
 
 
-def policy_of(field: str, text: str) -> Policy:
+def release_policy_of(field: str, text: str) -> ReleasePolicy:
     """Read a policy.
 
     Raises:
@@ -45,5 +45,5 @@ def policy_of(field: str, text: str) -> Policy:
         raise InputError(field, text, "is no release policy", remedy)
     _, kept, ready, idle_s = found.groups()
     if kept is not None:
-        return Policy(ready=int(kept))
-    return Policy(int(ready), float(idle_s)) if ready is not None else Policy()
+        return ReleasePolicy(ready=int(kept))
+    return ReleasePolicy(int(ready), float(idle_s)) if ready is not None else ReleasePolicy()

@@ -11,22 +11,22 @@ import redis.asyncio as redis
 from structlog.testing import capture_logs
 
 from placer.core.learned import Learned
-from placer.core.learning import FORGET_S, Record, Sample
 from placer.core.ledger import Ledger
-from placer.learning import Learning
+from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample
 from placer.stores.learned import LONGEST_RECORD, LearnedStore
+from placer.stores.learned_writer import LearnedWriter
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
 from tests.servers.waiting import until, until_true
 
 OWNER = "Deployment team/trainer"
-SIX = Record((Sample("k", 6 * GIB, 1.7e9),))
+SIX = OwnerRecord((PeakSample("k", 6 * GIB, 1.7e9),))
 NOW_S = 1.7e9 + 60
 WRITE_S = 0.05
 
 
-def learned_of(**owners: Record) -> Learned:
+def learned_of(**owners: OwnerRecord) -> Learned:
     """Records of these owners, all of them new."""
     learned = Learned(Ledger())
     learned.restore(owners, NOW_S)
@@ -35,10 +35,10 @@ def learned_of(**owners: Record) -> Learned:
 
 
 @contextlib.asynccontextmanager
-async def keeping(url: str, learned: Learned) -> AsyncIterator[Learning]:
+async def keeping(url: str, learned: Learned) -> AsyncIterator[LearnedWriter]:
     """Keeps the records in Redis meanwhile."""
     store = LearnedStore(url)
-    learning = Learning(store, learned, lambda: NOW_S, write_s=WRITE_S)
+    learning = LearnedWriter(store, learned, lambda: NOW_S, write_s=WRITE_S)
     task = asyncio.create_task(learning.run())
     try:
         yield learning
@@ -57,10 +57,10 @@ async def client_of(url: str) -> AsyncIterator[Any]:
         yield client
 
 
-async def stored(client: Any) -> dict[str, Record]:  # noqa: ANN401 - redis-py's client has no types for bytes
+async def stored(client: Any) -> dict[str, OwnerRecord]:  # noqa: ANN401 - redis-py's client has no types for bytes
     """The contents of the hash."""
     fields = await client.hgetall(LEARNED)
-    return {owner.decode(): msgspec.json.decode(text, type=Record) for owner, text in fields.items()}
+    return {owner.decode(): msgspec.json.decode(text, type=OwnerRecord) for owner, text in fields.items()}
 
 
 def stands(client: Any, owners: set[str]) -> Callable[[], Awaitable[bool]]:  # noqa: ANN401 - as above
@@ -80,7 +80,7 @@ async def test_a_placer_that_starts_knows_what_another_learned(valkey: EmbeddedS
     ledger = Ledger()
     store = LearnedStore(valkey.url)
     try:
-        learning = Learning(store, Learned(ledger), lambda: NOW_S)
+        learning = LearnedWriter(store, Learned(ledger), lambda: NOW_S)
         await learning.restore()
     finally:
         await store.close()
@@ -90,7 +90,7 @@ async def test_a_placer_that_starts_knows_what_another_learned(valkey: EmbeddedS
 
 async def test_owners_that_are_forgotten_leave_the_store(valkey: EmbeddedServer) -> None:
     """The store holds no owner that the placer has forgotten, however it came there."""
-    old = Record((Sample("k", GIB, NOW_S - FORGET_S),))
+    old = OwnerRecord((PeakSample("k", GIB, NOW_S - FORGET_S),))
     async with client_of(valkey.url) as client:
         await client.hset(LEARNED, "Job team/old", msgspec.json.encode(old))
         async with keeping(valkey.url, learned_of(**{OWNER: SIX})):
@@ -99,7 +99,9 @@ async def test_owners_that_are_forgotten_leave_the_store(valkey: EmbeddedServer)
 
 async def test_a_thousand_owners_are_bounded(valkey: EmbeddedServer) -> None:
     """The owners that were seen last are kept of a thousand, here and in the store."""
-    many = {f"Job team/{number}": Record((Sample("k", GIB, 1.7e9 - number),)) for number in range(1000)}
+    many = {
+        f"Job team/{number}": OwnerRecord((PeakSample("k", GIB, 1.7e9 - number),)) for number in range(1000)
+    }
     learned = Learned(Ledger(), owners_at_most=300)
     async with client_of(valkey.url) as client:
         for owner, record in many.items():
@@ -177,14 +179,14 @@ async def test_without_redis_learning_waits_and_goes_on_later(own_valkey: Embedd
 
 async def test_nothing_is_written_before_all_was_read(valkey: EmbeddedServer) -> None:
     """A placer that has seen one pod of an owner does not overwrite what was learned of sixteen."""
-    before = Record(tuple(Sample(f"{number}", 6 * GIB, 1.7e9 + number) for number in range(3)))
+    before = OwnerRecord(tuple(PeakSample(f"{number}", 6 * GIB, 1.7e9 + number) for number in range(3)))
     async with client_of(valkey.url) as client:
         await client.hset(LEARNED, OWNER, msgspec.json.encode(before))
-        mine = Record((Sample("mine", GIB, NOW_S),))
+        mine = OwnerRecord((PeakSample("mine", GIB, NOW_S),))
         async with keeping(valkey.url, learned_of(**{OWNER: mine})):
 
             async def is_merged() -> bool:
                 return len((await stored(client))[OWNER].samples) == 4
 
             await until(is_merged)
-        assert (await stored(client))[OWNER] == Record((*before.samples, *mine.samples))
+        assert (await stored(client))[OWNER] == OwnerRecord((*before.samples, *mine.samples))

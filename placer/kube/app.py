@@ -1,0 +1,125 @@
+"""Runs the front end for Kubernetes, with its Lease, its events and the extender.
+
+The placer imports this file only where it has a cluster: the Kubernetes client takes more than a second to import.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+
+from placer.api.access import Access
+from placer.core.policies import policy_named
+from placer.intake.violation_events import read_violations
+from placer.kube.evictions import EvictionRules, OnViolation
+from placer.kube.extender.serving import serve_extender
+from placer.kube.frontend import KubeFrontEnd
+from placer.kube.options import KubeOptions
+from placer.kube.relocation.memory import RoomMemory
+from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.resize.tickets import NotByBus, StreamConfirmations
+from placer.kube.reviews import Reviews
+from placer.metrics.kube import LeaseMetrics
+from placer.parts import Parts
+from placer.readiness import KubePart
+from placer.settings import Settings
+from placer.stores.rooms import room_store
+from plimsoll.kube.client import connect
+from plimsoll.kube.configuration import kubeconfig_path
+from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
+from plimsoll.kube.lease import Lease
+from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll.kube.transport import Transport
+from plimsoll.part.ending import start_endless
+from plimsoll.part.settings import PREFIX
+
+
+async def run_kube(parts: Parts, cluster: KubePart) -> None:
+    """Place the cluster's pods while this placer holds the Lease, until cancelled; then release the Lease."""
+    settings = parts.settings
+    kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)
+    namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
+    async with connect(kubeconfig) as transport, room_store(settings.redis_url) as rooms:
+        lease = _lease(settings, transport, namespace, parts.decider.metrics.lease)
+        front_end = _front_end(parts, transport, lease, cluster.leads, rooms)
+        cluster.lease, cluster.front_end = lease, front_end
+        parts.rpc.add(NotByBus())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                start_endless(tasks, "lease", _run_for_lead(lease, front_end, parts.intake.ready))
+                start_endless(tasks, "scheduler", front_end.run())
+                read = read_violations(parts.client, front_end.evictions.suspect, front_end.leads)
+                start_endless(tasks, "violations", read)
+                if settings.extender_port is not None:
+                    extender = serve_extender(settings, settings.extender_port, front_end)
+                    start_endless(tasks, "extender", extender)
+        finally:
+            # No write of this placer is under way any more.
+            await lease.release()
+
+
+@contextlib.asynccontextmanager
+async def cluster_access(kubeconfig: str) -> AsyncIterator[Access]:
+    """The access of the cluster's users, over connections of its own: readers must not delay the Lease."""
+    async with connect(kubeconfig_path(kubeconfig or IN_CLUSTER)) as transport:
+        yield Reviews(transport, time.monotonic)
+
+
+def _lease(settings: Settings, transport: Transport, namespace: str, metrics: LeaseMetrics) -> Lease:
+    lease = Lease(
+        transport,
+        namespace,
+        settings.lease_name,
+        f"{settings.instance}-{secrets.token_hex(8)}",
+        LeaseTiming(settings.lease_s),
+        on_failure=metrics.failures.inc,
+    )
+    metrics.leader.set_function(lease.is_held)
+    metrics.transitions.set_function(lambda: lease.transitions)
+    return lease
+
+
+def _front_end(
+    parts: Parts, transport: Transport, lease: Lease, leads: asyncio.Event, rooms: RoomMemory
+) -> KubeFrontEnd:
+    front_end = KubeFrontEnd(
+        transport,
+        parts.decider,
+        parts.publisher,
+        parts.intake.ready,
+        _options(parts.settings),
+        lease=lease,
+        leads=leads,
+        recall=parts.learned_writer.restore,
+        room_memory=rooms,
+    )
+    front_end.explainer.news_of = parts.limits.of
+    front_end.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
+    return front_end
+
+
+def _options(settings: Settings) -> KubeOptions:
+    return KubeOptions(
+        policy_named(settings.policy, PREFIX + "POLICY"),
+        settings.instance,
+        drift_s=settings.drift_s,
+        pool_namespace=settings.pool_namespace,
+        evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
+        opt_out_label=settings.opt_out_label,
+        relocation=RelocationRules(
+            Mode(settings.relocation),
+            settings.relocation_after_s,
+            settings.relocation_keep_s,
+            settings.relocation_rest_s,
+            settings.relocation_per_hour,
+            settings.relocation_spare_gpus,
+        ),
+    )
+
+
+async def _run_for_lead(lease: Lease, front_end: KubeFrontEnd, loaded: asyncio.Event) -> None:
+    """Take part in the election once all that decisions read was read: a placer that cannot decide must not lead."""
+    await front_end.synced.wait()
+    await loaded.wait()
+    await lease.run()

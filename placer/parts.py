@@ -1,0 +1,195 @@
+"""The placer's parts, made from its settings. None of them is connected or runs yet."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nats.aio.client import Client
+
+from placer.api.http import Api
+from placer.api.node_rows import NodeRows
+from placer.api.rpc import RpcServer
+from placer.api.sources import explainers, pod_sources, previewing
+from placer.api.state import StateReader
+from placer.decide import Decider
+from placer.intake.intake import Intake, IntakeOptions
+from placer.intake.limit_news import LimitView
+from placer.live.wiring import LivePage, live_page
+from placer.local.explain import LocalExplainer
+from placer.local.frontend import LocalFrontEnd
+from placer.local.live import LocalPods
+from placer.local.node import load_nodes
+from placer.local.runner import LocalSettings
+from placer.metrics.decisions import PromisedGpus
+from placer.metrics.reports import UnhealthyGpus
+from placer.publisher import Publisher
+from placer.readiness import KubePart, lacking
+from placer.settings import Settings
+from placer.stores.learned import LearnedStore
+from placer.stores.learned_writer import LearnedWriter
+from placer.stores.list_writer import ListWriter
+from placer.stores.scores import ScoreList
+from plimsoll.bus.client import BusClient
+from plimsoll.bus.stream import Stream
+from plimsoll.events import Report
+from plimsoll.native.preload import preloadable
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import PREFIX
+
+PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+"""Variables that processes of local pods inherit. The others are the placer's own; its URLs may hold credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The placer's parts.
+
+    Attributes:
+        local: the front end for local nodes; None without such nodes.
+        cluster: the front end for Kubernetes; None without a cluster.
+    """
+
+    settings: Settings
+    client: Client
+    decider: Decider
+    intake: Intake
+    list_writer: ListWriter
+    learned_writer: LearnedWriter
+    publisher: Publisher
+    rpc: RpcServer
+    limits: LimitView
+    page: LivePage
+    local: LocalFrontEnd | None
+    cluster: KubePart | None
+
+
+async def assemble(
+    settings: Settings,
+    environment: Mapping[str, str],
+    decider: Decider,
+    scores: ScoreList,
+    store: LearnedStore,
+) -> Parts:
+    """Make every part.
+
+    Raises:
+        InputError: a setting cannot work.
+    """
+    cluster = KubePart() if _schedules_kubernetes(settings, environment) else None
+    _check_has_nodes(settings, cluster)
+    leads = cluster.leads if cluster else None
+    client = BusClient()
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
+    options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
+    intake = Intake(client, decider.reports, decider.metrics.reports, options)
+    publisher = Publisher(client.jetstream(), decider.metrics.servers, stream=stream)
+    local = await _local(settings, environment, decider, publisher)
+    parts = Parts(
+        settings,
+        client,
+        decider,
+        intake,
+        ListWriter(scores, decider, settings.check_s, leads),
+        LearnedWriter(store, decider.learned, decider.wall_s, leads),
+        publisher,
+        _rpc(client, local, cluster),
+        LimitView(client),
+        await _page(client, decider, intake, local, cluster),
+        local,
+        cluster,
+    )
+    _pass_events_on(parts)
+    _fill_metrics(parts)
+    return parts
+
+
+def api_of(parts: Parts) -> Api:
+    """The HTTP API over these parts."""
+    local, cluster = parts.local, parts.cluster
+    rows = NodeRows(parts.decider, parts.settings.formula)
+    explainer = LocalExplainer(local, parts.decider, parts.limits.of) if local is not None else None
+    return Api(
+        rows=rows,
+        state=StateReader(rows, parts.decider.ledger, lambda: local.pods.rows() if local else ()),
+        explainers=lambda: explainers(explainer, cluster),
+        missing=lambda: lacking(parts.client, parts.intake, cluster),
+        registry=parts.decider.metrics.registry,
+        local=local,
+        page=parts.page,
+        previewing=lambda: previewing(cluster),
+    )
+
+
+def _rpc(client: Client, local: LocalFrontEnd | None, cluster: KubePart | None) -> RpcServer:
+    rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
+    if local is not None:
+        rpc.add(local)
+    return rpc
+
+
+async def _page(
+    client: Client, decider: Decider, intake: Intake, local: LocalFrontEnd | None, cluster: KubePart | None
+) -> LivePage:
+    local_pods = LocalPods(local) if local is not None else None
+    return await live_page(
+        client,
+        decider,
+        sources=lambda: pod_sources(local_pods, cluster),
+        missing=lambda: lacking(client, intake, cluster),
+        leads=lambda: cluster is None or cluster.leads.is_set(),
+    )
+
+
+def _pass_events_on(parts: Parts) -> None:
+    """Pass each report to the decider and the live page, and this placer's own events to the page."""
+
+    def on_report(report: Report) -> None:
+        parts.decider.learn_event(report)
+        parts.page.news.note_report(report)
+
+    parts.intake.on_event = on_report
+    parts.publisher.on_event = parts.page.news.note_own
+
+
+def _fill_metrics(parts: Parts) -> None:
+    """Have a scrape read the metrics that no part sets."""
+    metrics = parts.decider.metrics
+    metrics.registry.register(PromisedGpus(parts.decider.ledger))
+    metrics.registry.register(UnhealthyGpus(parts.decider.reports.states))
+    metrics.servers.nats_up.set_function(lambda: parts.client.is_connected)
+    metrics.servers.redis_up.set_function(lambda: not parts.list_writer.is_away)
+
+
+def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
+    """Refuse a placer that could place nothing: it has neither a cluster nor local nodes."""
+    if cluster is None and not settings.local_nodes:
+        remedy = (
+            f"run it in a pod with a service account, set {PREFIX}KUBECONFIG, or give {PREFIX}LOCAL_NODES for nodes "
+            "without Kubernetes"
+        )
+        raise InputError(
+            PREFIX + "KUBERNETES", settings.kubernetes, "leaves no nodes to place pods on", remedy
+        )
+
+
+def _schedules_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
+    if settings.kubernetes != "auto":
+        return settings.kubernetes == "on"
+    return bool(settings.kubeconfig) or "KUBERNETES_SERVICE_HOST" in environment
+
+
+async def _local(
+    settings: Settings, environment: Mapping[str, str], decider: Decider, publisher: Publisher
+) -> LocalFrontEnd | None:
+    if not settings.local_nodes:
+        return None
+    nodes = await asyncio.to_thread(load_nodes, Path(settings.local_nodes))
+    passed_on = {name: environment[name] for name in PASSED_ON if name in environment}
+    processes = LocalSettings(
+        hook_library=await preloadable(PREFIX + "HOOK_LIBRARY", Path(settings.hook_library), passed_on),
+        environment=passed_on,
+        output=Path(settings.local_output) if settings.local_output else None,
+    )
+    return LocalFrontEnd(nodes, decider, processes, policy=settings.policy, publisher=publisher)
