@@ -129,7 +129,7 @@ class Node:
 
     def account(self, name: str, place: int = 0) -> Account:
         """A container's account on one GPU."""
-        return self.scheduler._clients[key(name)].accounts[place]
+        return self.scheduler._tenants[key(name)].accounts[place]
 
 
 def two(first: int = 50, second: int = 50) -> tuple[Node, Played, Played]:

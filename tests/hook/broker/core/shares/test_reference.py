@@ -137,9 +137,9 @@ class Both:
         A gate or a spare may differ while a sum is at its threshold; then the reference takes the core's. A full sum
         stays full, and the core does not update it any more, so the two may differ by what one tick adds.
         """
-        clients = list(self.scheduler._clients.values())
+        cores = list(self.scheduler._tenants.values())
         for n, tenant in enumerate(self.tenants):
-            pairs = [(self.reference.accounts[tenant, g], a) for g, a in enumerate(clients[n].accounts)]
+            pairs = [(self.reference.accounts[tenant, g], a) for g, a in enumerate(cores[n].accounts)]
             for sums, account in pairs:
                 assert abs(sums.lag - account.lag_ns) < NEAR_NS
                 near_ns = TICK_MOST_NS if sums in self.rested else NEAR_NS
@@ -152,10 +152,10 @@ class Both:
                 if account.rests:
                     self.rested.add(sums)
                     sums.spare, sums.credit = account.spare_ns, account.credit_ns
-            if tenant.is_shut != clients[n].is_shut:
+            if tenant.is_shut != cores[n].gate.is_shut:
                 assert self._is_on_edge()
-                tenant.is_shut = clients[n].is_shut
-            assert (clients[n].state is GateState.SHUT) == tenant.is_shut
+                tenant.is_shut = cores[n].gate.is_shut
+            assert (cores[n].gate.state is GateState.SHUT) == tenant.is_shut
 
     def _is_on_edge(self) -> bool:
         sums = self.reference.accounts.values()

@@ -267,7 +267,7 @@ def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> 
     a.work(node.now_ns)
     node.tick()
     account, meter = node.account("A"), node.scheduler._processes[1].places[0][2]
-    charged_ns = account.tally.ran_ns
+    charged_ns = account.history.ran_ns
     if is_tick_first:
         node.tick(span_ns=6 * S)
         node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
@@ -275,7 +275,7 @@ def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> 
         node.now_ns += 6 * S
         node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
         node.tick()
-    assert account.tally.ran_ns == charged_ns
+    assert account.history.ran_ns == charged_ns
     assert account.credit_ns >= -5 * MS
     a.work(node.now_ns)
     node.tick(200)

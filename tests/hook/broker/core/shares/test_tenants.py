@@ -63,7 +63,7 @@ class _Stalled(Simulation):
     def _account(self) -> None:
         if self.now > 3000:
             for container, lag in self.lags.items():
-                self.scheduler._clients[container.key].accounts[0].lag_ns = lag * MS
+                self.scheduler._tenants[container.key].accounts[0].lag_ns = lag * MS
             self.lags.clear()
         super()._account()
 
