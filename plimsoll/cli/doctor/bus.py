@@ -7,7 +7,7 @@ on this machine makes no node silent.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -131,41 +131,51 @@ def _judged(reports: dict[NodeName, _Stored], now: datetime) -> list[Finding]:
     if not reports:
         remedy = f"start the monitor on a node with GPUs; {MONITORS}"
         return [failed("reports", "no node has ever reported, so no pod can be placed", remedy)]
-    findings = []
+    silent_s = _silent_s(reports, now)
+    states = [one.state for node, one in reports.items() if node not in silent_s]
+    return [
+        _silence(reports, silent_s),
+        *_clocks(reports),
+        *_brokers(states),
+        *_health(states),
+    ]
+
+
+def _silent_s(reports: dict[NodeName, _Stored], now: datetime) -> dict[NodeName, float]:
+    """For how long each silent node has not reported, in seconds."""
     ages_s = {node: (now - one.stored).total_seconds() for node, one in reports.items()}
-    silent = {
+    return {
         node: age_s for node, age_s in ages_s.items() if age_s > HEARTBEATS * reports[node].state.heartbeat_s
     }
-    if silent:
-        texts = (f"{node} (for {age_s:.0f} s)" for node, age_s in silent.items())
-        text = (
-            f"{len(silent)} of {len(reports)} nodes are silent, and nothing is placed there: {listed(texts)}"
-        )
-        findings.append(failed("reports", text, MONITORS))
-    else:
+
+
+def _silence(reports: dict[NodeName, _Stored], silent_s: dict[NodeName, float]) -> Finding:
+    if not silent_s:
         gpus = sum(len(one.state.gpus) for one in reports.values())
-        findings.append(ok("reports", f"nodes that report: {len(reports)}, with {gpus} GPUs"))
-    findings += _clocks(reports)
-    states = [one.state for node, one in reports.items() if node not in silent]
-    if away := [
-        f"{state.node} (since {state.broker_away_since})" for state in states if state.broker_away_since
-    ]:
+        return ok("reports", f"nodes that report: {len(reports)}, with {gpus} GPUs")
+    nodes = listed(f"{node} (for {age_s:.0f} s)" for node, age_s in silent_s.items())
+    text = f"{len(silent_s)} of {len(reports)} nodes are silent, and nothing is placed there: {nodes}"
+    return failed("reports", text, MONITORS)
+
+
+def _brokers(states: list[NodeState]) -> Iterator[Finding]:
+    away = [f"{state.node} (since {state.broker_away_since})" for state in states if state.broker_away_since]
+    if away:
         remedy = "see the log of the pod plimsoll-broker there: running programs keep their lines, and have no shares"
-        findings.append(failed("brokers", f"no broker on {listed(away)}", remedy))
-    grave = {HealthClass.FATAL: failed, HealthClass.DEGRADED: warning}
-    for kind, say in grave.items():
+        yield failed("brokers", f"no broker on {listed(away)}", remedy)
+
+
+def _health(states: list[NodeState]) -> Iterator[Finding]:
+    remedy = "drain the node, and reset the GPU or restart the machine (docs/events.md, health of a GPU)"
+    for health, finding in ((HealthClass.FATAL, failed), (HealthClass.DEGRADED, warning)):
         ill = [
             f"{state.node} {one.gpu} ({one.reason})"
             for state in states
             for one in state.health
-            if one.health is kind
+            if one.health is health
         ]
         if ill:
-            remedy = (
-                "drain the node, and reset the GPU or restart the machine (docs/events.md, health of a GPU)"
-            )
-            findings.append(say("gpus", f"{kind.value}: {listed(ill)}", remedy))
-    return findings
+            yield finding("gpus", f"{health.value}: {listed(ill)}", remedy)
 
 
 def _clocks(reports: dict[NodeName, _Stored]) -> list[Finding]:
