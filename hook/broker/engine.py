@@ -11,11 +11,11 @@ What always holds:
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -43,7 +43,7 @@ from hook.broker.files.shared import SharedFiles
 from hook.broker.files.work import Disk, FileResults, FileWork
 from hook.broker.shares.gates import Pace
 from hook.broker.shares.ticks import Shares
-from hook.broker.sockets.hook import HookSockets, bind_hook_socket
+from hook.broker.sockets.hook import HookSockets, StartTask, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Register, Unregister
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -96,9 +96,9 @@ class Engine:
         node: Node,
         disk: Disk,
         files_thread: Executor,
-        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        start_task: StartTask,
         bounds: Bounds,
-        driver_lines: DriverLines | None = None,
+        driver_lines: DriverLines,
     ) -> None:
         self.unhealthy: dict[GpuUuid, str] = {}
         self._node = node
@@ -138,8 +138,8 @@ class Engine:
         return self._shares
 
     @property
-    def driver_lines(self) -> DriverLines | None:
-        """The lines in the driver; None where nobody sets any."""
+    def driver_lines(self) -> DriverLines:
+        """The lines in the driver."""
         return self._driver_lines
 
     @property
@@ -171,11 +171,10 @@ class Engine:
         """
         if isinstance(event, Unregister):
             await self._hooks.farewell(key for key in self._node.containers() if key.pod == event.pod)
-        lines = self._driver_lines
-        async with (
-            lines.changing(event) if lines and isinstance(event, Register) else contextlib.nullcontext(),
-            self._turn,
-        ):
+        lines = (
+            self._driver_lines.changing(event) if isinstance(event, Register) else contextlib.nullcontext()
+        )
+        async with lines, self._turn:
             await self._carry_out(self._node.handle(event, time.time()))
 
     async def survey(self) -> None:
@@ -191,8 +190,9 @@ class Engine:
         """The registered containers, and the memory that they hold at this moment."""
         slots = await self.in_files_thread(self._file_work.all_slots)
         described = self._node.describe(slots, self._shares.uses)
-        enforcement = self._driver_lines.state() if self._driver_lines else ()
-        return msgspec.structs.replace(described, enforcement=enforcement, unhealthy=self.unhealthy)
+        return msgspec.structs.replace(
+            described, enforcement=self._driver_lines.state(), unhealthy=self.unhealthy
+        )
 
     async def lay_out_again(self, pod: PodUid, prepare: Callable[[], None]) -> bool:
         """Lay a registered pod out again; returns False for a pod that is not registered, or is leaving.
@@ -324,8 +324,7 @@ class Engine:
                     self._hooks.close(container)
                     self._shares.leave(container)
                     self._log.forget(container)
-                if self._driver_lines is not None:
-                    self._driver_lines.forget(instruction.pod)
+                self._driver_lines.forget(instruction.pod)
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)

@@ -81,8 +81,7 @@ class Publisher:
         make_counts = partial(self._volumes.make_counts, containers)
         if not await self._engine.lay_out_again(target.pod, make_counts):
             raise NoLinesError(f"pod {where} ended on node {self._node} before its volume was mounted")
-        lines = self._engine.driver_lines
-        if lines is not None and (problem := await lines.before_start(target.pod)):
+        if problem := await self._engine.driver_lines.before_start(target.pod):
             raise NoLinesError(
                 f"the driver does not hold the lines of pod {where} on node {self._node}: {problem}"
             )

@@ -8,7 +8,6 @@ no other and costs no memory.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, assert_never
 
@@ -17,6 +16,7 @@ import msgspec
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.memory_changes import MemoryWatch
+from hook.broker.sockets.hook import StartTask
 from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
@@ -52,7 +52,6 @@ themselves: a process without a context uses no GPU, and the kernel reports deat
 STUCK_S: Final = 60.0
 """Seconds after which a peer that reads nothing is cut off. No announcement is lost: the peer may subscribe again."""
 
-StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 _REQUESTS: Final = msgspec.json.Decoder(Request)
 
 

@@ -51,6 +51,9 @@ reaches its task in the loop's next round. Until then nothing here shows it."""
 ACCEPT_PAUSE_S: Final = 0.5
 """Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
 
+StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+"""Starts a task of a name, in the group of the broker's tasks."""
+
 _CREDENTIALS: Final = struct.Struct("=iII")
 
 
@@ -88,7 +91,7 @@ class HookSockets:
 
     def __init__(
         self,
-        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        start_task: StartTask,
         known: Callable[[ContainerKey, int, int], Process | None],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         hear: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
