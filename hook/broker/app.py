@@ -24,7 +24,7 @@ from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
 from hook.broker.core.registration.checks import RECORD_NAME, check
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import Bounds, Engine, NotCarriedOutError
@@ -36,7 +36,7 @@ from hook.broker.layouts import Layouts
 from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings, check_node
-from hook.broker.shares.gates import check_machine
+from hook.broker.shares.gate_files import check_machine
 from hook.broker.shares.utilisation import Utilisation
 from hook.broker.sockets.control import bind_control_socket, serve_control
 from hook.broker.sockets.hook import StartTask
@@ -258,7 +258,7 @@ def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:
     return volumes
 
 
-def _overcommit(settings: Settings, records: Iterable[Record]) -> Overcommit:
+def _overcommit(settings: Settings, records: Iterable[PodRecord]) -> Overcommit:
     """The arbiter under this node's policy, with the bytes that the pages of an earlier broker grant."""
     files = SharedFiles(Path(settings.root))
     keys = [ContainerKey(record.pod.pod, one.name) for record in records for one in record.pod.containers]
@@ -275,9 +275,9 @@ def _record_paths(root: Path) -> list[Path]:
     return sorted((root / "limits").glob(f"*/{RECORD_NAME}"))
 
 
-def _read_record(path: Path) -> Record | None:
+def _read_record(path: Path) -> PodRecord | None:
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
+        record = msgspec.json.decode(path.read_bytes(), type=PodRecord)
         check(record.pod)
     except (OSError, msgspec.MsgspecError, InputError) as error:
         remedy = "register the pod again"

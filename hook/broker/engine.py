@@ -21,27 +21,27 @@ import msgspec
 import structlog
 
 from hook.broker.bounded_log import BoundedLog
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import ConnectionClosed, DatagramReceived, Died, Event, Unheld
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import (
     Append,
     Instruction,
     LayOut,
+    LogWarning,
     ReadHeld,
     RemovePod,
     Reply,
-    Report,
     Rewrite,
 )
 from hook.broker.core.node import Node
-from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.driver_lines import DriverLines
 from hook.broker.files.shared import SharedFiles
 from hook.broker.files.work import Disk, FileResults, FileWork
-from hook.broker.shares.gates import Pace
+from hook.broker.shares.gate_files import GateConstants
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, StartTask, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
@@ -51,7 +51,7 @@ from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
-ShareFinding = Unmet | Unheld | ShareViolated
+ShareFinding = UnmetSpan | Unheld | ShareOveruse
 """A finding of the share scheduler, to be announced."""
 
 LOOK_AGAIN_S: Final = 1.0
@@ -115,7 +115,9 @@ class Engine:
         shares = bounds.shares
         times_ms = (shares.ahead_ms, shares.alone_ms, shares.slice_ms)
         self._log = BoundedLog()
-        self._file_work = FileWork(node, disk, Pace(*(round(1000 * ms) for ms in times_ms)), self._log)
+        self._file_work = FileWork(
+            node, disk, GateConstants(*(round(1000 * ms) for ms in times_ms)), self._log
+        )
         self._shares = Shares(
             partial(Scheduler, shares),
             shares.tick_ms / 1000,
@@ -231,7 +233,7 @@ class Engine:
         self._journal_file.close()
 
     async def _take_or_log(self, event: DatagramReceived | ConnectionClosed | ShareFinding) -> None:
-        if isinstance(event, DatagramReceived) and event.datagram.kind is Kind.HELLO:
+        if isinstance(event, DatagramReceived) and event.datagram.kind is DatagramKind.HELLO:
             self._shares.came(event.container, event.datagram.slot)
             await asyncio.sleep(HELLO_S)
         try:
@@ -328,7 +330,7 @@ class Engine:
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)
-            case Report():
+            case LogWarning():
                 self._log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
                 found = msgspec.structs.asdict(line)

@@ -23,7 +23,7 @@ from plimsoll.broker.connection import FIRST_PAUSE_S, LONGEST_PAUSE_S, Connectio
 from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
-    Answer,
+    BrokerAnswer,
     Describe,
     Description,
     Done,
@@ -198,7 +198,7 @@ class BrokerClient:
         return f"{self._lost}; look into its log"
 
 
-def _expect(answer: Answer | MemoryChange | Announcement, kind: type[T]) -> T:
+def _expect(answer: BrokerAnswer | MemoryChange | Announcement, kind: type[T]) -> T:
     if isinstance(answer, Refused):
         raise RefusedError(answer.message)
     assert isinstance(answer, kind), f"asked for {kind.__name__}, was answered {answer}"

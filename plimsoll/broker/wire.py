@@ -262,4 +262,4 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
 
 
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
-Answer = Registered | Done | Refused | Description
+BrokerAnswer = Registered | Done | Refused | Description

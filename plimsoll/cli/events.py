@@ -56,7 +56,7 @@ class NoEventsError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """The events to print; an empty text wants any.
 
     Attributes:
@@ -90,7 +90,7 @@ class Wanted:
         return is_of_pod and is_of_node
 
 
-async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -> AsyncGenerator[bytes]:
+async def events(url: str, wanted: EventFilter, access: BusAccess, *, follow: bool) -> AsyncGenerator[bytes]:
     """The wanted events as they were published: those of the stream, or, to follow, those from now on.
 
     Args:

@@ -32,7 +32,7 @@ import msgspec
 import structlog
 
 from plimsoll.kube.client import before_sending
-from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Record, Seen, free_s, seen, taken
+from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Seen, StoredLease, free_s, seen, taken
 from plimsoll.kube.transport import (
     ApiError,
     Body,
@@ -236,7 +236,7 @@ class Lease:
         await self._take(record)
         return self.timing.look_s
 
-    async def _take(self, record: Record | None) -> None:
+    async def _take(self, record: StoredLease | None) -> None:
         if self.notes is not None:
             self.notes.found(record.note if record is not None else None)
         try:
@@ -261,7 +261,7 @@ class Lease:
             # An earlier change was stored, though its answer was lost; the next one replaces that version.
             self._seen = seen(self._seen, record, self.clock())
 
-    async def _read(self, query: Query = ()) -> Record | None:
+    async def _read(self, query: Query = ()) -> StoredLease | None:
         """The Lease, or None if there is none."""
         try:
             async with asyncio.timeout(self.timing.duration_s):
@@ -271,7 +271,7 @@ class Lease:
             return None
         return self._decoded(body)
 
-    async def _write(self, record: Record | None) -> None:
+    async def _write(self, record: StoredLease | None) -> None:
         """Take or renew the Lease in this version.
 
         Raises:
@@ -299,7 +299,9 @@ class Lease:
             if not limit.expired():
                 limit.reschedule(self._limit_s())
 
-    def _annotations(self, record: Record | None, spec: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    def _annotations(
+        self, record: StoredLease | None, spec: Mapping[str, object]
+    ) -> dict[str, dict[str, str]]:
         """The metadata that brings the next note."""
         if self.notes is None:
             return {}
@@ -314,9 +316,9 @@ class Lease:
             log.warning(message, name=self.name, held=self.is_held(), error=_text(error))
         self._fails = True
 
-    def _decoded(self, body: bytes) -> Record:
+    def _decoded(self, body: bytes) -> StoredLease:
         try:
-            record = msgspec.json.decode(body, type=Record)
+            record = msgspec.json.decode(body, type=StoredLease)
         except msgspec.MsgspecError as error:
             raise TransientError(f"{self._path()}: no Lease came, but {body[:80]!r}") from error
         self._answered_s = self.clock()
@@ -371,7 +373,7 @@ class LeasedTransport:
         return self.real.stream(path, query, read_timeout_s)
 
 
-def _precondition(record: Record) -> dict[str, str]:
+def _precondition(record: StoredLease) -> dict[str, str]:
     return {"uid": record.metadata.uid, "resourceVersion": record.metadata.resourceVersion}
 
 

@@ -12,10 +12,10 @@ from typing import Final, assert_never
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.arbiter import (
-    Grant,
-    Look,
+    Allow,
+    AnnouncePaused,
     MemoryArbiter,
-    Paused,
+    ReadUsed,
     Refuse,
     SetGranted,
     SetWanted,
@@ -98,20 +98,20 @@ class OnDemand:
 
     def _carry_out_one(self, turn: _Turn, step: Step) -> None:
         match step:
-            case Look() if step in turn.steps:
+            case ReadUsed() if step in turn.steps:
                 pass  # The same reading is still to come, before anything else is decided.
-            case Look():
+            case ReadUsed():
                 used = {key: guest.used_bytes for key, guest in self._guests.items()}
                 turn.steps.extend(self._arbiter.take_used(step.gpu, used, turn.now_s))
             case SetGranted():
                 self._guests[step.container].granted_bytes = step.granted_bytes
-            case Grant():
+            case Allow():
                 guest = self._waiting.pop(step.ticket)
                 self._run(turn, guest)
                 turn.steps.extend(self._arbiter.withdraw(step.ticket, turn.now_s))
             case Refuse():
                 turn.refused.append(self._waiting.pop(step.ticket).name)
-            case SetWanted() | Paused():
+            case SetWanted() | AnnouncePaused():
                 pass
             case _:
                 assert_never(step)

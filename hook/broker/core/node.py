@@ -10,7 +10,7 @@ from typing import assert_never
 from hook.broker.core.announcer import NOBODY
 from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.describing import ShareOf, describe
 from hook.broker.core.enforcement import EnforcementName, on_page
 from hook.broker.core.events import (
@@ -42,9 +42,9 @@ from hook.broker.core.memory.requests import MemoryRequests, Overcommit
 from hook.broker.core.processes.lives import Lives
 from hook.broker.core.registration.admission import check_shares
 from hook.broker.core.registration.checks import check, check_change
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from hook.broker.core.registration.resizes import Resizes
-from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.unmet import UnmetRequests
 from hook.broker.core.shares.violations import ShareViolations
 from plimsoll.broker.announcements import Announcement
@@ -66,7 +66,7 @@ class Node:
     def __init__(
         self,
         journal: Journal,
-        records: Iterable[Record],
+        records: Iterable[PodRecord],
         boot_id: str,
         contexts: Mapping[GpuUuid, int] | None = None,
         overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
@@ -87,7 +87,7 @@ class Node:
         self._lives = Lives(journal, boot_id)
         # A journal that lost its first line names no boot. The survey then finds which processes are dead.
         self._is_new_boot = journal.boot_id not in {"", boot_id}
-        self._records: dict[PodUid, Record] = {record.pod.pod: record for record in records}
+        self._records: dict[PodUid, PodRecord] = {record.pod.pod: record for record in records}
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
         self._measuring = Measuring(self._lives, contexts or {})
@@ -145,13 +145,13 @@ class Node:
                 return self._words_read(event, now_s)
             case HeldRead():
                 return self._held_read(event, now_s)
-            case Unmet() | Unheld() | ShareViolated() if self.lines(event.container) is None:
+            case UnmetSpan() | Unheld() | ShareOveruse() if self.lines(event.container) is None:
                 return []  # The container was removed meanwhile.
-            case Unmet():
+            case UnmetSpan():
                 return self._unmet.take(event, now_s)
             case Unheld():
                 return self._lives.unheld(event, now_s)
-            case ShareViolated():
+            case ShareOveruse():
                 return self._share_violated(event, now_s)
             case _:
                 assert_never(event)
@@ -246,7 +246,7 @@ class Node:
         if old is not None:
             check_change(old.pod, request)
             self._resizes.note(old.pod, request)
-        record = self._records[request.pod] = Record(pod=request)
+        record = self._records[request.pod] = PodRecord(pod=request)
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
         enrolments = self._enrol(request)
@@ -260,7 +260,7 @@ class Node:
         record = self._records.get(pod)
         if record is None:
             return []
-        leaving = self._records[pod] = Record(pod=record.pod, leaving=True)
+        leaving = self._records[pod] = PodRecord(pod=record.pod, leaving=True)
         # A process may have claimed a slot while its hello is still under way: survey before anything is removed.
         return [SaveRecord(leaving), *map(self.survey_of, _containers(record.pod))]
 
@@ -280,13 +280,13 @@ class Node:
         instructions = self._lives.received(event, now_s)
         if event.container in self._lives.places(event.process.key):
             return instructions + self._requests.received(event, now_s)
-        if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
+        if event.datagram.kind is DatagramKind.WAIT and event.datagram.gpu is not None:
             instructions.append(
                 Reply(event.connection, event.datagram.gpu, refusal="its process is not known")
             )
         return instructions
 
-    def _share_violated(self, event: ShareViolated, now_s: float) -> list[Instruction]:
+    def _share_violated(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
         owners = {owner: key for key, owner in self._lives.of(event.container).items()}
         return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
 
@@ -318,7 +318,7 @@ class Node:
             self._vacant.add(container)
         return instructions + self._remove_if_vacant(record, now_s)
 
-    def _resized(self, event: Surveyed, record: Record, now_s: float) -> list[Instruction]:
+    def _resized(self, event: Surveyed, record: PodRecord, now_s: float) -> list[Instruction]:
         lines = self.lines(event.container)
         if event.container not in self._resizes.containers or lines is None:
             return []
@@ -326,7 +326,7 @@ class Node:
         is_last = not self._resizes.of(record.pod.pod)
         return [*announcements, SaveRecord(record)] if is_last else announcements
 
-    def _remove_if_vacant(self, record: Record, now_s: float) -> list[Instruction]:
+    def _remove_if_vacant(self, record: PodRecord, now_s: float) -> list[Instruction]:
         containers = _containers(record.pod)
         if not self._vacant.issuperset(containers):
             return []

@@ -19,11 +19,11 @@ from hook.broker.core.instructions import (
     ClearSlots,
     Instruction,
     LayOut,
+    LogWarning,
     ReadHeld,
     ReadWords,
     RemovePod,
     Reply,
-    Report,
     Rewrite,
     SaveContexts,
     SaveRecord,
@@ -37,7 +37,7 @@ from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
 from hook.broker.processes import find_known, find_owners, has_let_go
-from hook.broker.shares.gates import Gate, Pace, open_gate
+from hook.broker.shares.gate_files import GateConstants, GateFile, open_gate
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import open_process
@@ -68,20 +68,20 @@ class FileResults:
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
     answers: list[Surveyed | WordsRead] = field(default_factory=list)
     looks: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
-    gates: dict[ContainerKey, tuple[Gate, int | None]] = field(default_factory=dict)
+    gates: dict[ContainerKey, tuple[GateFile, int | None]] = field(default_factory=dict)
     failures: list[OSError] = field(default_factory=list)
 
 
 class FileWork:
     """Carries out the instructions for files. Everything here blocks."""
 
-    def __init__(self, node: Node, disk: Disk, pace: Pace, log: BoundedLog) -> None:
+    def __init__(self, node: Node, disk: Disk, constants: GateConstants, log: BoundedLog) -> None:
         self._log = log
         self._node = node
         self._files = disk.shared
         self._journal_file = disk.journal
         self._contexts_file = disk.contexts
-        self._pace = pace
+        self._constants = constants
         # Containers whose `limits` could not be written. Until they are, a reading of their words proves nothing.
         self._stale: set[ContainerKey] = set()
 
@@ -127,7 +127,7 @@ class FileWork:
                 self._journal_file.replace(lines)
             case Watch(key):
                 results.watches.append((key, open_process(key.pid, key.start_ticks)))
-            case Reply() | Report():
+            case Reply() | LogWarning():
                 pass
             case _:
                 assert_never(instruction)
@@ -141,7 +141,7 @@ class FileWork:
             remedy = "a program of the container filled its counts directory: delete the pod"
             self._log.error("counts_not_laid_out", container, problem=str(problem), remedy=remedy)
         self._stale.discard(container)
-        gate = open_gate(self._files.limits_dir(container), self._pace)
+        gate = open_gate(self._files.limits_dir(container), self._constants)
         results.gates[container] = gate, open_counts(self._files.counts_path(container))
 
     def _clear(self, container: ContainerKey, owner: int) -> None:

@@ -22,7 +22,7 @@ from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
-    Answer,
+    BrokerAnswer,
     Describe,
     Done,
     Measured,
@@ -126,14 +126,14 @@ class _Peer:
             else:
                 return b"" if is_too_long else line
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes) -> BrokerAnswer:
         try:
             return await self._fulfil(_decoded(line))
         except (InputError, NotCarriedOutError) as error:
             self._engine.bounded_log.warning("request_refused", None, problem=str(error))
             return Refused(message=str(error))
 
-    async def _fulfil(self, request: Request) -> Answer:
+    async def _fulfil(self, request: Request) -> BrokerAnswer:
         match request:
             case Register():
                 await self._engine.take(request)
@@ -190,7 +190,7 @@ class _Peer:
                         return
                     await growth.wait()
 
-    async def _write(self, *answers: Answer | Announcement | MemoryChange) -> None:
+    async def _write(self, *answers: BrokerAnswer | Announcement | MemoryChange) -> None:
         self._writer.write(b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers))
         async with asyncio.timeout(STUCK_S):
             await self._writer.drain()

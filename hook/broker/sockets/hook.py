@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hook.broker.bounded_log import BoundedLog
-from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
+from hook.broker.core.datagram import SIZE, Datagram, DatagramKind, decode, reply
 from hook.broker.core.events import ConnectionClosed, DatagramReceived
 from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
 from hook.broker.core.instructions import Reply
@@ -258,10 +258,10 @@ class HookSockets:
         problem = None
         try:
             datagram = decode(data, self._gpus(container))
-            asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
+            asks_on = datagram.gpu if datagram.kind is DatagramKind.WAIT else None
             process = self._known_or_met(container, pid, datagram.owner) or _speaker(pid, datagram)
             speaker.process = process
-            speaker.has_asked |= datagram.kind is Kind.WAIT
+            speaker.has_asked |= datagram.kind is DatagramKind.WAIT
             at_s = asyncio.get_running_loop().time()
             await self._hear(DatagramReceived(container, process, datagram, speaker.number, at_s))
             return None

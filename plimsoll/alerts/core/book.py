@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from plimsoll.alerts.core import texts
-from plimsoll.alerts.core.alert import Alert, Kind, Labels, by_labels
+from plimsoll.alerts.core.alert import Alert, AlertKind, Labels, by_labels
 from plimsoll.envelope import CloudEvent, decode_event, decode_report, event_type
 from plimsoll.events import Foreign, Limit, NodeState, Task
 from plimsoll.gpu_events import HealthClass
@@ -71,13 +71,13 @@ class _Node:
 class _Breach:
     """A limit that does not hold, and where the stream says so."""
 
-    kind: Kind
+    kind: AlertKind
     limit: Limit
     since: str
     seq: int
 
 
-_Key = tuple[Kind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
+_Key = tuple[AlertKind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Book:
         bus_away_since: RFC 3339; empty while the stream can be read.
     """
 
-    kinds: Collection[Kind] = frozenset(Kind)
+    kinds: Collection[AlertKind] = frozenset(AlertKind)
     forget_s: float = 24 * 3600.0
     bus_away_since: str = ""
     _nodes: dict[NodeName, _Node] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Book:
             return
         if limit.gpu is None:  # the process ran without its share until now; it is held again
             return
-        kind = Kind.VIOLATED if event.type == _VIOLATED else Kind.UNENFORCED
+        kind = AlertKind.VIOLATED if event.type == _VIOLATED else AlertKind.UNENFORCED
         key = (kind, limit.node, limit.gpu, limit.pod, limit.container, limit.pid)
         known, node = self._breaches.get(key), self._nodes.get(limit.node)
         if known is not None and known.seq >= place.seq:
@@ -185,7 +185,7 @@ class Book:
         for breach in self._breaches.values():
             node_of = self._nodes.get(breach.limit.node)
             if node_of is None or breach.seq > node_of.place.seq or _holds(breach, node_of.state):
-                make = texts.violated if breach.kind is Kind.VIOLATED else texts.unenforced
+                make = texts.violated if breach.kind is AlertKind.VIOLATED else texts.unenforced
                 yield make(breach.limit, breach.since)
 
 
@@ -211,7 +211,7 @@ def _holds(breach: _Breach, state: NodeState) -> bool:
     limit, tasks = breach.limit, _tasks(breach.limit, state)
     if not tasks:  # the GPU cannot be read
         return True
-    if breach.kind is Kind.UNENFORCED:
+    if breach.kind is AlertKind.UNENFORCED:
         return not limit.broker_away or state.broker_away_since is not None
     return bool(limit.pid) or sum(task.used_bytes for task in tasks) > limit.line_bytes
 

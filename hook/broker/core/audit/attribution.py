@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from hook.broker.core.audit.overheads import Sample
+from hook.broker.core.audit.overheads import MeasuredUse
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.wire import ContainerLines, MeasuredProcess
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
@@ -56,8 +56,8 @@ class Audited:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The place and state of a process at a measurement.
+class Attribution:
+    """The container and GPU of a process at a measurement, and the slots that hold its words.
 
     After a change of these, the words may not belong to NVML's figure, so the measurement does not count.
 
@@ -104,13 +104,13 @@ class Held:
         return self.container.key, self.process.gpu
 
     @cached_property
-    def standing(self) -> Standing | None:
-        """The place and state of the process; None where its place is None."""
+    def attribution(self) -> Attribution | None:
+        """See `Attribution`; None where the place is None."""
         if self.place is None:
             return None
         if self.hooked is None:
-            return Standing(self.place, None, has_context=False)
-        return Standing(self.place, self.hooked.slots, self.process.gpu in self.hooked.contexts)
+            return Attribution(self.place, None, has_context=False)
+        return Attribution(self.place, self.hooked.slots, self.process.gpu in self.hooked.contexts)
 
     @cached_property
     def changed_ns(self) -> int:
@@ -123,15 +123,15 @@ class Held:
         return 0 if self.container is None else self.container.line_bytes.get(self.process.gpu, 0)
 
     @cached_property
-    def sample(self) -> Sample | None:
+    def sample(self) -> MeasuredUse | None:
         """NVML's figure beside the process's word; None where the process has a word that is not known."""
         used_bytes, gpu = self.process.used_bytes, self.process.gpu
         if self.hooked is None or self.container is None:
-            return Sample(used_bytes, 0)
+            return MeasuredUse(used_bytes, 0)
         if self.hooked.words is None:
             return None
         words = dict(zip(self.container.line_bytes, self.hooked.words, strict=False))
-        return Sample(used_bytes, words.get(gpu, 0), gpu in self.hooked.contexts)
+        return MeasuredUse(used_bytes, words.get(gpu, 0), gpu in self.hooked.contexts)
 
 
 def attributed(processes: Iterable[MeasuredProcess], containers: Sequence[Audited]) -> tuple[Held, ...]:

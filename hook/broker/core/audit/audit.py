@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.announcer import about
-from hook.broker.core.audit.attribution import Audited, Held, Place, Seen, Standing, attributed
+from hook.broker.core.audit.attribution import Attribution, Audited, Held, Place, Seen, attributed
 from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
@@ -29,7 +29,7 @@ _UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never ca
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditResult:
     """The result of a measurement.
 
     Attributes:
@@ -55,7 +55,7 @@ class Audit:
         self.contexts = dict(contexts)
         self.capacity: dict[GpuUuid, int] = {}
         """Usable bytes per GPU, less the bytes of processes of no registered container."""
-        self._overheads: dict[Seen, tuple[Standing, Overhead]] = {}
+        self._overheads: dict[Seen, tuple[Attribution, Overhead]] = {}
         self._excess: dict[Place, int] = {}
         self._uncharged: set[Seen] = set()
         self._measured: Mapping[Place, int] = {}
@@ -72,7 +72,7 @@ class Audit:
         """Bytes that the last measurement showed of a container, hooked or not."""
         return self._measured.get((container, gpu), 0)
 
-    def take(self, measured: Measured, containers: Sequence[Audited]) -> Verdict:
+    def take(self, measured: Measured, containers: Sequence[Audited]) -> AuditResult:
         """Take in a measurement.
 
         Args:
@@ -85,7 +85,7 @@ class Audit:
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
         violated, unenforced = self._violated(held, containers), self._unenforced(held)
-        return Verdict((*violated, *unenforced), frozenset(stale), bool(learned))
+        return AuditResult((*violated, *unenforced), frozenset(stale), bool(learned))
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
         """Forget a dead process and its excess; returns the containers whose numbers changed."""
@@ -96,15 +96,15 @@ class Audit:
         """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
         before, self._overheads = self._overheads, {}
         for each in held:
-            standing, sample = each.standing, each.sample
-            if standing is None or sample is None:
+            attribution, sample = each.attribution, each.sample
+            if attribution is None or sample is None:
                 continue
             known, overhead = before.get(each.seen, (None, Overhead()))
-            if known is not None and known.place != standing.place:
+            if known is not None and known.place != attribution.place:
                 overhead = Overhead()
-            if known == standing and each.changed_ns < began_ns:
+            if known == attribution and each.changed_ns < began_ns:
                 overhead.add(sample)
-            self._overheads[each.seen] = (standing, overhead)
+            self._overheads[each.seen] = (attribution, overhead)
 
     def _learn(self, held: Sequence[Held]) -> frozenset[GpuUuid]:
         """Learn the least cost of a context; returns the GPUs whose cost changed.
@@ -128,8 +128,8 @@ class Audit:
     def _sum_up(self) -> set[ContainerKey]:
         """Sum up each container's excess; returns the containers whose excess changed."""
         before, now = self._excess, defaultdict[Place, int](int)
-        for standing, overhead in self._overheads.values():
-            now[standing.place] += overhead.excess_bytes
+        for attribution, overhead in self._overheads.values():
+            now[attribution.place] += overhead.excess_bytes
         self._excess = {place: excess for place, excess in now.items() if excess}
         places = before.keys() | self._excess.keys()
         return {place[0] for place in places if before.get(place) != self._excess.get(place)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.bank import Claim
+from hook.broker.core.memory.bank import MemoryClaim
 from hook.broker.core.memory.policies.policy import Ticket
 from plimsoll.ids import GpuUuid
 
@@ -131,17 +131,17 @@ class Holdings:
             (name, gpu, holding) for name, own in self._by_container.items() for gpu, holding in own.items()
         ]
 
-    def floors(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
+    def floors(self) -> dict[ContainerKey, dict[GpuUuid, MemoryClaim]]:
         """The claims after all bytes were taken back that can be taken back."""
         return self._claims(lambda holding: holding.floor_bytes)
 
-    def ceilings(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
+    def ceilings(self) -> dict[ContainerKey, dict[GpuUuid, MemoryClaim]]:
         """The claims if every container uses all that it may."""
         return self._claims(lambda holding: holding.ceiling_bytes)
 
-    def _claims(self, held: Callable[[Holding], int]) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
+    def _claims(self, held: Callable[[Holding], int]) -> dict[ContainerKey, dict[GpuUuid, MemoryClaim]]:
         return {
-            name: {gpu: Claim(held(holding), holding.line_bytes) for gpu, holding in own.items()}
+            name: {gpu: MemoryClaim(held(holding), holding.line_bytes) for gpu, holding in own.items()}
             for name, own in self._by_container.items()
         }
 

@@ -13,15 +13,15 @@ from typing import Final, assert_never
 
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.audit.overheads import BLOCK_BYTES
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import DatagramReceived, HeldRead
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction, ReadHeld, Reply
 from hook.broker.core.memory.arbiter import (
-    Grant,
-    Look,
+    Allow,
+    AnnouncePaused,
     MemoryArbiter,
-    Paused,
+    ReadUsed,
     Refuse,
     SetGranted,
     SetWanted,
@@ -128,9 +128,9 @@ class MemoryRequests:
     def received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         """Take in a datagram of a living process: a request for memory, or memory given back on a wanted GPU."""
         gpu = event.datagram.gpu
-        if event.datagram.kind is Kind.FREED and gpu is not None:
+        if event.datagram.kind is DatagramKind.FREED and gpu is not None:
             return self.read_held([gpu])
-        if event.datagram.kind is not Kind.WAIT or gpu is None:
+        if event.datagram.kind is not DatagramKind.WAIT or gpu is None:
             return []
         if event.container not in self._containers.get(gpu, ()):
             return [Reply(event.connection, gpu)]
@@ -232,15 +232,15 @@ class MemoryRequests:
                     stale.add(step.container)
                 case SetWanted():
                     stale.update(self._containers.get(step.gpu, ()))
-                case Look():
+                case ReadUsed():
                     instructions += self.read_held([step.gpu])
-                case Paused():
+                case AnnouncePaused():
                     self._paused.add(step.ticket)
                     asker = self._askers[step.ticket]
                     instructions += self._announce(
                         announcements.Paused, asker, step.reason, step.waited_s, now_s
                     )
-                case Grant():
+                case Allow():
                     asker = self._askers[step.ticket]
                     instructions += self._over(step.ticket, "granted", step.waited_s, now_s)
                     instructions.append(Reply(asker.connection, asker.gpu))

@@ -11,7 +11,7 @@ from typing import Final
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.holdings import Holdings
-from hook.broker.core.memory.policies.policy import Ticket, Waiting, WaitPolicy
+from hook.broker.core.memory.policies.policy import Ticket, WaitingRequest, WaitPolicy
 from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64
@@ -26,7 +26,7 @@ class Wait:
     Attributes:
         since_s: when the wait began.
         asked: its place in the order in which waits began.
-        announced_s: when `Paused` was last given for it; None for never.
+        announced_s: when `AnnouncePaused` was last given for it; None for never.
         hopeless_s: the first of the latest readings that all showed the request as impossible; None if the last
             reading did not.
     """
@@ -128,10 +128,10 @@ class WaitQueue:
         gpus = self._holdings.gpus(wait.container)
         return any(other.gpu in gpus and other.container != wait.container for other in blocked)
 
-    def _view(self, wait: Wait, *, can_go_on: bool) -> Waiting:
+    def _view(self, wait: Wait, *, can_go_on: bool) -> WaitingRequest:
         holding = self._holdings.find(wait.container, wait.gpu)
         assert holding is not None
-        return Waiting(
+        return WaitingRequest(
             ticket=wait.ticket,
             container=wait.container,
             gpu=wait.gpu,

@@ -20,7 +20,7 @@ that work to a few ticks."""
 
 
 @dataclass(eq=False, slots=True)
-class Gpu:
+class SharedGpu:
     """The containers that share a GPU.
 
     Attributes:

@@ -20,16 +20,16 @@ from hook.broker.core.shares.events import (
     SetGate,
     ShareEvent,
     ShareInstruction,
+    ShareOveruse,
+    ShareTerms,
     ShareUse,
-    ShareViolated,
-    Terms,
     Ticked,
-    Unmet,
+    UnmetSpan,
     Utilised,
     Words,
 )
 from hook.broker.core.shares.gates import Gate, next_word
-from hook.broker.core.shares.gpus import Gpu
+from hook.broker.core.shares.gpus import SharedGpu
 from hook.broker.core.shares.meters import ended
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.tenants import MeteredProcess, Tenant
@@ -52,8 +52,8 @@ class Scheduler:
         self._relax_ns: Final = settings.relax_s * S
         self._unmet_ns: Final = settings.unmet_s * S
         self._tenants: dict[ContainerKey, Tenant] = {}
-        self._whole: dict[ContainerKey, Terms] = {}
-        self._gpus: dict[GpuUuid, Gpu] = {}
+        self._whole: dict[ContainerKey, ShareTerms] = {}
+        self._gpus: dict[GpuUuid, SharedGpu] = {}
         self._processes: dict[int, MeteredProcess] = {}
         self._last: list[tuple[MeteredProcess, Words]] = []
         self._shut: dict[Gate, None] = {}
@@ -127,7 +127,7 @@ class Scheduler:
         self._ticked_ns = self._ticked_ns or event.now_ns
         tenant = self._tenants.get(event.container)
         if tenant is None:
-            gpus = tuple(self._gpus.setdefault(uuid, Gpu(uuid)) for uuid in event.terms.gpus)
+            gpus = tuple(self._gpus.setdefault(uuid, SharedGpu(uuid)) for uuid in event.terms.gpus)
             tenant = Tenant.join(Gate(event.container, event.word), event.terms, gpus, event.now_ns)
             self._tenants[event.container] = tenant
         else:
@@ -186,7 +186,7 @@ class Scheduler:
             process.read(words, now_ns, span_ns, self._slice_ns)
         self._last.clear()
         shut: dict[Gate, None] = {}
-        crowded: list[Gpu] = []
+        crowded: list[SharedGpu] = []
         for gpu in self._gpus.values():
             if gpu.is_at_rest:
                 continue
@@ -208,7 +208,9 @@ class Scheduler:
             for process in tenant.processes.values():
                 process.is_unread = True
 
-    def _decide(self, shut: dict[Gate, None], crowded: list[Gpu], now_ns: int) -> Iterable[ShareInstruction]:
+    def _decide(
+        self, shut: dict[Gate, None], crowded: list[SharedGpu], now_ns: int
+    ) -> Iterable[ShareInstruction]:
         """Show all gates for which something may have changed."""
         opened = [gate for gate in self._shut if gate not in shut]
         closed = [gate for gate in shut if gate not in self._shut]
@@ -219,7 +221,7 @@ class Scheduler:
         others = [account.gate for gpu in crowded for account in gpu.accounts]
         return self._show([*opened, *closed, *self._open, *soles, *others], now_ns)
 
-    def _show_all(self, gpus: Iterable[Gpu], now_ns: int) -> list[ShareInstruction]:
+    def _show_all(self, gpus: Iterable[SharedGpu], now_ns: int) -> list[ShareInstruction]:
         return list(self._show((account.gate for gpu in gpus for account in gpu.accounts), now_ns))
 
     def _show(self, gates: Iterable[Gate], now_ns: int) -> Iterable[SetGate]:
@@ -238,7 +240,7 @@ class Scheduler:
             if step is not None:
                 yield step
 
-    def _review(self, now_ns: int) -> Iterable[Unmet]:
+    def _review(self, now_ns: int) -> Iterable[UnmetSpan]:
         """Once a second: remember every account's compute time, and find requests that were not met."""
         self._reviewed_ns = now_ns
         for tenant in self._tenants.values():
@@ -270,7 +272,7 @@ class Scheduler:
                         correct(meter, used_pct, span_ns)
                     if is_violation(meter, used_pct, told_pct):
                         steps.append(
-                            ShareViolated(tenant.container, process.owner, gpu.uuid, used_pct, told_pct)
+                            ShareOveruse(tenant.container, process.owner, gpu.uuid, used_pct, told_pct)
                         )
                 meter.ran_ns = meter.told_ns = 0.0
         return steps

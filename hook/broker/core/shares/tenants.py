@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.accounts import Account
-from hook.broker.core.shares.events import GateState, Terms, Unmet, Words
+from hook.broker.core.shares.events import GateState, ShareTerms, UnmetSpan, Words
 from hook.broker.core.shares.gates import Gate
-from hook.broker.core.shares.gpus import Gpu
+from hook.broker.core.shares.gpus import SharedGpu
 from hook.broker.core.shares.history import History
 from hook.broker.core.shares.meters import WORDS, Meter
 from hook.broker.core.shares.settings import SAVED_BY_SEVERAL_NS, SAVED_NS, S
@@ -25,7 +25,7 @@ class MeteredProcess:
 
     owner: int
     gate: Gate
-    places: tuple[tuple[Gpu, Account, Meter], ...]
+    places: tuple[tuple[SharedGpu, Account, Meter], ...]
     is_unread: bool
 
     def read(self, words: Words, now_ns: int, span_ns: int, slice_ns: int) -> None:
@@ -53,13 +53,13 @@ class Tenant:
     """
 
     gate: Gate
-    terms: Terms
-    gpus: tuple[Gpu, ...]
+    terms: ShareTerms
+    gpus: tuple[SharedGpu, ...]
     accounts: tuple[Account, ...]
     processes: dict[int, MeteredProcess] = field(default_factory=dict)
 
     @classmethod
-    def join(cls, gate: Gate, terms: Terms, gpus: tuple[Gpu, ...], now_ns: int) -> "Tenant":
+    def join(cls, gate: Gate, terms: ShareTerms, gpus: tuple[SharedGpu, ...], now_ns: int) -> "Tenant":
         """Open an account on each GPU."""
         beginning = (now_ns, 0.0)
         accounts = tuple(Account(gate, History((beginning, beginning))) for _ in gpus)
@@ -74,7 +74,7 @@ class Tenant:
         """The container's key."""
         return self.gate.container
 
-    def change(self, terms: Terms) -> None:
+    def change(self, terms: ShareTerms) -> None:
         """Change the terms; the accounts stay."""
         self.terms = terms
         saved_ns = SAVED_NS if len(self.gpus) == 1 else SAVED_BY_SEVERAL_NS
@@ -122,7 +122,7 @@ class Tenant:
         pairs = zip(self.gpus, self.accounts, strict=True)
         return all(gpu.may_open(account, now_ns, relax_ns) for gpu, account in pairs)
 
-    def unmet(self, span_ns: float, behind_ns: float, now_ns: int) -> Unmet | None:
+    def unmet(self, span_ns: float, behind_ns: float, now_ns: int) -> UnmetSpan | None:
         """End the spans of wanting that have lasted for `span_ns`; returns the one with the least compute time.
 
         Args:
@@ -145,4 +145,4 @@ class Tenant:
         if not found:
             return None
         had_pct, gpu_uuid, span_s = min(found)
-        return Unmet(self.container, gpu_uuid, had_pct, self.terms.request_pct, span_s)
+        return UnmetSpan(self.container, gpu_uuid, had_pct, self.terms.request_pct, span_s)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction
-from hook.broker.core.shares.events import Unmet
+from hook.broker.core.shares.events import UnmetSpan
 from plimsoll.broker import announcements
 
 
@@ -21,7 +21,7 @@ class UnmetRequests:
         self._announcer = announcer
         self._counts: Counter[ContainerKey] = Counter()
 
-    def take(self, unmet: Unmet, now_s: float) -> list[Instruction]:
+    def take(self, unmet: UnmetSpan, now_s: float) -> list[Instruction]:
         """Take in a span in which a container wanted its request throughout and got less."""
         self._counts[unmet.container] += 1
         return self._announcer.announce(_announcement(unmet), now_s)
@@ -36,7 +36,7 @@ class UnmetRequests:
             self._counts.pop(container, None)
 
 
-def _announcement(unmet: Unmet) -> announcements.Unmet:
+def _announcement(unmet: UnmetSpan) -> announcements.Unmet:
     used_pct = round(unmet.used_pct, 1)
     text = (
         f"wanted this GPU throughout {round(unmet.span_s, 1):g} s, and had it for {used_pct:g} % of that time"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction
-from hook.broker.core.shares.events import ShareViolated
+from hook.broker.core.shares.events import ShareOveruse
 from plimsoll.broker import announcements
 from plimsoll.ids import ProcessKey
 
@@ -22,7 +22,7 @@ class ShareViolations:
         self._announcer = announcer
         self._counts: Counter[ContainerKey] = Counter()
 
-    def take(self, event: ShareViolated, process: ProcessKey, now_s: float) -> list[Instruction]:
+    def take(self, event: ShareOveruse, process: ProcessKey, now_s: float) -> list[Instruction]:
         """Take in a finding; `process` is `NOBODY` if its owner word is not known."""
         self._counts[event.container] += 1
         return self._announcer.announce(_announcement(event, process), now_s)
@@ -37,7 +37,7 @@ class ShareViolations:
             self._counts.pop(container, None)
 
 
-def _announcement(event: ShareViolated, process: ProcessKey) -> announcements.ShareViolated:
+def _announcement(event: ShareOveruse, process: ProcessKey) -> announcements.ShareViolated:
     used_pct, told_pct = round(event.used_pct, 1), round(event.told_pct, 1)
     text = f"by NVML the process used {used_pct:g} % of this GPU's time, while its page says {told_pct:g} %"
     return announcements.ShareViolated(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from plimsoll.alerts.core.alert import Kind
+from plimsoll.alerts.core.alert import AlertKind
 from plimsoll.alerts.core.book import FOREIGN_S, Book, Place
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import ContainerName
@@ -192,7 +192,7 @@ def test_a_node_is_silent_after_three_heartbeats_until_it_reports() -> None:
 def test_only_wanted_alerts_fire() -> None:
     """By the names of the settings."""
     node = Facts()
-    book = taken(Book(kinds={Kind.PRESSURE}), node.report(health=(ill(),), short=(B,)))
+    book = taken(Book(kinds={AlertKind.PRESSURE}), node.report(health=(ill(),), short=(B,)))
     assert firing(book) == ["PlimsollGpuPressure GPU-b"]
 
 

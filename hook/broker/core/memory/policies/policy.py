@@ -12,7 +12,7 @@ Ticket = NewType("Ticket", int)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """A request that waits for memory of one GPU.
 
     Attributes:
@@ -43,7 +43,7 @@ class WaitPolicy(Protocol):
     with all that it asked for, once that is safe.
     """
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:
         """The next request; the same one again for the same arguments.
 
         Args:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from hook.broker.core.memory.policies.policy import Ticket, Waiting
+from hook.broker.core.memory.policies.policy import Ticket, WaitingRequest
 
 
 class RandomChoice:
@@ -21,7 +21,7 @@ class RandomChoice:
         """Args: seed: at most 64 bytes."""
         self.seed = seed
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:  # noqa: ARG002 - a policy
         """See `WaitPolicy`."""
         return min(waiting, key=lambda one: self._lot(one.ticket))
 

@@ -11,10 +11,10 @@ from random import Random
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.arbiter import (
-    Grant,
-    Look,
+    Allow,
+    AnnouncePaused,
     MemoryArbiter,
-    Paused,
+    ReadUsed,
     Refuse,
     SetGranted,
     SetWanted,
@@ -153,19 +153,19 @@ class Crowd:
         todo = deque(steps)
         while todo:
             match step := todo.popleft():
-                case Look(gpu):
+                case ReadUsed(gpu):
                     todo.extendleft(reversed(self.look(gpu)))
                 case SetGranted(container, gpu, granted_bytes):
                     self._write(container, gpu, granted_bytes)
                 case SetWanted(gpu, is_wanted):
                     self.wanted[gpu] = is_wanted
-                case Grant(ticket) | Refuse(ticket):
+                case Allow(ticket) | Refuse(ticket):
                     assert ticket not in self.answers, f"{ticket} was answered twice"
                     self.answers[ticket] = step
                     for member in self.members.values():
                         if member.waits_for == ticket:
                             member.waits_for, member.granted = None, ticket
-                case Paused(ticket):
+                case AnnouncePaused(ticket):
                     assert ticket not in self.answers
         for gpu, usable_bytes in self.usable.items():
             on = [member for member in self.members.values() if gpu in member.lines]

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.shares.events import Appeared, GateState, Joined, Terms, Ticked
+from hook.broker.core.shares.events import Appeared, GateState, Joined, ShareTerms, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
@@ -109,7 +109,7 @@ class Both:
         uuids = tuple(GpuUuid(f"GPU-{gpu}") for gpu in range(gpus))
         for n, tenant in enumerate(self.tenants):
             key = ContainerKey(PodUid(str(n)), ContainerName("main"))
-            self.scheduler.handle(Joined(key, Terms(uuids, *terms[n]), self.now_ns))
+            self.scheduler.handle(Joined(key, ShareTerms(uuids, *terms[n]), self.now_ns))
             for m in range(self.chance.randint(1, 2)):
                 number = 10 * n + m + 1
                 tenant.processes[number] = Reader()

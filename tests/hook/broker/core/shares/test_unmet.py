@@ -5,14 +5,14 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
-from hook.broker.core.shares.events import Unmet
+from hook.broker.core.shares.events import UnmetSpan
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import Unregister
 from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
-UNMET = Unmet(CONTAINER, GPUS[1], used_pct=21.3456, request_pct=30, span_s=10.012)
+UNMET = UnmetSpan(CONTAINER, GPUS[1], used_pct=21.3456, request_pct=30, span_s=10.012)
 NOW_S = 1_700_000_000.0
 
 
