@@ -61,14 +61,13 @@ class _Uses(Collector):
         unenforced = CounterMetricFamily(
             "plimsoll_hook_unenforced", "Processes found that never came under the hook.", labels=CONTAINER
         )
-        measuring = self._engine.node.measuring
+        measuring, findings = self._engine.node.measuring, self._engine.node.share_findings
         for container in self.description.containers:
             key, names = _key(container), _names(container)
             processes.add_metric(names, len(container.processes))
             alive = sum(process.denied_count for process in container.processes)
             denied.add_metric(names, alive + self._engine.files.denied_by_the_dead(key))
-            belied = self._engine.node.share_violations.count(key)
-            violated.add_metric(names, measuring.found_count(key, Violated) + belied)
+            violated.add_metric(names, measuring.found_count(key, Violated) + findings.overuse[key])
             unenforced.add_metric(names, measuring.found_count(key, Unenforced))
         return processes, denied, violated, unenforced
 
@@ -148,7 +147,7 @@ class _Uses(Collector):
             key = _key(container)
             use = self._engine.shares.uses(key)
             if use is not None:  # The container may have left since the description.
-                yield ShareRow(_names(container), use, self._engine.node.unmet.count(key))
+                yield ShareRow(_names(container), use, self._engine.node.share_findings.unmet[key])
 
     def _waits(self) -> tuple[Metric, ...]:
         """The granted bytes, the waiting allocations, and the finished waits."""

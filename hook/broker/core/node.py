@@ -45,8 +45,7 @@ from hook.broker.core.registration.checks import check, check_change
 from hook.broker.core.registration.record import PodRecord
 from hook.broker.core.registration.resizes import Resizes
 from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
-from hook.broker.core.shares.unmet import UnmetRequests
-from hook.broker.core.shares.violations import ShareViolations
+from hook.broker.core.shares.findings import ShareFindings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import (
     Acknowledge,
@@ -94,8 +93,7 @@ class Node:
         self._requests: MemoryRequests | NoOvercommit = overcommit.requests(
             self._lives.announcer, self._set_limits
         )
-        self._unmet = UnmetRequests(self._lives.announcer)
-        self._share_violations = ShareViolations(self._lives.announcer)
+        self._share_findings = ShareFindings(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what an earlier broker left. Carry these instructions out once, before any event is handled."""
@@ -148,11 +146,11 @@ class Node:
             case UnmetSpan() | Unheld() | ShareOveruse() if self.lines(event.container) is None:
                 return []  # The container was removed meanwhile.
             case UnmetSpan():
-                return self._unmet.take(event, now_s)
+                return self._share_findings.take_unmet(event, now_s)
             case Unheld():
                 return self._lives.unheld(event, now_s)
             case ShareOveruse():
-                return self._share_violated(event, now_s)
+                return self._overused(event, now_s)
             case _:
                 assert_never(event)
 
@@ -216,14 +214,9 @@ class Node:
         return self._requests
 
     @property
-    def unmet(self) -> UnmetRequests:
-        """Requests for compute time that could not be met; to be read only."""
-        return self._unmet
-
-    @property
-    def share_violations(self) -> ShareViolations:
-        """Processes that used more compute time by NVML than by their pages; to be read only."""
-        return self._share_violations
+    def share_findings(self) -> ShareFindings:
+        """The findings of the share scheduler; to be read only."""
+        return self._share_findings
 
     @property
     def newest_seq(self) -> int:
@@ -286,9 +279,9 @@ class Node:
             )
         return instructions
 
-    def _share_violated(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
+    def _overused(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
         owners = {owner: key for key, owner in self._lives.of(event.container).items()}
-        return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
+        return self._share_findings.take_overuse(event, owners.get(event.owner, NOBODY), now_s)
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         places = self.places(event.key)
@@ -334,8 +327,7 @@ class Node:
         del self._records[record.pod.pod]
         self._resizes.forget(record.pod.pod)
         self._measuring.forget_pod(record.pod.pod)
-        self._unmet.forget(containers)
-        self._share_violations.forget(containers)
+        self._share_findings.forget(containers)
         return [RemovePod(record.pod.pod, containers), *self._requests.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:

@@ -46,8 +46,8 @@ def test_every_span_is_announced_and_counted() -> None:
     one.handle(UNMET, NOW_S)
     one.handle(UNMET, NOW_S + 10)
     assert [(entry.seq, entry.what) for entry in one.after(0)] == [(1, "unmet"), (2, "unmet")]
-    assert one.unmet.count(CONTAINER) == 2
-    assert one.unmet.count(ContainerKey(POD, ContainerName("other"))) == 0
+    assert one.share_findings.unmet[CONTAINER] == 2
+    assert one.share_findings.unmet[ContainerKey(POD, ContainerName("other"))] == 0
 
 
 def test_unmet_requests_leave_half_of_the_journal_to_lives() -> None:
@@ -59,7 +59,7 @@ def test_unmet_requests_leave_half_of_the_journal_to_lives() -> None:
     for _ in range(20):
         one.handle(UNMET, NOW_S)
     assert one.journal_length == 8
-    assert one.unmet.count(CONTAINER) == 20
+    assert one.share_findings.unmet[CONTAINER] == 20
 
 
 def test_who_is_not_registered_has_no_unmet_request() -> None:
@@ -70,4 +70,4 @@ def test_who_is_not_registered_has_no_unmet_request() -> None:
     one.handle(Surveyed(CONTAINER, (), {}), NOW_S)
     assert one.handle(UNMET, NOW_S) == []
     one.handle(registration(), NOW_S)
-    assert one.unmet.count(CONTAINER) == 0
+    assert one.share_findings.unmet[CONTAINER] == 0

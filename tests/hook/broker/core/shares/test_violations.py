@@ -49,7 +49,7 @@ def test_a_finding_without_a_known_process_is_about_the_container() -> None:
     assert isinstance(told.line, announcements.ShareViolated)
     assert (told.line.what, told.line.pid) == ("violated", 0)
     one.handle(FOUND, NOW_S)
-    assert one.share_violations.count(CONTAINER) == 2
+    assert one.share_findings.overuse[CONTAINER] == 2
 
 
 def test_what_is_not_registered_has_no_findings() -> None:
@@ -59,4 +59,4 @@ def test_what_is_not_registered_has_no_findings() -> None:
     one.handle(Died(LIAR.key), NOW_S)
     one.handle(Unregister(pod=POD), NOW_S)
     one.handle(Surveyed(CONTAINER, (), {}), NOW_S)
-    assert (one.handle(FOUND, NOW_S), one.share_violations.count(CONTAINER)) == ([], 0)
+    assert (one.handle(FOUND, NOW_S), one.share_findings.overuse[CONTAINER]) == ([], 0)
