@@ -4,7 +4,6 @@ What always holds: the age of a report is taken by the clock of NATS alone, as t
 on this machine makes no node silent.
 """
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -14,14 +13,15 @@ from typing import Final
 
 import nats.errors
 from nats.aio.client import Client
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import DeliverPolicy
 
 from plimsoll.bus.access import BusAccess
+from plimsoll.bus.consumers import kept_messages
 from plimsoll.bus.subjects import REPORTS, STREAM
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.events import NoEventsError, connected
 from plimsoll.envelope import decode_event, decode_report
-from plimsoll.events import NodeState
+from plimsoll.events import SILENT_HEARTBEATS, NodeState
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
 from plimsoll.part.causes import RIGHTS, cause_of
@@ -29,12 +29,6 @@ from plimsoll.part.errors import InputError
 
 LOGIN: Final = "--nats-url or PLIMSOLL_NATS_URL"
 REQUEST_S: Final = 5.0
-BATCH: Final = 500
-UNUSED_S: Final = 60.0
-"""Seconds after which the server deletes the consumer of a command that has ended."""
-
-HEARTBEATS: Final = 3
-"""A node that owes more heartbeats counts as silent, for the placer too."""
 
 CLOCK_S: Final = 10.0
 """Seconds by which clocks may differ: those of machines with NTP differ by less than one."""
@@ -145,7 +139,9 @@ def _silent_s(reports: dict[NodeName, _Stored], now: datetime) -> dict[NodeName,
     """For how long each silent node has not reported, in seconds."""
     ages_s = {node: (now - one.stored).total_seconds() for node, one in reports.items()}
     return {
-        node: age_s for node, age_s in ages_s.items() if age_s > HEARTBEATS * reports[node].state.heartbeat_s
+        node: age_s
+        for node, age_s in ages_s.items()
+        if age_s > SILENT_HEARTBEATS * reports[node].state.heartbeat_s
     }
 
 
@@ -196,21 +192,10 @@ def _clocks(reports: dict[NodeName, _Stored]) -> list[Finding]:
 async def _reports(client: Client) -> dict[NodeName, _Stored]:
     """The newest report of each node that the stream keeps."""
     jetstream = client.jetstream(timeout=REQUEST_S)
-    wanted = ConsumerConfig(
-        filter_subjects=list(REPORTS),
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=UNUSED_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
-    info = await jetstream.add_consumer(STREAM, wanted)
-    subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
     found: dict[NodeName, _Stored] = {}
-    left = info.num_pending or 0
-    while left:
-        for message in await subscription.fetch(min(left, BATCH), timeout=REQUEST_S):
-            left = message.metadata.num_pending
+    kept = kept_messages(jetstream, REPORTS, DeliverPolicy.LAST_PER_SUBJECT, REQUEST_S)
+    async with contextlib.aclosing(kept):
+        async for message in kept:
             with contextlib.suppress(InputError):  # a stranger's message
                 state = decode_report(message.data).state
                 made = _moment(decode_event(message.data).time)
@@ -218,7 +203,6 @@ async def _reports(client: Client) -> dict[NodeName, _Stored]:
                 known = found.get(state.node)
                 if not state.is_omitted and (known is None or known.state.order < state.order):
                     found[state.node] = one
-        await asyncio.sleep(0)
     return found
 
 
