@@ -60,7 +60,13 @@ from plimsoll.part.errors import InputError
 
 
 class Node:
-    """Registered pods, living processes, and the journal of what happened to them."""
+    """Registered pods, living processes, and the journal of what happened to them. Others only read its attributes.
+
+    Attributes:
+        measuring: the results of measurements so far.
+        memory_requests: requests for memory.
+        share_findings: the findings of the share scheduler.
+    """
 
     def __init__(
         self,
@@ -89,11 +95,11 @@ class Node:
         self._records: dict[PodUid, PodRecord] = {record.pod.pod: record for record in records}
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
-        self._measuring = Measuring(self._lives, contexts or {})
-        self._requests: MemoryRequests | NoOvercommit = overcommit.requests(
+        self.measuring = Measuring(self._lives, contexts or {})
+        self.memory_requests: MemoryRequests | NoOvercommit = overcommit.requests(
             self._lives.announcer, self._set_limits
         )
-        self._share_findings = ShareFindings(self._lives.announcer)
+        self.share_findings = ShareFindings(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what an earlier broker left. Carry these instructions out once, before any event is handled."""
@@ -104,7 +110,7 @@ class Node:
         enrolments = [step for record in self._records.values() for step in self._enrol(record.pod)]
         for record in self._records.values():
             instructions += self._lay_out(record.pod, clear_counts=self._is_new_boot)
-        return instructions + self._requests.carry(enrolments, now_s) + self.survey()
+        return instructions + self.memory_requests.carry(enrolments, now_s) + self.survey()
 
     def survey(self) -> list[Instruction]:
         """Survey every container: the slow audit, which finds changes that no event reported."""
@@ -130,11 +136,11 @@ class Node:
             case Acknowledge():
                 return self._acknowledge(event)
             case Measured():
-                return [self._measuring.ask(event, self.containers())]
+                return [self.measuring.ask(event, self.containers())]
             case DatagramReceived():
                 return self._received(event, now_s)
             case ConnectionClosed():
-                return self._requests.connection_closed(event.connection, now_s, event.at_s)
+                return self.memory_requests.connection_closed(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
             case Surveyed():
@@ -146,7 +152,7 @@ class Node:
             case UnmetSpan() | Unheld() | ShareOveruse() if self.lines(event.container) is None:
                 return []  # The container was removed meanwhile.
             case UnmetSpan():
-                return self._share_findings.take_unmet(event, now_s)
+                return self.share_findings.take_unmet(event, now_s)
             case Unheld():
                 return self._lives.unheld(event, now_s)
             case ShareOveruse():
@@ -204,21 +210,6 @@ class Node:
         return self._journal.after(seq)
 
     @property
-    def measuring(self) -> Measuring:
-        """The results of measurements so far; to be read only."""
-        return self._measuring
-
-    @property
-    def memory_requests(self) -> MemoryRequests | NoOvercommit:
-        """Requests for memory; to be read only."""
-        return self._requests
-
-    @property
-    def share_findings(self) -> ShareFindings:
-        """The findings of the share scheduler; to be read only."""
-        return self._share_findings
-
-    @property
     def newest_seq(self) -> int:
         """The number of the latest announcement, 0 before the first."""
         return self._journal.next_seq - 1
@@ -247,7 +238,7 @@ class Node:
         # are. Only the record of a resized pod is saved together with its announcement; see `resizes`.
         saved = [] if resized else [SaveRecord(record)]
         instructions = [*saved, *self._lay_out(request), *map(self.survey_of, resized)]
-        return instructions + self._requests.carry(enrolments, now_s)
+        return instructions + self.memory_requests.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
         record = self._records.get(pod)
@@ -272,7 +263,7 @@ class Node:
         self._vacant.discard(event.container)
         instructions = self._lives.received(event, now_s)
         if event.container in self._lives.places(event.process.key):
-            return instructions + self._requests.received(event, now_s)
+            return instructions + self.memory_requests.received(event, now_s)
         if event.datagram.kind is DatagramKind.WAIT and event.datagram.gpu is not None:
             instructions.append(
                 Reply(event.connection, event.datagram.gpu, refusal="its process is not known")
@@ -281,14 +272,14 @@ class Node:
 
     def _overused(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
         owners = {owner: key for key, owner in self._lives.of(event.container).items()}
-        return self._share_findings.take_overuse(event, owners.get(event.owner, NOBODY), now_s)
+        return self.share_findings.take_overuse(event, owners.get(event.owner, NOBODY), now_s)
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         places = self.places(event.key)
-        instructions = self._requests.process_died(event.key, now_s, event.at_s)
+        instructions = self.memory_requests.process_died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
-        instructions += self._set_limits(self._measuring.forget(event.key))
-        instructions += self._requests.read_held(
+        instructions += self._set_limits(self.measuring.forget(event.key))
+        instructions += self.memory_requests.read_held(
             sorted({gpu for place in places for gpu in self.gpus(place)})
         )
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
@@ -299,7 +290,7 @@ class Node:
         container = event.container
         instructions = self._lives.surveyed(event, self.gpus(container), now_s)
         if any(isinstance(instruction, ClearSlots) for instruction in instructions):
-            instructions += self._requests.read_held(self.gpus(container))
+            instructions += self.memory_requests.read_held(self.gpus(container))
         record = self._records.get(container.pod)
         if record is not None:
             instructions += self._resized(event, record, now_s)
@@ -326,9 +317,9 @@ class Node:
         self._vacant.difference_update(containers)
         del self._records[record.pod.pod]
         self._resizes.forget(record.pod.pod)
-        self._measuring.forget_pod(record.pod.pod)
-        self._share_findings.forget(containers)
-        return [RemovePod(record.pod.pod, containers), *self._requests.leave(containers, now_s)]
+        self.measuring.forget_pod(record.pod.pod)
+        self.share_findings.forget(containers)
+        return [RemovePod(record.pod.pod, containers), *self.memory_requests.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
         containers = {
@@ -336,8 +327,8 @@ class Node:
             for record in self._records.values()
             for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
         }
-        instructions, stale = self._measuring.take(event, containers, now_s)
-        measured = self._requests.measured(self._measuring.capacity, now_s)
+        instructions, stale = self.measuring.take(event, containers, now_s)
+        measured = self.memory_requests.measured(self.measuring.capacity, now_s)
         return [*instructions, *self._set_limits(stale), *measured]
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
@@ -359,25 +350,25 @@ class Node:
         """The numbers beside each of a container's lines."""
         return tuple(
             PageNumbers(
-                granted_bytes=self._requests.granted_bytes(container, line),
-                context_bytes=self._measuring.context_bytes(line.gpu),
-                excess_bytes=self._measuring.excess_bytes(container, line.gpu),
-                is_wanted=self._requests.is_wanted(line.gpu),
+                granted_bytes=self.memory_requests.granted_bytes(container, line),
+                context_bytes=self.measuring.context_bytes(line.gpu),
+                excess_bytes=self.measuring.excess_bytes(container, line.gpu),
+                is_wanted=self.memory_requests.is_wanted(line.gpu),
             )
             for line in lines.lines
         )
 
     def _enrol(self, pod: Register) -> list[Step]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
-        return [step for key, lines in pairs for step in self._requests.enrol(key, lines)]
+        return [step for key, lines in pairs for step in self.memory_requests.enrol(key, lines)]
 
     def _held_read(self, event: HeldRead, now_s: float) -> list[Instruction]:
         places = {key: self.gpus(key).index(event.gpu) for key in event.slots if event.gpu in self.gpus(key)}
         words = {
             key: sum(slot.used_bytes[place] for slot in event.slots[key]) for key, place in places.items()
         }
-        excess = {key: self._measuring.excess_bytes(key, event.gpu) for key in places}
-        return self._requests.held_read(event, words, excess, now_s)
+        excess = {key: self.measuring.excess_bytes(key, event.gpu) for key in places}
+        return self.memory_requests.held_read(event, words, excess, now_s)
 
     def survey_of(self, container: ContainerKey) -> Survey:
         """Survey one container."""

@@ -59,15 +59,15 @@ class FileResults:
     Attributes:
         watches: processes whose death is to be watched, with their pidfd; None for a process that is gone already.
         answers: readings for the core.
-        looks: the readings still to be made, by GPU. Each is made after the decisions of the reading before are
-        written.
+        readings: the readings still to be made, by GPU. Each is made after the decisions of the reading before are
+            written.
         gates: the gates of the containers that were laid out, with their open `counts`. The caller owns both.
         failures: the errors of instructions that failed.
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
     answers: list[Surveyed | WordsRead] = field(default_factory=list)
-    looks: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
+    readings: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
     gates: dict[ContainerKey, tuple[GateFile, int | None]] = field(default_factory=dict)
     failures: list[OSError] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ class FileWork:
             case ReadWords(measured, containers):
                 results.answers.append(WordsRead(measured, self._slots_of(containers)))
             case ReadHeld(gpu):
-                results.looks[gpu] = instruction
+                results.readings[gpu] = instruction
             case SaveContexts(context_bytes):
                 self._contexts_file.write(context_bytes)
             case Append(line):
@@ -181,11 +181,11 @@ class FileWork:
         dead = survey.known - {process.key for process in known}
         return [Surveyed(survey.container, slots, living, frozenset(dead), elsewhere)]
 
-    def held(self, look: ReadHeld) -> HeldRead | None:
+    def held(self, reading: ReadHeld) -> HeldRead | None:
         """The slots of a GPU's containers; None if a lower grant could not be written: they would prove nothing."""
-        if not self._stale.isdisjoint(look.containers):
+        if not self._stale.isdisjoint(reading.containers):
             return None
-        return HeldRead(look.gpu, self._slots_of(look.containers), time.monotonic())
+        return HeldRead(reading.gpu, self._slots_of(reading.containers), time.monotonic())
 
     def all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
         """The claimed slots of every container."""

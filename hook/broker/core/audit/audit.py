@@ -44,7 +44,7 @@ class AuditResult:
 
 
 class Audit:
-    """The node's, measurement by measurement."""
+    """Compares the processes of a node with NVML, measurement by measurement."""
 
     def __init__(self, contexts: Mapping[GpuUuid, int]) -> None:
         """Begin.

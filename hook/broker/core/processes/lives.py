@@ -33,7 +33,6 @@ UNKNOWN_NAMES: Final = 64
 REMEMBERED_DEATHS: Final = 4096
 """Deaths that are remembered, so that a datagram still under way does not announce a dead process again."""
 
-
 _UNHELD: Final = "the broker was away: until now nobody held this process to its share of compute time"
 
 
