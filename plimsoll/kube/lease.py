@@ -42,6 +42,7 @@ from plimsoll.kube.transport import (
     Query,
     TransientError,
     Transport,
+    text_of,
 )
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError
@@ -211,7 +212,7 @@ class Lease:
             async with asyncio.timeout(RELEASE_S):
                 await self.transport.patch(self._path(), body, PatchKind.MERGE)
         except (ApiError, TimeoutError) as error:
-            log.info("lease not given back; it expires", name=self.name, error=_text(error))
+            log.info("lease not given back; it expires", name=self.name, error=text_of(error))
 
     async def _acquire(self) -> None:
         while not self.held.is_set():
@@ -313,7 +314,7 @@ class Lease:
     def _log_failure(self, message: str, error: Exception) -> None:
         """Log the first failure of a row: during an outage there are several a second."""
         if not self._fails:
-            log.warning(message, name=self.name, held=self.is_held(), error=_text(error))
+            log.warning(message, name=self.name, held=self.is_held(), error=text_of(error))
         self._fails = True
 
     def _decoded(self, body: bytes) -> StoredLease:
@@ -375,7 +376,3 @@ class LeasedTransport:
 
 def _precondition(record: StoredLease) -> dict[str, str]:
     return {"uid": record.metadata.uid, "resourceVersion": record.metadata.resourceVersion}
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -27,13 +27,10 @@ import msgspec
 from plimsoll.alerts.core import texts
 from plimsoll.alerts.core.alert import Alert, AlertKind, Labels, by_labels
 from plimsoll.envelope import CloudEvent, decode_event, decode_report, event_type
-from plimsoll.events import Foreign, Limit, NodeState, Task
+from plimsoll.events import SILENT_HEARTBEATS, Foreign, Limit, NodeState, Task
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
-
-SILENT_HEARTBEATS: Final = 3
-"""The placer's measure too: it places nothing on a node that has been silent for this many of its heartbeats."""
 
 FOREIGN_S: Final = 1500.0
 """Two monitors name each other every 10 minutes while both report. After two and a half such spans the other monitor
