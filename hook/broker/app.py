@@ -27,11 +27,11 @@ from hook.broker.core.registration.checks import RECORD_NAME, check
 from hook.broker.core.registration.record import PodRecord
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.driver_lines import DriverLines
-from hook.broker.engine import Bounds, Engine, NotCarriedOutError
+from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
-from hook.broker.files.work import Disk
+from hook.broker.files.work import BrokerFiles
 from hook.broker.layouts import Layouts
 from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
@@ -98,8 +98,10 @@ async def _serve(
     loop = asyncio.get_running_loop()
     node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
     volumes = await loop.run_in_executor(files_thread, _open_volumes, settings, node)
-    disk = Disk(SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root))
-    bounds = Bounds(settings.connections_max, settings.shares())
+    disk = BrokerFiles(
+        SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root)
+    )
+    bounds = ContainerBounds(settings.connections_max, settings.shares())
     async with _driver_thread() as driver, tasks_until(stop) as group:
         start_task = partial(_start_task, group)
         lines = DriverLines(node, driver, Path(settings.cgroup_root), settings.enforcement)

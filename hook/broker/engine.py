@@ -39,7 +39,7 @@ from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.driver_lines import DriverLines
-from hook.broker.files.work import Disk, FileResults, FileWork
+from hook.broker.files.work import BrokerFiles, FileResults, FileWork
 from hook.broker.shares.gate_files import GateConstants
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, StartTask, bind_hook_socket
@@ -71,7 +71,7 @@ class NotCarriedOutError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ContainerBounds:
     """The settings that bound containers at run time.
 
     Attributes:
@@ -98,10 +98,10 @@ class Engine:
     def __init__(
         self,
         node: Node,
-        disk: Disk,
+        disk: BrokerFiles,
         files_thread: Executor,
         start_task: StartTask,
-        bounds: Bounds,
+        bounds: ContainerBounds,
         driver_lines: DriverLines,
     ) -> None:
         self.unhealthy: dict[GpuUuid, str] = {}

@@ -20,7 +20,7 @@ from nats.js import JetStreamContext
 from nats.js.api import DeliverPolicy, StreamInfo
 from nats.js.errors import APIError
 
-from plimsoll.alerts.core.book import Book, Place
+from plimsoll.alerts.core.book import AlertBook, StreamPlace
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.connection import connect
@@ -63,7 +63,7 @@ class Reader:
         damaged: messages that could not be read.
     """
 
-    def __init__(self, book: Book, url: str, access: BusAccess) -> None:
+    def __init__(self, book: AlertBook, url: str, access: BusAccess) -> None:
         """Read from the NATS servers at `url` into `book`."""
         self._book = book
         self._url, self._access = url, access
@@ -170,7 +170,7 @@ class Reader:
             if number % BATCH == BATCH - 1:
                 await asyncio.sleep(0)  # other tasks run between two batches of a long list
             try:
-                self._book.take(message.data, Place(self._base + _seq(message), at_s), time.time())
+                self._book.take(message.data, StreamPlace(self._base + _seq(message), at_s), time.time())
             except InputError as error:
                 self.damaged += 1
                 log.warning(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from plimsoll.alerts.core.alert import AlertKind
-from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.core.book import AlertBook
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import NATS_SCHEMES
 from plimsoll.part import settings
@@ -96,9 +96,9 @@ class Given:
         """The labels of every alert."""
         return dict(_labels(self.settings.labels))
 
-    def book(self) -> Book:
+    def book(self) -> AlertBook:
         """An empty book for the wanted alerts."""
-        return Book(_kinds(self.settings.kinds), self.settings.forget_s)
+        return AlertBook(_kinds(self.settings.kinds), self.settings.forget_s)
 
 
 def load(environment: Mapping[str, str]) -> Given:

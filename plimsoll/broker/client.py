@@ -24,6 +24,7 @@ from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
     BrokerAnswer,
+    BrokerRequest,
     Describe,
     Description,
     Done,
@@ -32,7 +33,6 @@ from plimsoll.broker.wire import (
     Refused,
     Register,
     Registered,
-    Request,
     Unregister,
 )
 from plimsoll.ids import PodUid
@@ -148,7 +148,7 @@ class BrokerClient:
         """
         await self._ask(measured, Done)
 
-    async def _ask(self, request: Request, kind: type[T]) -> T:
+    async def _ask(self, request: BrokerRequest, kind: type[T]) -> T:
         async with self._within_timeout(f"answer {type(request).__name__}"), self._turn:
             while True:
                 connection = await self._connected()

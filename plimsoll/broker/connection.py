@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from plimsoll.broker.announcements import Announcement, Other, decode
-from plimsoll.broker.wire import CONTROL_NAME, BrokerAnswer, MemoryChange, Request
+from plimsoll.broker.wire import CONTROL_NAME, BrokerAnswer, BrokerRequest, MemoryChange
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
@@ -65,7 +65,7 @@ class Connection:
         finally:
             os.close(directory)
 
-    async def send(self, request: Request) -> None:
+    async def send(self, request: BrokerRequest) -> None:
         """Write a request.
 
         Raises:

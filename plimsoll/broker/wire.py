@@ -261,5 +261,5 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
     unhealthy: dict[GpuUuid, str] = {}
 
 
-Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
+BrokerRequest = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
 BrokerAnswer = Registered | Done | Refused | Description

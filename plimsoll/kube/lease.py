@@ -32,7 +32,7 @@ import msgspec
 import structlog
 
 from plimsoll.kube.client import before_sending
-from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Seen, StoredLease, free_s, seen, taken
+from plimsoll.kube.lease_rules import NOTE, LeaseTiming, SeenLease, StoredLease, free_s, seen, taken
 from plimsoll.kube.transport import (
     ApiError,
     Body,
@@ -110,7 +110,7 @@ class Lease:
     clock: Callable[[], float] = clock_s
     notes: Notes | None = None
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
-    _seen: Seen | None = None
+    _seen: SeenLease | None = None
     _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
     _answered_s: float = -math.inf
     _limits: set[asyncio.Timeout] = field(default_factory=set)

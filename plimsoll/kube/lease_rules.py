@@ -83,7 +83,7 @@ class StoredLease(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLease:
     """A Lease and the time for which this process has seen it in this version.
 
     Attributes:
@@ -95,13 +95,13 @@ class Seen:
     since_s: float
 
 
-def seen(before: Seen | None, record: StoredLease | None, now_s: float) -> Seen:
-    """The next `Seen` after a reading that ended at `now_s`."""
+def seen(before: SeenLease | None, record: StoredLease | None, now_s: float) -> SeenLease:
+    """The next `SeenLease` after a reading that ended at `now_s`."""
     unchanged = before is not None and _version(before.record) == _version(record)
-    return Seen(record, before.since_s if before is not None and unchanged else now_s)
+    return SeenLease(record, before.since_s if before is not None and unchanged else now_s)
 
 
-def free_s(known: Seen, identity: str, timing: LeaseTiming) -> float:
+def free_s(known: SeenLease, identity: str, timing: LeaseTiming) -> float:
     """The time on this process's clock from which on it may take the Lease, if that stays in this version.
 
     Args:

@@ -21,7 +21,7 @@ from hook.broker.core.memory.arbiter import (
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.policies.policy import Ticket
+from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from simulator.core.replay import Container, Verdict
 
@@ -56,7 +56,7 @@ class OnDemand:
         """Give out the memory of a card of `usable_bytes` by a fresh `arbiter`."""
         self._arbiter: Final = arbiter
         self._guests: dict[ContainerKey, _Guest] = {}
-        self._waiting: dict[Ticket, _Guest] = {}
+        self._waiting: dict[WaitTicket, _Guest] = {}
         self._tickets = 0
         self._carry_out(_Turn(0.0), arbiter.capacity(GPU, usable_bytes))
 
@@ -85,7 +85,7 @@ class OnDemand:
             turn.started.append(guest.name)
             return
         self._tickets += 1
-        ticket = Ticket(self._tickets)
+        ticket = WaitTicket(self._tickets)
         self._waiting[ticket] = guest
         asked = self._arbiter.ask(ticket, guest.key, GPU, guest.asks_bytes[0], turn.now_s)
         self._carry_out(turn, asked)

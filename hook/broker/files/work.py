@@ -44,7 +44,7 @@ from plimsoll.part.processes import open_process
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class BrokerFiles:
     """The files that the broker keeps below its root directory."""
 
     shared: SharedFiles
@@ -75,7 +75,7 @@ class FileResults:
 class FileWork:
     """Carries out the instructions for files. Everything here blocks."""
 
-    def __init__(self, node: Node, disk: Disk, constants: GateConstants, log: BoundedLog) -> None:
+    def __init__(self, node: Node, disk: BrokerFiles, constants: GateConstants, log: BoundedLog) -> None:
         self._log = log
         self._node = node
         self._files = disk.shared

@@ -23,6 +23,7 @@ from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
     BrokerAnswer,
+    BrokerRequest,
     Describe,
     Done,
     Measured,
@@ -30,7 +31,6 @@ from plimsoll.broker.wire import (
     Refused,
     Register,
     Registered,
-    Request,
     Subscribe,
     Unregister,
 )
@@ -52,7 +52,7 @@ themselves: a process without a context uses no GPU, and the kernel reports deat
 STUCK_S: Final = 60.0
 """Seconds after which a peer that reads nothing is cut off. No announcement is lost: the peer may subscribe again."""
 
-_REQUESTS: Final = msgspec.json.Decoder(Request)
+_REQUESTS: Final = msgspec.json.Decoder(BrokerRequest)
 
 
 def bind_control_socket(root: Path) -> socket.socket:
@@ -133,7 +133,7 @@ class _Peer:
             self._engine.bounded_log.warning("request_refused", None, problem=str(error))
             return Refused(message=str(error))
 
-    async def _fulfil(self, request: Request) -> BrokerAnswer:
+    async def _fulfil(self, request: BrokerRequest) -> BrokerAnswer:
         match request:
             case Register():
                 await self._engine.take(request)
@@ -208,9 +208,9 @@ def _too_long() -> Refused:
     return Refused(message=str(InputError("line", "…", problem, "register fewer containers at a time")))
 
 
-def _decoded(line: bytes) -> Request:
+def _decoded(line: bytes) -> BrokerRequest:
     try:
-        request: Request = _REQUESTS.decode(line)
+        request: BrokerRequest = _REQUESTS.decode(line)
     except msgspec.ValidationError as error:
         raise _refusal(line, str(error)) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

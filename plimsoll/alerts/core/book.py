@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPlace:
     """Where and when a message was found.
 
     Attributes:
@@ -60,7 +60,7 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class _Node:
     state: NodeState
-    place: Place
+    place: StreamPlace
     is_silent: bool = False
 
 
@@ -78,7 +78,7 @@ _Key = tuple[AlertKind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
 
 
 @dataclass(slots=True)
-class Book:
+class AlertBook:
     """Everything that the service knows. The reader of the stream fills it.
 
     Attributes:
@@ -91,15 +91,15 @@ class Book:
     forget_s: float = 24 * 3600.0
     bus_away_since: str = ""
     _nodes: dict[NodeName, _Node] = field(default_factory=dict)
-    _foreign: dict[NodeName, tuple[Foreign, str, Place]] = field(default_factory=dict)
+    _foreign: dict[NodeName, tuple[Foreign, str, StreamPlace]] = field(default_factory=dict)
     _breaches: dict[_Key, _Breach] = field(default_factory=dict)
 
-    def take(self, message: bytes, place: Place, wall_s: float) -> None:
+    def take(self, message: bytes, place: StreamPlace, wall_s: float) -> None:
         """Take in a message.
 
         Args:
             message: the message as it came from the stream.
-            place: see `Place`.
+            place: see `StreamPlace`.
             wall_s: seconds since 1970, see `plimsoll.envelope.largest_epoch`.
 
         Raises:
@@ -122,7 +122,7 @@ class Book:
         alerts = by_labels(one for one in self._alerts() if one.kind in self.kinds)
         return dict(sorted(alerts.items()))
 
-    def _take_report(self, state: NodeState, place: Place) -> None:
+    def _take_report(self, state: NodeState, place: StreamPlace) -> None:
         known = self._nodes.get(state.node)
         if state.is_omitted or (known is not None and known.state.order >= state.order):
             return
@@ -131,7 +131,7 @@ class Book:
             if key[1] == state.node and place.seq > one.seq and _is_gone(one.limit, state):
                 del self._breaches[key]
 
-    def _take_limit(self, event: CloudEvent, limit: Limit, place: Place) -> None:
+    def _take_limit(self, event: CloudEvent, limit: Limit, place: StreamPlace) -> None:
         if event.type == _RESIZED:
             self._resize(limit, place.seq)
             return

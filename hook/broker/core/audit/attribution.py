@@ -17,10 +17,10 @@ from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 UNKNOWN_CONTAINER: Final = ContainerName("")
 """The container of a process that never sent a hello, in a pod of several: its cgroup names only the pod."""
 
-Place = tuple[ContainerKey, GpuUuid]
+ContainerOnGpu = tuple[ContainerKey, GpuUuid]
 """A container on a GPU."""
 
-Seen = tuple[ProcessKey, GpuUuid]
+ProcessOnGpu = tuple[ProcessKey, GpuUuid]
 """A process on a GPU."""
 
 
@@ -65,13 +65,13 @@ class Attribution:
         slots: the slots that hold its words; None for a process without words, which never sent a hello.
     """
 
-    place: Place
+    place: ContainerOnGpu
     slots: tuple[int, ...] | None
     has_context: bool
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties
-class Held:
+class AttributedProcess:
     """A measured process with its container.
 
     Attributes:
@@ -92,12 +92,12 @@ class Held:
         return ProcessKey(self.process.pid, self.process.start_ticks)
 
     @cached_property
-    def seen(self) -> Seen:
+    def seen(self) -> ProcessOnGpu:
         """The process and the GPU."""
         return self.key, self.process.gpu
 
     @cached_property
-    def place(self) -> Place | None:
+    def place(self) -> ContainerOnGpu | None:
         """The container and GPU; None where no container with a line on this GPU is known."""
         if self.container is None or self.process.gpu not in self.container.line_bytes:
             return None
@@ -134,7 +134,9 @@ class Held:
         return MeasuredUse(used_bytes, words.get(gpu, 0), gpu in self.hooked.contexts)
 
 
-def attributed(processes: Iterable[MeasuredProcess], containers: Sequence[Audited]) -> tuple[Held, ...]:
+def attributed(
+    processes: Iterable[MeasuredProcess], containers: Sequence[Audited]
+) -> tuple[AttributedProcess, ...]:
     """Every measured process with its container."""
     hooked = {key: (container, each) for container in containers for key, each in container.hooked.items()}
     pods: dict[PodUid, list[Audited]] = {}
@@ -147,13 +149,13 @@ def _held(
     process: MeasuredProcess,
     hooked: Mapping[ProcessKey, tuple[Audited, Hooked]],
     pods: Mapping[PodUid, Sequence[Audited]],
-) -> Held:
+) -> AttributedProcess:
     known = hooked.get(ProcessKey(process.pid, process.start_ticks))
     if known is not None:
-        return Held(process, known[0].key, *known)
+        return AttributedProcess(process, known[0].key, *known)
     siblings = pods.get(process.pod, ()) if process.pod is not None else ()
     mine = [each for each in siblings if process.container in (None, each.key.container)]
     if len(mine) == 1:
-        return Held(process, mine[0].key, mine[0])
+        return AttributedProcess(process, mine[0].key, mine[0])
     owner = ContainerKey(siblings[0].key.pod, UNKNOWN_CONTAINER) if siblings else None
-    return Held(process, owner)
+    return AttributedProcess(process, owner)

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.announcer import about
-from hook.broker.core.audit.attribution import Attribution, Audited, Held, Place, Seen, attributed
+from hook.broker.core.audit.attribution import (
+    AttributedProcess,
+    Attribution,
+    Audited,
+    ContainerOnGpu,
+    ProcessOnGpu,
+    attributed,
+)
 from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
@@ -55,12 +62,12 @@ class Audit:
         self.contexts = dict(contexts)
         self.capacity: dict[GpuUuid, int] = {}
         """Usable bytes per GPU, less the bytes of processes of no registered container."""
-        self._overheads: dict[Seen, tuple[Attribution, Overhead]] = {}
-        self._excess: dict[Place, int] = {}
-        self._uncharged: set[Seen] = set()
-        self._measured: Mapping[Place, int] = {}
-        self._over: frozenset[Place] = frozenset()
-        self._over_announced: frozenset[Place] = frozenset()
+        self._overheads: dict[ProcessOnGpu, tuple[Attribution, Overhead]] = {}
+        self._excess: dict[ContainerOnGpu, int] = {}
+        self._uncharged: set[ProcessOnGpu] = set()
+        self._measured: Mapping[ContainerOnGpu, int] = {}
+        self._over: frozenset[ContainerOnGpu] = frozenset()
+        self._over_announced: frozenset[ContainerOnGpu] = frozenset()
         self._bare: frozenset[ProcessKey] = frozenset()
         self._bare_announced: frozenset[ProcessKey] = frozenset()
 
@@ -92,7 +99,7 @@ class Audit:
         gone = [self._overheads.pop(seen) for seen in tuple(self._overheads) if seen[0] == process]
         return frozenset(self._sum_up() if any(overhead.excess_bytes for _, overhead in gone) else ())
 
-    def _weigh(self, held: Iterable[Held], began_ns: int) -> None:
+    def _weigh(self, held: Iterable[AttributedProcess], began_ns: int) -> None:
         """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
         before, self._overheads = self._overheads, {}
         for each in held:
@@ -106,7 +113,7 @@ class Audit:
                 overhead.add(sample)
             self._overheads[each.seen] = (attribution, overhead)
 
-    def _learn(self, held: Sequence[Held]) -> frozenset[GpuUuid]:
+    def _learn(self, held: Sequence[AttributedProcess]) -> frozenset[GpuUuid]:
         """Learn the least cost of a context; returns the GPUs whose cost changed.
 
         A context that was made before its cost was known is in no word, so NVML shows it past the word. Later
@@ -127,14 +134,14 @@ class Audit:
 
     def _sum_up(self) -> set[ContainerKey]:
         """Sum up each container's excess; returns the containers whose excess changed."""
-        before, now = self._excess, defaultdict[Place, int](int)
+        before, now = self._excess, defaultdict[ContainerOnGpu, int](int)
         for attribution, overhead in self._overheads.values():
             now[attribution.place] += overhead.excess_bytes
         self._excess = {place: excess for place, excess in now.items() if excess}
         places = before.keys() | self._excess.keys()
         return {place[0] for place in places if before.get(place) != self._excess.get(place)}
 
-    def _measure_capacity(self, measured: Measured, held: Sequence[Held]) -> None:
+    def _measure_capacity(self, measured: Measured, held: Sequence[AttributedProcess]) -> None:
         ours = defaultdict[GpuUuid, int](int)
         listed = defaultdict[GpuUuid, int](int)
         for each in held:
@@ -146,8 +153,8 @@ class Audit:
             for gpu in measured.gpus
         }
 
-    def _violated(self, held: Sequence[Held], containers: Sequence[Audited]) -> list[Violated]:
-        used = defaultdict[Place, int](int)
+    def _violated(self, held: Sequence[AttributedProcess], containers: Sequence[Audited]) -> list[Violated]:
+        used = defaultdict[ContainerOnGpu, int](int)
         for each in held:
             if each.place is not None:
                 used[each.place] += each.process.used_bytes
@@ -169,7 +176,7 @@ class Audit:
             for place in new
         ]
 
-    def _unenforced(self, held: Sequence[Held]) -> list[Unenforced]:
+    def _unenforced(self, held: Sequence[AttributedProcess]) -> list[Unenforced]:
         bare = {each.key: each for each in held if each.hooked is None and each.owner is not None}
         new = sorted((bare.keys() & self._bare) - self._bare_announced)
         self._bare, self._bare_announced = (
@@ -179,7 +186,7 @@ class Audit:
         return [_unenforced(bare[key]) for key in new]
 
 
-def _unenforced(held: Held) -> Unenforced:
+def _unenforced(held: AttributedProcess) -> Unenforced:
     assert held.owner is not None
     return Unenforced(
         **about(held.owner, held.key),

@@ -30,7 +30,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.capacities import Capacities
 from hook.broker.core.memory.holdings import PROMISE_S, Holding, Holdings
-from hook.broker.core.memory.policies.policy import Ticket, WaitPolicy
+from hook.broker.core.memory.policies.policy import WaitPolicy, WaitTicket
 from hook.broker.core.memory.wait_queue import GOING_MOST, Wait, WaitQueue
 from plimsoll.ids import GpuUuid
 
@@ -68,7 +68,7 @@ class SetWanted:
 class AnnouncePaused:
     """A process waits, since `waited_s` seconds. Given at the start of a wait and then every `remind_s`."""
 
-    ticket: Ticket
+    ticket: WaitTicket
     reason: str
     waited_s: float
 
@@ -77,7 +77,7 @@ class AnnouncePaused:
 class Allow:
     """Answer to a ticket: try again, the page allows the request now."""
 
-    ticket: Ticket
+    ticket: WaitTicket
     waited_s: float
 
 
@@ -89,7 +89,7 @@ class Refuse:
         reason: at most 63 ASCII characters, so that it fits a datagram.
     """
 
-    ticket: Ticket
+    ticket: WaitTicket
     reason: str
     waited_s: float
 
@@ -162,7 +162,7 @@ class MemoryArbiter:
         return (*gone, *self._set_wanted(), *map(ReadUsed, gpus))
 
     def ask(
-        self, ticket: Ticket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
+        self, ticket: WaitTicket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
     ) -> tuple[Step, ...]:
         """Take in the request of a process for `requested_bytes` more.
 
@@ -178,7 +178,7 @@ class MemoryArbiter:
         self._queue.add(ticket, container, gpu, requested_bytes, now_s)
         return (ReadUsed(gpu),)
 
-    def withdraw(self, ticket: Ticket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the event's time
+    def withdraw(self, ticket: WaitTicket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the event's time
         """Forget a ticket: its process died, gave up, or has used its grant. An unknown ticket is ignored."""
         wait = self._queue.remove(ticket)
         if wait is not None:

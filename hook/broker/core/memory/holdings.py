@@ -10,7 +10,7 @@ from typing import Final
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import MemoryClaim
-from hook.broker.core.memory.policies.policy import Ticket
+from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.ids import GpuUuid
 
 PROMISE_S: Final = 10.0
@@ -35,7 +35,7 @@ class Holding:
     used_bytes: int = 0
     granted_bytes: int = 0
     ceiling_bytes: int = 0
-    promises: dict[Ticket, tuple[int, float]] = field(default_factory=dict)
+    promises: dict[WaitTicket, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def floor_bytes(self) -> int:

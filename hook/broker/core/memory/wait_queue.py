@@ -11,7 +11,7 @@ from typing import Final
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.holdings import Holdings
-from hook.broker.core.memory.policies.policy import Ticket, WaitingRequest, WaitPolicy
+from hook.broker.core.memory.policies.policy import WaitingRequest, WaitPolicy, WaitTicket
 from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64
@@ -31,7 +31,7 @@ class Wait:
             reading did not.
     """
 
-    ticket: Ticket
+    ticket: WaitTicket
     container: ContainerKey
     gpu: GpuUuid
     requested_bytes: int
@@ -47,7 +47,7 @@ class WaitQueue:
     def __init__(self, policy: WaitPolicy, holdings: Holdings) -> None:
         self._policy = policy
         self._holdings = holdings
-        self._waits: dict[Ticket, Wait] = {}
+        self._waits: dict[WaitTicket, Wait] = {}
         self._asked = 0
 
     @property
@@ -56,14 +56,14 @@ class WaitQueue:
         return tuple(self._waits.values())
 
     def add(
-        self, ticket: Ticket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
+        self, ticket: WaitTicket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
     ) -> None:
         """A request begins to wait."""
         assert ticket not in self._waits
         self._waits[ticket] = Wait(ticket, container, gpu, requested_bytes, now_s, self._asked)
         self._asked += 1
 
-    def remove(self, ticket: Ticket) -> Wait | None:
+    def remove(self, ticket: WaitTicket) -> Wait | None:
         """Take out a wait; None for an unknown ticket."""
         return self._waits.pop(ticket, None)
 

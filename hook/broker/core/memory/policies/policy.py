@@ -7,7 +7,7 @@ from typing import NewType, Protocol
 from hook.broker.core.ids import ContainerKey
 from plimsoll.ids import GpuUuid
 
-Ticket = NewType("Ticket", int)
+WaitTicket = NewType("WaitTicket", int)
 """The number of one wait of one thread. The caller chooses it and uses no number twice."""
 
 
@@ -23,7 +23,7 @@ class WaitingRequest:
         can_go_on: there is memory for the request, and granting it is safe.
     """
 
-    ticket: Ticket
+    ticket: WaitTicket
     container: ContainerKey
     gpu: GpuUuid
     requested_bytes: int

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from hook.broker.core.memory.policies.policy import Ticket, WaitingRequest
+from hook.broker.core.memory.policies.policy import WaitingRequest, WaitTicket
 
 
 class RandomChoice:
@@ -25,5 +25,5 @@ class RandomChoice:
         """See `WaitPolicy`."""
         return min(waiting, key=lambda one: self._lot(one.ticket))
 
-    def _lot(self, ticket: Ticket) -> bytes:
+    def _lot(self, ticket: WaitTicket) -> bytes:
         return blake2b(str(ticket).encode(), digest_size=8, key=self.seed).digest()

@@ -21,7 +21,7 @@ from hook.broker.core.memory.arbiter import (
     Step,
 )
 from hook.broker.core.memory.capacities import LASTING_S
-from hook.broker.core.memory.policies.policy import Ticket, WaitPolicy
+from hook.broker.core.memory.policies.policy import WaitPolicy, WaitTicket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 
@@ -44,8 +44,8 @@ class Member:
     ops: deque[tuple[GpuUuid, int]]
     used: dict[GpuUuid, int] = field(default_factory=dict)
     page: dict[GpuUuid, int] = field(default_factory=dict)
-    waits_for: Ticket | None = None
-    granted: Ticket | None = None
+    waits_for: WaitTicket | None = None
+    granted: WaitTicket | None = None
 
 
 class Crowd:
@@ -55,8 +55,8 @@ class Crowd:
         self.arbiter = MemoryArbiter(policy)
         self.members: dict[ContainerKey, Member] = {}
         self.usable: dict[GpuUuid, int] = {}
-        self.answers: dict[Ticket, Step] = {}
-        self.asked: dict[Ticket, tuple[ContainerKey, GpuUuid]] = {}
+        self.answers: dict[WaitTicket, Step] = {}
+        self.asked: dict[WaitTicket, tuple[ContainerKey, GpuUuid]] = {}
         self.wanted: dict[GpuUuid, bool] = {}
         self.looks = 0
         self.now_s = 0.0
@@ -90,7 +90,7 @@ class Crowd:
             member.used[gpu] += size
             return True
         self._hang_up(member)
-        ticket = Ticket(len(self.asked))
+        ticket = WaitTicket(len(self.asked))
         self.asked[ticket] = (container, gpu)
         member.waits_for = ticket
         self.carry_out(self.arbiter.ask(ticket, container, gpu, size, self.now_s))
