@@ -151,7 +151,7 @@ class Engine:
             NotCarriedOutError: part of it could not be carried out; repeat it.
         """
         if isinstance(event, Unregister):
-            await self._hooks.farewell(key for key in self.node.containers() if key.pod == event.pod)
+            await self._hooks.drain(key for key in self.node.containers() if key.pod == event.pod)
         lines = self.driver_lines.changing(event) if isinstance(event, Register) else contextlib.nullcontext()
         async with lines, self._turn:
             await self._carry_out(self.node.handle(event, time.time()))
@@ -236,7 +236,7 @@ class Engine:
     async def _bury(self, key: ProcessKey) -> None:
         for container in self.node.places(key):
             self.shares.died(container, self.node.processes(container)[key])
-        await self._hooks.last_words(key.pid, self.node.places(key))
+        await self._hooks.drain_dead(key.pid, self.node.places(key))
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:

@@ -33,7 +33,7 @@ class AlertMetrics(Collector):
         return firing
 
     def _posts(self) -> tuple[Metric, ...]:
-        """What each Alertmanager took."""
+        """The posts to each Alertmanager, and the alerts that wait for it."""
         posts = CounterMetricFamily(
             "plimsoll_alerts_posts", "Posts to Alertmanager, by outcome.", labels=("alertmanager", "outcome")
         )

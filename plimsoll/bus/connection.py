@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Link:
-    """What the client reports of its way to the servers: logged once per cause, with pauses that grow."""
+    """Logs each cause of an outage of a client once, and paces its attempts to connect."""
 
     def __init__(self, url: str) -> None:
         self._url = shown_url(url)

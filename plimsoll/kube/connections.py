@@ -155,7 +155,7 @@ class Connections:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection. Methods without a docstring are asyncio's (`BufferedProtocol`) and httptools' (`HTTPProtocol`).
+    """A connection. Methods without a docstring are asyncio's (`BufferedProtocol`) and httptools' (`HTTPProtocol`).
 
     Attributes:
         idle_since_s: the time of the last answer, on the loop's clock.

@@ -33,11 +33,11 @@ the queue is full, the library sends the message again with its next one, or the
 SOCKET_MODE: Final = 0o666
 """A process of any user inside the container may connect."""
 
-LAST_WORDS_S: Final = 10.0
+DRAIN_DEAD_S: Final = 10.0
 """The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a
 program that keeps connecting, or a child that keeps sending over its parent's connection, can use up this time."""
 
-FAREWELL_S: Final = 1.0
+DRAIN_S: Final = 1.0
 """The longest time, in seconds, to read the datagrams of a pod before it is removed. It is short, because the monitor
 removes one pod after another."""
 
@@ -138,22 +138,22 @@ class HookSockets:
         except OSError as error:
             self._log.info("reply_not_sent", connection.container, pid=connection.pid, problem=str(error))
 
-    async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram of a dead process in these containers was handled, at most `LAST_WORDS_S`.
+    async def drain_dead(self, pid: int, places: Iterable[ContainerKey]) -> None:
+        """Wait until every datagram of a dead process in these containers was handled, at most `DRAIN_DEAD_S`.
 
         A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
         the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
         only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
         """
-        await self._until_quiet(tuple(places), pid, LAST_WORDS_S)
+        await self._until_quiet(tuple(places), pid, DRAIN_DEAD_S)
 
-    async def farewell(self, places: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram in these containers was handled, at most `FAREWELL_S`.
+    async def drain(self, places: Iterable[ContainerKey]) -> None:
+        """Wait until every datagram in these containers was handled, at most `DRAIN_S`.
 
         A pod often ends with the death of its only process. Then its removal arrives together with that process's
         last datagrams.
         """
-        await self._until_quiet(tuple(places), None, FAREWELL_S)
+        await self._until_quiet(tuple(places), None, DRAIN_S)
 
     async def _until_quiet(self, places: tuple[ContainerKey, ...], pid: int | None, most_s: float) -> None:
         with contextlib.suppress(TimeoutError):
