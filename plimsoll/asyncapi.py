@@ -3,8 +3,8 @@
 `python -m plimsoll.asyncapi docs/events` writes the copies in the repository.
 """
 
+import argparse
 import inspect
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,8 @@ import msgspec
 from plimsoll.envelope import CloudEvent, event_type
 from plimsoll.events import LIMIT_EVENTS, Data, Foreign, Limit, Placement, PoolChange, Report
 from plimsoll.gpu_events import HealthChange, NodeInfo, Pressure
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
 
 Object = dict[str, Any]
 """A part of a document, in JSON's own types."""
@@ -90,26 +92,15 @@ def schema(kind: EventKind) -> Object:
 
 def document() -> Object:
     """The AsyncAPI 3.0 document of all events."""
-    channels, operations, messages, schemas = Object(), Object(), Object(), Object()
+    messages, schemas = Object(), Object()
     for kind in KINDS:
         envelope, data, definitions = _components(kind, "#/components/schemas/{name}")
         schemas |= definitions
         messages[kind.what] = {
             "name": event_type(kind.what),
             "summary": kind.summary,
-            "contentType": "application/cloudevents+json",
+            "contentType": CONTENT_TYPE,
             "payload": _event(kind, envelope, data),
-        }
-        reference = {"$ref": f"#/components/messages/{kind.what}"}
-        channels[kind.what] = {"address": kind.subject, "messages": {kind.what: reference}}
-        if kind.of_node:
-            text = "The node's name, with `_` for `.`."
-            channels[kind.what]["parameters"] = {"node": {"description": text}}
-        channel = {"$ref": f"#/channels/{kind.what}"}
-        operations[kind.what] = {
-            "action": "send",
-            "channel": channel,
-            "messages": [{"$ref": f"#/channels/{kind.what}/messages/{kind.what}"}],
         }
     return {
         "asyncapi": "3.0.0",
@@ -119,9 +110,9 @@ def document() -> Object:
             "description": "CloudEvents 1.0 in structured JSON, on the JetStream stream PLIMSOLL. "
             "docs/events.md says what subscribers may rely on.",
         },
-        "defaultContentType": "application/cloudevents+json",
-        "channels": channels,
-        "operations": operations,
+        "defaultContentType": CONTENT_TYPE,
+        "channels": {kind.what: _channel(kind) for kind in KINDS},
+        "operations": {kind.what: _operation(kind) for kind in KINDS},
         "components": {"messages": messages, "schemas": schemas},
     }
 
@@ -130,6 +121,25 @@ def files() -> dict[str, bytes]:
     """Each document by its path under `docs/events`."""
     documents = {f"schemas/{kind.what}.json": schema(kind) for kind in KINDS}
     return {path: _encoded(each) for path, each in {"asyncapi.json": document(), **documents}.items()}
+
+
+def _channel(kind: EventKind) -> Object:
+    channel: Object = {
+        "address": kind.subject,
+        "messages": {kind.what: {"$ref": f"#/components/messages/{kind.what}"}},
+    }
+    if kind.of_node:
+        channel["parameters"] = {"node": {"description": "The node's name, with `_` for `.`."}}
+    return channel
+
+
+def _operation(kind: EventKind) -> Object:
+    channel = f"#/channels/{kind.what}"
+    return {
+        "action": "send",
+        "channel": {"$ref": channel},
+        "messages": [{"$ref": f"{channel}/messages/{kind.what}"}],
+    }
 
 
 def _components(kind: EventKind, reference: str) -> tuple[Object, Object, Object]:
@@ -174,5 +184,16 @@ def _write(directory: Path) -> None:
         (directory / path).write_bytes(text)
 
 
+def _main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m plimsoll.asyncapi",
+        description="Write the AsyncAPI document and the JSON Schemas of all events.",
+    )
+    parser.add_argument(
+        "directory", type=Path, metavar="DIRECTORY", help="where to write, such as docs/events"
+    )
+    _write(parser.parse_args().directory)
+
+
 if __name__ == "__main__":
-    _write(Path(sys.argv[1]))
+    _main()

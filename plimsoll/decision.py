@@ -59,7 +59,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
         parts: sub-scores by `<container>/<gpu>` and name.
         resized: the containers whose grants a resize has changed.
         expected: what containers that declare no memory were expected to need, and the source of that figure, for
-        people.
+            people.
         start: the order in which the init containers among `containers` begin. A reader that does not know this field
             counts all grants as if all containers ran at once, which is never too little.
         cpus: of a pod that wants it (`plimsoll.dev/cpu-affinity`), the CPUs near each container's GPUs, as Linux

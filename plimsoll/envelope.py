@@ -33,7 +33,6 @@ from plimsoll.part.times import check_time
 
 TYPE_PREFIX: Final = "dev.plimsoll."
 
-
 # A stray byte in a JSON string and thousands of nested brackets raise errors other than MsgspecError.
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -177,23 +176,27 @@ def _check_report(report: Report, now_s: float) -> None:
     uuids = [gpu.uuid for gpu in state.gpus]
     for place, gpu in enumerate(state.gpus):
         _check_names(gpu, place)
-        name = f"state.gpus[{gpu.uuid}]"
         if gpu.uuid in uuids[:place]:
-            raise InputError(f"{name}.uuid", gpu.uuid, "stands twice", "report each GPU once")
-        if gpu.mig_parent is not None:
-            _check_uuid(f"{name}.mig_parent", gpu.mig_parent)
-        _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
-        _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
-        _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
-        if gpu.memory_busy_pct is not None:
-            _check_range(f"{name}.memory_busy_pct", gpu.memory_busy_pct, 0, 100)
-        _check_ratio(f"{name}.overcommit_ratio", gpu.overcommit_ratio)
-        for task in gpu.tasks:
-            _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
-            _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
-            _check_range(f"{name}.tasks[{task.pid}].processes", task.count, 1, LARGEST)
+            raise InputError(f"state.gpus[{gpu.uuid}].uuid", gpu.uuid, "stands twice", "report each GPU once")
+        _check_gpu(gpu)
     for place, one in enumerate(state.health):
         _check_uuid(f"state.health[{place}].gpu", one.gpu)
+
+
+def _check_gpu(gpu: Gpu) -> None:
+    name = f"state.gpus[{gpu.uuid}]"
+    if gpu.mig_parent is not None:
+        _check_uuid(f"{name}.mig_parent", gpu.mig_parent)
+    _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
+    _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
+    _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
+    if gpu.memory_busy_pct is not None:
+        _check_range(f"{name}.memory_busy_pct", gpu.memory_busy_pct, 0, 100)
+    _check_ratio(f"{name}.overcommit_ratio", gpu.overcommit_ratio)
+    for task in gpu.tasks:
+        _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
+        _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
+        _check_range(f"{name}.tasks[{task.pid}].processes", task.count, 1, LARGEST)
 
 
 def _check_names(gpu: Gpu, place: int) -> None:

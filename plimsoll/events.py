@@ -22,6 +22,9 @@ from plimsoll.ids import (
 SLOWEST_HEARTBEAT_S: Final = 3600.0
 """The slowest heartbeat of a monitor, in seconds; readers may forget a node that is silent for longer."""
 
+SILENT_HEARTBEATS: Final = 3
+"""A node that has not reported for this many of its heartbeats is silent: the placer places nothing there."""
+
 LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "resumed", "resized", "unmet"})
 """The `<what>` of `limit.<what>` events; a broker's announcement of the same name becomes such an event."""
 

@@ -82,10 +82,8 @@ def _check_options(variable: str, url: str) -> None:
     for name, value in parse_qsl(parts.query):
         if name not in known:
             # The value is not shown: a password stands there if its option is misspelt.
-            problem, remedy = (
-                f"has {name!r}, which is no option of such a URL",
-                "correct its name, or leave it out",
-            )
+            problem = f"has {name!r}, which is no option of such a URL"
+            remedy = "correct its name, or leave it out"
             raise InputError(variable, shown_url(url), problem, remedy)
         if not known[name](value):
             problem = f"has the option {name!r} with the value {value!r}, which cannot work"

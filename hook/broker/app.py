@@ -24,21 +24,22 @@ from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
 from hook.broker.core.registration.checks import RECORD_NAME, check
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.driver_lines import DriverLines
-from hook.broker.engine import Bounds, Engine, NotCarriedOutError
+from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
-from hook.broker.files.work import Disk
+from hook.broker.files.work import BrokerFiles
 from hook.broker.layouts import Layouts
 from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings, check_node
-from hook.broker.shares.gates import check_machine
+from hook.broker.shares.gate_files import check_machine
 from hook.broker.shares.utilisation import Utilisation
 from hook.broker.sockets.control import bind_control_socket, serve_control
+from hook.broker.sockets.hook import StartTask
 from hook.broker.users import stop_once_unused, users_file
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
@@ -97,11 +98,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
     volumes = await loop.run_in_executor(files_thread, _open_volumes, settings, node)
-    layouts = Layouts()
+    disk = BrokerFiles(
+        SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root)
+    )
+    bounds = ContainerBounds(settings.connections_max, settings.shares())
     async with _driver_thread() as driver, tasks_until(stop) as group:
         start_task = partial(_start_task, group)
-        disk = Disk(SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root))
-        bounds = Bounds(settings.connections_max, settings.shares())
         lines = DriverLines(node, driver, Path(settings.cgroup_root), settings.enforcement)
         if settings.enforcement == "driver":
             await lines.require()
@@ -111,15 +113,7 @@ async def _serve(
             async with _metrics(engine, settings, files_thread):
                 listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
                 start_task(serve_control(engine, listener, start_task), "control socket")
-                start_task(_audit(engine, settings.audit_s), "audit")
-                start_task(lines.run(settings.audit_s), "lines in the driver")
-                start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
-                if settings.measure:
-                    start_task(Measurements(engine, driver).run(), "measurements")
-                if settings.kubeconfig:
-                    start_task(_follow_pods(engine, settings, layouts), "pods")
-                if volumes is not None:
-                    start_task(_serve_volumes(engine, volumes, layouts, settings), "volumes")
+                _start_tasks(start_task, settings, engine, driver, volumes)
                 if users is not None:
                     start_task(stop_once_unused(users, stop), "users")
                 _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
@@ -128,6 +122,26 @@ async def _serve(
     if volumes is not None:
         await loop.run_in_executor(files_thread, volumes.close)
     _log.info("broker_stopped", journal_entries=node.journal_length)
+
+
+def _start_tasks(
+    start_task: StartTask,
+    settings: Settings,
+    engine: Engine,
+    driver: DriverThread,
+    volumes: InlineVolumes | None,
+) -> None:
+    """Start the tasks that the settings ask for."""
+    start_task(_audit(engine, settings.audit_s), "audit")
+    start_task(engine.driver_lines.run(settings.audit_s), "lines in the driver")
+    start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
+    if settings.measure:
+        start_task(Measurements(engine, driver).run(), "measurements")
+    layouts = Layouts()
+    if settings.kubeconfig:
+        start_task(_follow_pods(engine, settings, layouts), "pods")
+    if volumes is not None:
+        start_task(_serve_volumes(engine, volumes, layouts, settings), "volumes")
 
 
 @contextlib.asynccontextmanager
@@ -246,7 +260,7 @@ def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:
     return volumes
 
 
-def _overcommit(settings: Settings, records: Iterable[Record]) -> Overcommit:
+def _overcommit(settings: Settings, records: Iterable[PodRecord]) -> Overcommit:
     """The arbiter under this node's policy, with the bytes that the pages of an earlier broker grant."""
     files = SharedFiles(Path(settings.root))
     keys = [ContainerKey(record.pod.pod, one.name) for record in records for one in record.pod.containers]
@@ -263,9 +277,9 @@ def _record_paths(root: Path) -> list[Path]:
     return sorted((root / "limits").glob(f"*/{RECORD_NAME}"))
 
 
-def _read_record(path: Path) -> Record | None:
+def _read_record(path: Path) -> PodRecord | None:
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
+        record = msgspec.json.decode(path.read_bytes(), type=PodRecord)
         check(record.pod)
     except (OSError, msgspec.MsgspecError, InputError) as error:
         remedy = "register the pod again"

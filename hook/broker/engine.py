@@ -11,39 +11,38 @@ What always holds:
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
 from hook.broker.bounded_log import BoundedLog
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import ConnectionClosed, DatagramReceived, Died, Event, Unheld
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import (
     Append,
     Instruction,
     LayOut,
+    LogWarning,
     ReadHeld,
     RemovePod,
     Reply,
-    Report,
     Rewrite,
 )
 from hook.broker.core.node import Node
-from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.driver_lines import DriverLines
-from hook.broker.files.shared import SharedFiles
-from hook.broker.files.work import Disk, FileResults, FileWork
-from hook.broker.shares.gates import Pace
+from hook.broker.files.work import BrokerFiles, FileResults, FileWork
+from hook.broker.shares.gate_files import GateConstants
 from hook.broker.shares.ticks import Shares
-from hook.broker.sockets.hook import HookSockets, bind_hook_socket
+from hook.broker.sockets.hook import HookSockets, StartTask, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Register, Unregister
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -51,7 +50,7 @@ from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
-ShareFinding = Unmet | Unheld | ShareViolated
+ShareFinding = UnmetSpan | Unheld | ShareOveruse
 """A finding of the share scheduler, to be announced."""
 
 LOOK_AGAIN_S: Final = 1.0
@@ -72,7 +71,7 @@ class NotCarriedOutError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ContainerBounds:
     """The settings that bound containers at run time.
 
     Attributes:
@@ -88,22 +87,27 @@ class Engine:
     """The broker at work. Everything except the file work runs on the event loop's thread.
 
     Attributes:
+        node: the broker's knowledge; to be read only.
+        files: the shared files.
+        shares: the sharing of compute time; for the loop's thread only.
+        driver_lines: the lines in the driver.
+        bounded_log: the log for lines that programs and other parts can cause.
         unhealthy: as the monitor sent it last, for `plimsoll status` alone; see `Measured`.
     """
 
     def __init__(
         self,
         node: Node,
-        disk: Disk,
+        disk: BrokerFiles,
         files_thread: Executor,
-        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-        bounds: Bounds,
-        driver_lines: DriverLines | None = None,
+        start_task: StartTask,
+        bounds: ContainerBounds,
+        driver_lines: DriverLines,
     ) -> None:
         self.unhealthy: dict[GpuUuid, str] = {}
-        self._node = node
-        self._driver_lines = driver_lines
-        self._files = disk.shared
+        self.node = node
+        self.driver_lines = driver_lines
+        self.files = disk.shared
         self._journal_file = disk.journal
         self._files_thread = files_thread
         self._start_task = start_task
@@ -114,9 +118,11 @@ class Engine:
         self._looking: asyncio.Task[None] | None = None
         shares = bounds.shares
         times_ms = (shares.ahead_ms, shares.alone_ms, shares.slice_ms)
-        self._log = BoundedLog()
-        self._file_work = FileWork(node, disk, Pace(*(round(1000 * ms) for ms in times_ms)), self._log)
-        self._shares = Shares(
+        self.bounded_log = BoundedLog()
+        self._file_work = FileWork(
+            node, disk, GateConstants(*(round(1000 * ms) for ms in times_ms)), self.bounded_log
+        )
+        self.shares = Shares(
             partial(Scheduler, shares),
             shares.tick_ms / 1000,
             node.processes,
@@ -124,33 +130,8 @@ class Engine:
             self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, node.process, node.gpus, self._take_or_log, bounds.connections_max, self._log
+            start_task, node.process, node.gpus, self._take_or_log, bounds.connections_max, self.bounded_log
         )
-
-    @property
-    def node(self) -> Node:
-        """The broker's knowledge; to be read only."""
-        return self._node
-
-    @property
-    def shares(self) -> Shares:
-        """The sharing of compute time; for the loop's thread only."""
-        return self._shares
-
-    @property
-    def driver_lines(self) -> DriverLines | None:
-        """The lines in the driver; None where nobody sets any."""
-        return self._driver_lines
-
-    @property
-    def bounded_log(self) -> BoundedLog:
-        """The log for lines that programs and other parts can cause."""
-        return self._log
-
-    @property
-    def files(self) -> SharedFiles:
-        """The shared files."""
-        return self._files
 
     async def start(self) -> None:
         """Adopt the containers and processes of an earlier broker.
@@ -158,9 +139,9 @@ class Engine:
         Raises:
             NotCarriedOutError: a directory could not be laid out.
         """
-        self._start_task(self._shares.beat(), "beat of the gates")
+        self._start_task(self.shares.beat(), "beat of the gates")
         async with self._turn:
-            await self._carry_out(self._node.start(time.time()))
+            await self._carry_out(self.node.start(time.time()))
 
     async def take(self, event: Event) -> None:
         """Give an event to the core, and carry out the instructions.
@@ -170,13 +151,10 @@ class Engine:
             NotCarriedOutError: part of it could not be carried out; repeat it.
         """
         if isinstance(event, Unregister):
-            await self._hooks.farewell(key for key in self._node.containers() if key.pod == event.pod)
-        lines = self._driver_lines
-        async with (
-            lines.changing(event) if lines and isinstance(event, Register) else contextlib.nullcontext(),
-            self._turn,
-        ):
-            await self._carry_out(self._node.handle(event, time.time()))
+            await self._hooks.drain(key for key in self.node.containers() if key.pod == event.pod)
+        lines = self.driver_lines.changing(event) if isinstance(event, Register) else contextlib.nullcontext()
+        async with lines, self._turn:
+            await self._carry_out(self.node.handle(event, time.time()))
 
     async def survey(self) -> None:
         """Survey every container once.
@@ -185,14 +163,15 @@ class Engine:
             NotCarriedOutError: something could not be read or mended; the next survey tries again.
         """
         async with self._turn:
-            await self._carry_out(self._node.survey())
+            await self._carry_out(self.node.survey())
 
     async def describe(self) -> Description:
         """The registered containers, and the memory that they hold at this moment."""
         slots = await self.in_files_thread(self._file_work.all_slots)
-        described = self._node.describe(slots, self._shares.uses)
-        enforcement = self._driver_lines.state() if self._driver_lines else ()
-        return msgspec.structs.replace(described, enforcement=enforcement, unhealthy=self.unhealthy)
+        described = self.node.describe(slots, self.shares.uses)
+        return msgspec.structs.replace(
+            described, enforcement=self.driver_lines.state(), unhealthy=self.unhealthy
+        )
 
     async def lay_out_again(self, pod: PodUid, prepare: Callable[[], None]) -> bool:
         """Lay a registered pod out again; returns False for a pod that is not registered, or is leaving.
@@ -206,7 +185,7 @@ class Engine:
             OSError: raised by `prepare`; nothing else was done.
         """
         async with self._turn:
-            instructions = self._node.lay_out_again(pod)
+            instructions = self.node.lay_out_again(pod)
             if instructions:
                 await self.in_files_thread(prepare)
                 await self._carry_out(instructions)
@@ -218,7 +197,7 @@ class Engine:
 
     def announcements_after(self, seq: int) -> list[Announcement]:
         """Announcements past `seq` that are in the journal and not acknowledged."""
-        return [entry for entry in self._node.after(seq) if entry.seq <= self._visible_seq]
+        return [entry for entry in self.node.after(seq) if entry.seq <= self._visible_seq]
 
     def growth(self) -> asyncio.Event:
         """An event that is set when the journal grows after this call."""
@@ -227,12 +206,12 @@ class Engine:
     def close(self) -> None:
         """Stop watching processes. The owner of the tasks and threads ends those."""
         self._watcher.close()
-        self._shares.close()
+        self.shares.close()
         self._journal_file.close()
 
     async def _take_or_log(self, event: DatagramReceived | ConnectionClosed | ShareFinding) -> None:
-        if isinstance(event, DatagramReceived) and event.datagram.kind is Kind.HELLO:
-            self._shares.came(event.container, event.datagram.slot)
+        if isinstance(event, DatagramReceived) and event.datagram.kind is DatagramKind.HELLO:
+            self.shares.came(event.container, event.datagram.slot)
             await asyncio.sleep(HELLO_S)
         try:
             await self.take(event)
@@ -246,7 +225,7 @@ class Engine:
         """Search for the owners of a container's slots. If that fails now, the audit tries again."""
         with contextlib.suppress(NotCarriedOutError):
             async with self._turn:
-                await self._carry_out([self._node.survey_of(container)])
+                await self._carry_out([self.node.survey_of(container)])
 
     def _announce_finding(self, event: ShareFinding) -> None:
         self._start_task(self._take_or_log(event), "announce")
@@ -255,9 +234,9 @@ class Engine:
         self._start_task(self._bury(key), f"death of {key.pid}")
 
     async def _bury(self, key: ProcessKey) -> None:
-        for container in self._node.places(key):
-            self._shares.died(container, self._node.processes(container)[key])
-        await self._hooks.last_words(key.pid, self._node.places(key))
+        for container in self.node.places(key):
+            self.shares.died(container, self.node.processes(container)[key])
+        await self._hooks.drain_dead(key.pid, self.node.places(key))
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:
@@ -265,17 +244,17 @@ class Engine:
 
     async def _read_while_contended(self) -> None:
         """Read the words once every `LOOK_AGAIN_S`, as long as a process waits for memory."""
-        while self._node.memory_requests.is_anybody_waiting:
+        while self.node.memory_requests.is_anybody_waiting:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
                 async with self._turn:
-                    await self._carry_out(self._node.memory_requests.read_contended())
+                    await self._carry_out(self.node.memory_requests.read_contended())
             except NotCarriedOutError as error:
                 _log.error("not_carried_out", problem=str(error), remedy="the next reading tries again")
 
     async def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         failures = await self._settle(instructions)
-        if self._node.memory_requests.is_anybody_waiting and (self._looking is None or self._looking.done()):
+        if self.node.memory_requests.is_anybody_waiting and (self._looking is None or self._looking.done()):
             self._looking = self._start_task(self._read_while_contended(), "read words while a process waits")
         if failures:
             problems = "; ".join(dict.fromkeys(map(str, failures)))
@@ -287,7 +266,7 @@ class Engine:
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:
         """Carry out instructions, and then those that follow from their readings; returns the failures."""
         if self._journal_file.is_behind:
-            instructions = [self._node.rewrite(), *instructions]
+            instructions = [self.node.rewrite(), *instructions]
         if not instructions:
             return []
         results = await self.in_files_thread(partial(self._file_work.carry_out, instructions))
@@ -297,21 +276,21 @@ class Engine:
         for instruction in instructions:
             await self._work_on_sockets(instruction, results)
         for answer in results.answers:
-            results.failures += await self._settle(self._node.handle(answer, time.time()))
-        for look in results.looks.values():
-            results.failures += await self._look(look)
+            results.failures += await self._settle(self.node.handle(answer, time.time()))
+        for reading in results.readings.values():
+            results.failures += await self._read_held(reading)
         return results.failures
 
-    async def _look(self, look: ReadHeld) -> list[OSError]:
+    async def _read_held(self, reading: ReadHeld) -> list[OSError]:
         try:
-            held = await self.in_files_thread(partial(self._file_work.held, look))
+            held = await self.in_files_thread(partial(self._file_work.held, reading))
         except OSError as error:
             return [error]
-        return await self._settle(self._node.handle(held, time.time())) if held else []
+        return await self._settle(self.node.handle(held, time.time())) if held else []
 
     def _show(self, instructions: Sequence[Instruction]) -> None:
         if any(isinstance(instruction, Append | Rewrite) for instruction in instructions):
-            self._visible_seq = self._node.newest_seq
+            self._visible_seq = self.node.newest_seq
             self._grown.set()
             self._grown = asyncio.Event()
 
@@ -322,29 +301,28 @@ class Engine:
             case RemovePod():
                 for container in instruction.containers:
                     self._hooks.close(container)
-                    self._shares.leave(container)
-                    self._log.forget(container)
-                if self._driver_lines is not None:
-                    self._driver_lines.forget(instruction.pod)
+                    self.shares.leave(container)
+                    self.bounded_log.forget(container)
+                self.driver_lines.forget(instruction.pod)
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)
-            case Report():
-                self._log.warning(instruction.event, instruction.container, **instruction.details)
+            case LogWarning():
+                self.bounded_log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
                 found = msgspec.structs.asdict(line)
                 details = {name: found[name] for name in ("gpu", "text") if found.get(name)}
                 container = ContainerKey(line.pod, line.container)
-                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **details)
+                self.bounded_log.info(line.what, container, pid=line.pid, seq=line.seq, **details)
 
     async def _open(self, laid_out: LayOut, results: FileResults) -> None:
         """Schedule a container's compute time, and listen on its socket."""
         container = laid_out.container
         if container in results.gates:
-            self._shares.join(container, laid_out.lines, *results.gates.pop(container))
+            self.shares.join(container, laid_out.lines, *results.gates.pop(container))
         if self._hooks.listens_for(container):
             return
-        directory = self._files.limits_dir(container)
+        directory = self.files.limits_dir(container)
         try:
             listener = await self.in_files_thread(partial(bind_hook_socket, directory))
         except OSError as error:

@@ -22,7 +22,7 @@ class LaidOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLayout:
     """The pod's lines cannot be laid out.
 
     Attributes:
@@ -39,7 +39,7 @@ class WithoutGpus:
     """The pod asks for no GPU, so it has no lines."""
 
 
-Layout = LaidOut | Refused | WithoutGpus
+Layout = LaidOut | RefusedLayout | WithoutGpus
 WITHOUT_GPUS: Final = WithoutGpus()
 
 
@@ -84,4 +84,4 @@ class Layouts:
 
 
 def _is_final(layout: Layout | None) -> bool:
-    return layout is not None and not (isinstance(layout, Refused) and layout.may_pass)
+    return layout is not None and not (isinstance(layout, RefusedLayout) and layout.may_pass)

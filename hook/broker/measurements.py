@@ -34,10 +34,9 @@ PERIOD_S: Final = 1.0
 RETRY_S: Final = 30.0
 """Seconds between two attempts while no driver answers."""
 
-_log: Final = structlog.get_logger()
-
-
 REMEDY: Final = "install NVIDIA's driver, or let the monitor measure: PLIMSOLL_BROKER_MEASURE=false"
+
+_log: Final = structlog.get_logger()
 
 
 class Measurements:

@@ -49,7 +49,7 @@ class _Container:
 
 
 class MemoryWatch:
-    """One subscriber's view of the pages."""
+    """The pages as a subscriber knows them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

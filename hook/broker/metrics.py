@@ -35,33 +35,23 @@ class _Uses(Collector):
         self.description = Description(containers=())
 
     def collect(self) -> Iterable[Metric]:
-        info = GaugeMetricFamily(
-            "plimsoll_hook_container_info",
-            "1 for each GPU of each container; `whole` is `true` where the container owns the GPU.",
-            labels=(*_GPU, "whole"),
+        return (
+            *self._containers(),
+            *self._memory(),
+            *self._waits(),
+            *self._driver_limits(),
+            *share_families(self._shares()),
+            self._enforcement(),
+            self._journal(),
         )
+
+    def _containers(self) -> tuple[Metric, ...]:
+        """The processes of containers, and what was found of them."""
         processes = GaugeMetricFamily(
             "plimsoll_hook_processes", "Processes that run under the hook.", labels=CONTAINER
         )
-        used = GaugeMetricFamily(
-            "plimsoll_hook_used_bytes", "GPU memory that hooked processes hold.", labels=_GPU
-        )
-        line = GaugeMetricFamily(
-            "plimsoll_hook_line_bytes", "The container's line: the GPU memory that it may hold.", labels=_GPU
-        )
         denied = CounterMetricFamily(
             "plimsoll_hook_denied", "Allocations refused at the line.", labels=CONTAINER
-        )
-        excess = GaugeMetricFamily(
-            "plimsoll_hook_excess_bytes",
-            "GPU memory that NVML shows past what the processes count.",
-            labels=_GPU,
-        )
-        measured = GaugeMetricFamily(
-            "plimsoll_hook_measured_bytes",
-            "Memory that NVML showed of a container, contexts included; less `plimsoll_hook_used_bytes` it is the "
-            "drift of the counts.",
-            labels=_GPU,
         )
         violated = CounterMetricFamily(
             "plimsoll_hook_violated",
@@ -71,22 +61,53 @@ class _Uses(Collector):
         unenforced = CounterMetricFamily(
             "plimsoll_hook_unenforced", "Processes found that never came under the hook.", labels=CONTAINER
         )
+        measuring, findings = self._engine.node.measuring, self._engine.node.share_findings
+        for container in self.description.containers:
+            key, names = _key(container), _names(container)
+            processes.add_metric(names, len(container.processes))
+            alive = sum(process.denied_count for process in container.processes)
+            denied.add_metric(names, alive + self._engine.files.denied_by_the_dead(key))
+            violated.add_metric(names, measuring.found_count(key, Violated) + findings.overuse[key])
+            unenforced.add_metric(names, measuring.found_count(key, Unenforced))
+        return processes, denied, violated, unenforced
+
+    def _memory(self) -> tuple[Metric, ...]:
+        """The memory of containers on each of their GPUs."""
+        info = GaugeMetricFamily(
+            "plimsoll_hook_container_info",
+            "1 for each GPU of each container; `whole` is `true` where the container owns the GPU.",
+            labels=(*_GPU, "whole"),
+        )
+        used = GaugeMetricFamily(
+            "plimsoll_hook_used_bytes", "GPU memory that hooked processes hold.", labels=_GPU
+        )
+        line = GaugeMetricFamily(
+            "plimsoll_hook_line_bytes", "The container's line: the GPU memory that it may hold.", labels=_GPU
+        )
+        measured = GaugeMetricFamily(
+            "plimsoll_hook_measured_bytes",
+            "Memory that NVML showed of a container, contexts included; less `plimsoll_hook_used_bytes` it is the "
+            "drift of the counts.",
+            labels=_GPU,
+        )
+        excess = GaugeMetricFamily(
+            "plimsoll_hook_excess_bytes",
+            "GPU memory that NVML shows past what the processes count.",
+            labels=_GPU,
+        )
         measuring = self._engine.node.measuring
         for container in self.description.containers:
-            key = ContainerKey(container.pod, container.container.name)
-            names = _names(container)
-            processes.add_metric(names, len(container.processes))
-            denied.add_metric(names, self._denied(container))
-            belied = self._engine.node.share_violations.count(key)
-            violated.add_metric(names, measuring.found_count(key, Violated) + belied)
-            unenforced.add_metric(names, measuring.found_count(key, Unenforced))
+            key = _key(container)
             for place, gpu_line in enumerate(container.container.lines):
-                info.add_metric((*names, gpu_line.gpu, str(container.container.whole).lower()), 1)
-                held = sum(process.used_bytes[place] for process in container.processes)
-                used.add_metric((*names, gpu_line.gpu), held)
-                line.add_metric((*names, gpu_line.gpu), gpu_line.line_bytes)
-                measured.add_metric((*names, gpu_line.gpu), measuring.measured_bytes(key, gpu_line.gpu))
-                excess.add_metric((*names, gpu_line.gpu), measuring.excess_bytes(key, gpu_line.gpu))
+                names = (*_names(container), gpu_line.gpu)
+                info.add_metric((*names, str(container.container.whole).lower()), 1)
+                used.add_metric(names, sum(process.used_bytes[place] for process in container.processes))
+                line.add_metric(names, gpu_line.line_bytes)
+                measured.add_metric(names, measuring.measured_bytes(key, gpu_line.gpu))
+                excess.add_metric(names, measuring.excess_bytes(key, gpu_line.gpu))
+        return info, used, line, measured, excess
+
+    def _enforcement(self) -> Metric:
         enforcement = GaugeMetricFamily(
             "plimsoll_broker_enforcement_info",
             "1 for what holds containers to their lines on a GPU: `both`, `preload`, `driver` or `none`.",
@@ -94,14 +115,14 @@ class _Uses(Collector):
         )
         for one in self.description.enforcement:
             enforcement.add_metric((one.gpu, one.enforcement), 1)
-        journal = GaugeMetricFamily(
+        return enforcement
+
+    def _journal(self) -> Metric:
+        return GaugeMetricFamily(
             "plimsoll_broker_journal_entries",
             "Announcements that the monitor has not acknowledged; grows while the monitor is away.",
             value=self._engine.node.journal_length,
         )
-        shares = share_families(self._shares())
-        counted = (info, processes, used, line, measured, excess, denied, violated, unenforced)
-        return (*counted, *self._waits(), *self._driver_limits(), *shares, enforcement, journal)
 
     def _driver_limits(self) -> tuple[Metric, ...]:
         """The limits of whole pods in the driver."""
@@ -110,24 +131,23 @@ class _Uses(Collector):
             "GPU memory that the driver lets a whole pod hold; absent where the driver does not limit the pod.",
             labels=("namespace", "pod", "uid", "gpu"),
         )
-        lines = self._engine.driver_lines
         found = {
             (use.namespace, use.pod_name, use.pod, line.gpu)
             for use in self.description.containers
             for line in use.container.lines
         }
-        for namespace, name, pod, gpu in sorted(found if lines is not None else ()):
-            hard_bytes = lines.pod_line(pod, gpu) if lines is not None else None
+        for namespace, name, pod, gpu in sorted(found):
+            hard_bytes = self._engine.driver_lines.pod_line(pod, gpu)
             if hard_bytes is not None:
                 limit.add_metric((namespace, name, pod, gpu), hard_bytes)
         return (limit,)
 
     def _shares(self) -> Iterator[ShareRow]:
         for container in self.description.containers:
-            key = ContainerKey(container.pod, container.container.name)
+            key = _key(container)
             use = self._engine.shares.uses(key)
             if use is not None:  # The container may have left since the description.
-                yield ShareRow(_names(container), use, self._engine.node.unmet.count(key))
+                yield ShareRow(_names(container), use, self._engine.node.share_findings.unmet[key])
 
     def _waits(self) -> tuple[Metric, ...]:
         """The granted bytes, the waiting allocations, and the finished waits."""
@@ -146,18 +166,16 @@ class _Uses(Collector):
         )
         waits = self._engine.node.memory_requests
         for container in self.description.containers:
-            key = ContainerKey(container.pod, container.container.name)
-            names = _names(container)
+            key, names = _key(container), _names(container)
             waited.add_metric(names, _buckets(waits.waited(key)), waits.waited(key).sum_s)
             for gpu_line in container.container.lines:
                 granted.add_metric((*names, gpu_line.gpu), waits.granted_bytes(key, gpu_line))
                 waiting.add_metric((*names, gpu_line.gpu), waits.waiting_count(key, gpu_line.gpu))
         return granted, waiting, waited
 
-    def _denied(self, container: ContainerUse) -> int:
-        key = ContainerKey(container.pod, container.container.name)
-        alive = sum(process.denied_count for process in container.processes)
-        return alive + self._engine.files.denied_by_the_dead(key)
+
+def _key(container: ContainerUse) -> ContainerKey:
+    return ContainerKey(container.pod, container.container.name)
 
 
 def _names(container: ContainerUse) -> tuple[str, str, str, str]:

@@ -42,7 +42,7 @@ class SilentError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class KubeletContainer:
     """A container as the kubelet names it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Holder:
     container: str
 
 
-Devices = Mapping[Holder, tuple[str, ...]]
+Devices = Mapping[KubeletContainer, tuple[str, ...]]
 """The ids of each container's devices of one resource."""
 
 
@@ -77,7 +77,7 @@ async def devices_of(socket: Path, resource: str) -> Devices:
         except grpc.aio.AioRpcError as error:
             raise SilentError(f"{error.code().name}: {error.details()}") from error
     found = {
-        Holder(pod.namespace, pod.name, container.name): tuple(
+        KubeletContainer(pod.namespace, pod.name, container.name): tuple(
             device
             for given in container.devices
             if given.resource_name == resource

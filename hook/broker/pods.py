@@ -21,7 +21,7 @@ import structlog
 from hook.broker.core.registration.pod_lines import registration
 from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import Engine, NotCarriedOutError
-from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, Refused
+from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, RefusedLayout
 from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
 from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.client import connect
@@ -169,7 +169,7 @@ class Follower:
     def _refuse(self, pod: Pod, problem: str, *, may_pass: bool) -> None:
         uid = PodUid(pod.metadata.uid)
         if uid not in self._present:
-            self._layouts.note(uid, Refused(problem, may_pass))
+            self._layouts.note(uid, RefusedLayout(problem, may_pass))
         known = self._refused.get(uid)
         self._refused[uid] = _RefusedPod(pod, problem)
         if known is not None and known.problem == problem:
@@ -203,7 +203,7 @@ class Follower:
             except NotCarriedOutError as error:
                 _log.error("pod_not_laid_out", pod=request.pod, problem=str(error), again_in_s=RETRY_S)
                 if isinstance(request, Register) and request.pod not in self._present:
-                    self._layouts.note(request.pod, Refused(str(error), may_pass=True))
+                    self._layouts.note(request.pod, RefusedLayout(str(error), may_pass=True))
                 await asyncio.sleep(RETRY_S)
             else:
                 self._taken += 1

@@ -18,7 +18,7 @@ from typing import Final, NoReturn, Self
 
 import structlog
 
-from hook.broker.pod_resources import Devices, Holder, SilentError, devices_of
+from hook.broker.pod_resources import Devices, KubeletContainer, SilentError, devices_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
@@ -128,9 +128,9 @@ class Reservations:
         )
 
 
-def _holders(pod: Pod) -> list[Holder]:
+def _holders(pod: Pod) -> list[KubeletContainer]:
     named = pod.metadata.namespace, pod.metadata.name
-    return [Holder(*named, container.name) for container in pod.spec.containers]
+    return [KubeletContainer(*named, container.name) for container in pod.spec.containers]
 
 
 def _is_gpu(device: str) -> bool:

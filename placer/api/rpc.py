@@ -18,7 +18,7 @@ from placer.core.resize.change import NotNowError
 from plimsoll.bus.subjects import RESIZE
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
-from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 
 ANSWER_S: Final = 10.0
 """Seconds that one resize may take. While the API server is away, the user gets an error instead of a long wait."""
@@ -70,7 +70,7 @@ class RpcServer:
             log.info("resize answered", request=message.data[:300].decode("utf-8", "replace"), answer=answer)
             await self._reply(message, answer)
 
-    async def _answer(self, data: bytes) -> Answer:
+    async def _answer(self, data: bytes) -> ResizeAnswer:
         try:
             request = msgspec.json.decode(data, type=Resize)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -96,7 +96,7 @@ class RpcServer:
         name = f"{request.namespace}/{request.pod}"
         raise InputError("pod", name, "does not exist", "name a running pod, and its namespace with -n")
 
-    async def _reply(self, message: Msg, answer: Answer) -> None:
+    async def _reply(self, message: Msg, answer: ResizeAnswer) -> None:
         try:
             await message.respond(msgspec.json.encode(answer))
         except nats.errors.Error as error:

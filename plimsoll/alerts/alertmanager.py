@@ -128,9 +128,8 @@ class Sender:
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         self.is_up = False
-        cause = (
-            str(error) if isinstance(error, _RefusedError) else cause_of(error, f"{PREFIX}ALERTMANAGER_URL")
-        )
+        is_ours = isinstance(error, _RefusedError)
+        cause = str(error) if is_ours else cause_of(error, f"{PREFIX}ALERTMANAGER_URL")
         self._outage.failed(
             "alerts wait until Alertmanager takes them",
             cause,
@@ -167,10 +166,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
             context.load_cert_chain(settings.certificate, settings.key)
     except OSError as error:
         name = "CA" if settings.ca and not settings.certificate else "CERTIFICATE"
-        problem, remedy = (
-            f"cannot be used ({error.strerror or type(error).__name__})",
-            "name a PEM file of certificates",
-        )
+        problem = f"cannot be used ({error.strerror or type(error).__name__})"
+        remedy = "name a PEM file of certificates"
         raise InputError(PREFIX + name, settings.ca or settings.certificate, problem, remedy) from error
     return context
 
@@ -181,11 +178,9 @@ def _identity(settings: Settings) -> dict[str, str]:
     Raises:
         _RefusedError: the file cannot be read now.
     """
-    name, path = (
-        ("TOKEN_FILE", settings.token_file)
-        if settings.token_file
-        else ("PASSWORD_FILE", settings.password_file)
-    )
+    name, path = "PASSWORD_FILE", settings.password_file
+    if settings.token_file:
+        name, path = "TOKEN_FILE", settings.token_file
     if not path:
         return {}
     try:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from plimsoll.alerts.alertmanager import Sender
 from plimsoll.alerts.core.alert import Alert, Labels
-from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.core.book import AlertBook
 from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.alerts.reader import Reader
 from plimsoll.alerts.settings import PREFIX, Given
@@ -58,7 +58,7 @@ class _Board:
         firing: the firing alerts at the last check.
     """
 
-    def __init__(self, book: Book, reader: Reader, senders: Sequence[Sender]) -> None:
+    def __init__(self, book: AlertBook, reader: Reader, senders: Sequence[Sender]) -> None:
         self._book, self._reader, self._senders = book, reader, senders
         self.firing: dict[Labels, Alert] = {}
 

@@ -22,11 +22,18 @@ class AlertMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """See `Collector`."""
+        return (self._alerts(), *self._posts(), *self._events())
+
+    def _alerts(self) -> Metric:
         firing = GaugeMetricFamily(
             "plimsoll_alerts_firing", "Alerts that fire now, by name.", labels=("alertname",)
         )
         for name, count in sorted(Counter(dict(labels)["alertname"] for labels in self._firing()).items()):
             firing.add_metric((name,), count)
+        return firing
+
+    def _posts(self) -> tuple[Metric, ...]:
+        """The posts to each Alertmanager, and the alerts that wait for it."""
         posts = CounterMetricFamily(
             "plimsoll_alerts_posts", "Posts to Alertmanager, by outcome.", labels=("alertmanager", "outcome")
         )
@@ -50,11 +57,16 @@ class AlertMetrics(Collector):
             dropped.add_metric((one.url,), one.delivery.dropped)
             if one.is_up is not None:
                 up.add_metric((one.url,), float(one.is_up))
+        return posts, waiting, dropped, up
+
+    def _events(self) -> tuple[Metric, ...]:
+        """How the stream of events is read."""
         silent = GaugeMetricFamily(
             "plimsoll_alerts_bus_away_seconds",
             "Seconds for which the stream has been unreadable; 0 while it is readable.",
+            value=self._reader.silent_s(),
         )
-        silent.add_metric((), self._reader.silent_s())
-        damaged = CounterMetricFamily("plimsoll_alerts_damaged_events", "Events that could not be read.")
-        damaged.add_metric((), self._reader.damaged)
-        return (firing, posts, waiting, dropped, up, silent, damaged)
+        damaged = CounterMetricFamily(
+            "plimsoll_alerts_damaged_events", "Events that could not be read.", value=self._reader.damaged
+        )
+        return silent, damaged

@@ -17,13 +17,14 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
+from nats.js.api import DeliverPolicy, StreamInfo
 from nats.js.errors import APIError
 
-from plimsoll.alerts.core.book import Book, Place
+from plimsoll.alerts.core.book import AlertBook, StreamPlace
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.connection import connect
+from plimsoll.bus.consumers import BATCH, kept_messages, reading
 from plimsoll.bus.subjects import REPORTS, STREAM
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
@@ -37,7 +38,6 @@ NEWEST: Final = (*REPORTS, "plimsoll.v1.node.foreign.*")
 LIMITS: Final = tuple(f"plimsoll.v1.limit.{what}.*" for what in ("violated", "unenforced", "resized"))
 """A node has one subject for all its containers, so all messages that the stream keeps are read."""
 
-BATCH: Final = 256
 IDLE_S: Final = 2.0
 """Seconds that a request for messages waits on the server. After a request without a message, the reader checks that
 the consumer exists. A server that was killed has lost the request, so this also bounds a wait in vain."""
@@ -45,9 +45,6 @@ the consumer exists. A server that was killed has lost the request, so this also
 STEP_S: Final = 3 * IDLE_S
 """The most seconds that count between two answers of NATS: a process that stood still for longer knows nothing of
 the time between."""
-
-UNUSED_S: Final = 60.0
-"""Seconds after which the server deletes the consumer of a service that has ended."""
 
 AWAY_S: Final = 60.0
 """Seconds without an answer after which `bus.away` fires: NATS restarts, and chooses a leader, in less."""
@@ -66,7 +63,7 @@ class Reader:
         damaged: messages that could not be read.
     """
 
-    def __init__(self, book: Book, url: str, access: BusAccess) -> None:
+    def __init__(self, book: AlertBook, url: str, access: BusAccess) -> None:
         """Read from the NATS servers at `url` into `book`."""
         self._book = book
         self._url, self._access = url, access
@@ -123,7 +120,8 @@ class Reader:
         self._answered()
         if self._must_load(info):
             await self._load(jetstream, info)
-        consumer = await jetstream.add_consumer(STREAM, _config((*NEWEST, *LIMITS), self._after + 1))
+        config = reading((*NEWEST, *LIMITS), DeliverPolicy.BY_START_SEQUENCE, self._after + 1)
+        consumer = await jetstream.add_consumer(STREAM, config)
         subscription = await jetstream.pull_subscribe_bind(consumer=consumer.name, stream=STREAM)
         while True:
             heed_cancellation()
@@ -154,20 +152,16 @@ class Reader:
         if self._stream and str(info.created) != self._stream:
             log.warning("the stream was made anew; alerts stay until nodes report")
             base += self._after
-        newest = await _all(jetstream, NEWEST, DeliverPolicy.LAST_PER_SUBJECT)
-        limits = await _all(jetstream, LIMITS, DeliverPolicy.ALL)
+        newest = await _kept(jetstream, NEWEST, DeliverPolicy.LAST_PER_SUBJECT)
+        limits = await _kept(jetstream, LIMITS, DeliverPolicy.ALL)
         self._stream, self._after, self._base = str(info.created), info.state.last_seq, base
         # NATS worked when it stored the newest message; how long it worked since then is not known.
         last = max((message.metadata.timestamp for message in newest), default=None)
-        await self._take(
-            [
-                (
-                    message,
-                    self._clock_s - (last - message.metadata.timestamp).total_seconds() if last else 0.0,
-                )
-                for message in (*newest, *limits)
-            ]
-        )
+
+        def stored_s(message: Msg) -> float:
+            return self._clock_s - (last - message.metadata.timestamp).total_seconds() if last else 0.0
+
+        await self._take([(message, stored_s(message)) for message in (*newest, *limits)])
         self.loaded.set()
         log.info("what the stream keeps is read", last_reports=len(newest), limit_events=len(limits))
 
@@ -176,7 +170,7 @@ class Reader:
             if number % BATCH == BATCH - 1:
                 await asyncio.sleep(0)  # other tasks run between two batches of a long list
             try:
-                self._book.take(message.data, Place(self._base + _seq(message), at_s), time.time())
+                self._book.take(message.data, StreamPlace(self._base + _seq(message), at_s), time.time())
             except InputError as error:
                 self.damaged += 1
                 log.warning(
@@ -203,37 +197,8 @@ class Reader:
             self._away_since = rfc3339(datetime.now(UTC))
 
 
-async def _all(jetstream: JetStreamContext, subjects: Sequence[str], policy: DeliverPolicy) -> list[Msg]:
-    """Messages that the stream keeps: all on these subjects, or the last of each."""
-    config = ConsumerConfig(
-        filter_subjects=list(subjects),
-        deliver_policy=policy,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=UNUSED_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
-    info = await jetstream.add_consumer(STREAM, config)
-    subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
-    found: list[Msg] = []
-    left = info.num_pending or 0
-    while left:
-        messages = await subscription.fetch(min(BATCH, left), timeout=IDLE_S)
-        found += messages
-        left = messages[-1].metadata.num_pending
-    return found
-
-
-def _config(subjects: Sequence[str], start: int) -> ConsumerConfig:
-    return ConsumerConfig(
-        filter_subjects=list(subjects),
-        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-        opt_start_seq=start,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=UNUSED_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
+async def _kept(jetstream: JetStreamContext, subjects: Sequence[str], policy: DeliverPolicy) -> list[Msg]:
+    return [message async for message in kept_messages(jetstream, subjects, policy, IDLE_S)]
 
 
 def _seq(message: Msg) -> int:

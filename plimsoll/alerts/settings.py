@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from plimsoll.alerts.core.alert import Kind
-from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.core.alert import AlertKind
+from plimsoll.alerts.core.book import AlertBook
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import NATS_SCHEMES
 from plimsoll.part import settings
@@ -96,9 +96,9 @@ class Given:
         """The labels of every alert."""
         return dict(_labels(self.settings.labels))
 
-    def book(self) -> Book:
+    def book(self) -> AlertBook:
         """An empty book for the wanted alerts."""
-        return Book(_kinds(self.settings.kinds), self.settings.forget_s)
+        return AlertBook(_kinds(self.settings.kinds), self.settings.forget_s)
 
 
 def load(environment: Mapping[str, str]) -> Given:
@@ -135,13 +135,13 @@ def _check_urls(variable: str, urls: str | None) -> None:
             raise InputError(variable, settings.shown_url(url), "has a user or more than a path", remedy)
 
 
-def _kinds(text: str, variable: str = f"{PREFIX}KINDS") -> frozenset[Kind]:
-    known = {kind.value: kind for kind in Kind}
+def _kinds(text: str, variable: str = f"{PREFIX}KINDS") -> frozenset[AlertKind]:
+    known = {kind.value: kind for kind in AlertKind}
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
             raise InputError(variable, name, "is no alert", f"give some of {', '.join(known)}")
-    return frozenset(known[name] for name in names) or frozenset(Kind)
+    return frozenset(known[name] for name in names) or frozenset(AlertKind)
 
 
 def _labels(text: str, variable: str = f"{PREFIX}LABELS") -> list[tuple[str, str]]:

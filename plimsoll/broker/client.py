@@ -23,7 +23,8 @@ from plimsoll.broker.connection import FIRST_PAUSE_S, LONGEST_PAUSE_S, Connectio
 from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
-    Answer,
+    BrokerAnswer,
+    BrokerRequest,
     Describe,
     Description,
     Done,
@@ -32,7 +33,6 @@ from plimsoll.broker.wire import (
     Refused,
     Register,
     Registered,
-    Request,
     Unregister,
 )
 from plimsoll.ids import PodUid
@@ -148,7 +148,7 @@ class BrokerClient:
         """
         await self._ask(measured, Done)
 
-    async def _ask(self, request: Request, kind: type[T]) -> T:
+    async def _ask(self, request: BrokerRequest, kind: type[T]) -> T:
         async with self._within_timeout(f"answer {type(request).__name__}"), self._turn:
             while True:
                 connection = await self._connected()
@@ -198,7 +198,7 @@ class BrokerClient:
         return f"{self._lost}; look into its log"
 
 
-def _expect(answer: Answer | MemoryChange | Announcement, kind: type[T]) -> T:
+def _expect(answer: BrokerAnswer | MemoryChange | Announcement, kind: type[T]) -> T:
     if isinstance(answer, Refused):
         raise RefusedError(answer.message)
     assert isinstance(answer, kind), f"asked for {kind.__name__}, was answered {answer}"

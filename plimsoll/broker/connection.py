@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from plimsoll.broker.announcements import Announcement, Other, decode
-from plimsoll.broker.wire import CONTROL_NAME, Answer, MemoryChange, Request
+from plimsoll.broker.wire import CONTROL_NAME, BrokerAnswer, BrokerRequest, MemoryChange
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 """Bounds of the pauses between attempts to reach the broker, in seconds."""
 
-_LINES: Final = msgspec.json.Decoder(Answer | MemoryChange | Other)
+_LINES: Final = msgspec.json.Decoder(BrokerAnswer | MemoryChange | Other)
 
 
 class LostError(Exception):
@@ -65,7 +65,7 @@ class Connection:
         finally:
             os.close(directory)
 
-    async def send(self, request: Request) -> None:
+    async def send(self, request: BrokerRequest) -> None:
         """Write a request.
 
         Raises:
@@ -77,7 +77,7 @@ class Connection:
         except OSError as error:
             raise LostError(error) from error
 
-    async def read(self) -> Answer | MemoryChange | Announcement:
+    async def read(self) -> BrokerAnswer | MemoryChange | Announcement:
         """Read the next answer, announcement or change of memory.
 
         Raises:

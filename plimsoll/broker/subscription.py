@@ -35,14 +35,6 @@ _SHOWN_CHARS: Final = 200
 log = structlog.get_logger("plimsoll.broker.subscription")
 
 
-async def announcements(root: Path) -> AsyncGenerator[Announcement]:
-    """The announcements of `subscribed` alone."""
-    async with contextlib.aclosing(subscribed(root, Subscribe())) as messages:
-        async for message in messages:
-            if isinstance(message, Announcement):
-                yield message
-
-
 async def subscribed(root: Path, request: Subscribe) -> AsyncGenerator[Announcement | MemoryChange]:
     """Every announcement not yet acknowledged, oldest first, then each new one, for ever.
 

@@ -24,7 +24,6 @@ CONTAINER_LIBRARY_DIR: Final = "/run/plimsoll/lib"
 CONTAINER_LIBRARY: Final = "/run/plimsoll/lib/libplimsoll.so"
 """The preload library, as the container sees it."""
 
-
 CONTAINER_ATTRIBUTE: Final = "container"
 """The attribute of a volume that names its container. A volume without it is that of a whole pod."""
 

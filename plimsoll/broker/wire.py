@@ -261,5 +261,5 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
     unhealthy: dict[GpuUuid, str] = {}
 
 
-Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
-Answer = Registered | Done | Refused | Description
+BrokerRequest = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
+BrokerAnswer = Registered | Done | Refused | Description

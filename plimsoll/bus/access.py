@@ -99,10 +99,7 @@ class BusAccess:
 def _text(name: str, path: str) -> str:
     try:
         return Path(path).read_text()
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # ValueError: bytes that are no text, or a path that is impossible
+    except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or an impossible path
         problem, remedy = f"cannot be read ({_reason(error)})", "name a readable file that holds the secret"
         raise InputError(PREFIX + name, shown_path(path), problem, remedy) from error
 

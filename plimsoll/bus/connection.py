@@ -27,6 +27,34 @@ SILENT_S: Final = 2 * REQUEST_S
 log = structlog.get_logger(__name__)
 
 
+class _Link:
+    """Logs each cause of an outage of a client once, and paces its attempts to connect."""
+
+    def __init__(self, url: str) -> None:
+        self._url = shown_url(url)
+        self._pauses, self._outage = Pauses(), Outage(log.warning)
+
+    async def failed(self, error: Exception) -> None:
+        # After a refused password the server also closes the connection, and that is not the cause.
+        if not (isinstance(error, ConnectionResetError) and self._outage.is_on):
+            cause = cause_of(error, f"{PREFIX}NATS_URL")
+            self._outage.failed("nats is out of reach, retrying", cause, url=self._url)
+
+    async def came_back(self) -> None:
+        self._pauses.reset()
+        self._outage.ended()
+        log.info("nats is back", url=self._url)
+
+    def next_server(self, servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
+        return random.choice(servers), self._pauses.next_s()  # noqa: S311 - spreads load, no secret
+
+    async def tell_silence(self) -> None:
+        # The client reports nothing of a server that takes the connection and never speaks.
+        await asyncio.sleep(SILENT_S)  # a server under load may take as long
+        if not self._outage.is_on:
+            await self.failed(TimeoutError("the server sent no greeting"))
+
+
 async def connect(
     client: Client, url: str, name: str, options: Mapping[str, Any] = MappingProxyType({})
 ) -> None:
@@ -38,36 +66,15 @@ async def connect(
         name: the client's name in the server's monitoring.
         options: see `BusAccess.options`.
     """
-    pauses, outage = Pauses(), Outage(log.warning)
-
-    async def on_error(error: Exception) -> None:
-        # After a refused password the server also closes the connection, and that is not the cause.
-        if not (isinstance(error, ConnectionResetError) and outage.is_on):
-            cause = cause_of(error, f"{PREFIX}NATS_URL")
-            outage.failed("nats is out of reach, retrying", cause, url=shown_url(url))
-
-    async def on_reconnect() -> None:
-        pauses.reset()
-        outage.ended()
-        log.info("nats is back", url=shown_url(url))
-
-    def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
-        return random.choice(servers), pauses.next_s()  # noqa: S311 - spreads load, no secret
-
-    async def tell_silence() -> None:
-        # The client says nothing of a server that takes the connection and never speaks.
-        await asyncio.sleep(SILENT_S)  # a server under load may take as long
-        if not outage.is_on:
-            await on_error(TimeoutError("the server sent no greeting"))
-
-    silence = asyncio.create_task(tell_silence(), name="nats: tell silence")
+    link = _Link(url)
+    silence = asyncio.create_task(link.tell_silence(), name="nats: tell silence")
     try:
         await client.connect(
             url.split(","),
             name=name,
-            error_cb=on_error,
-            reconnected_cb=on_reconnect,
-            reconnect_to_server_handler=next_server,
+            error_cb=link.failed,
+            reconnected_cb=link.came_back,
+            reconnect_to_server_handler=link.next_server,
             max_reconnect_attempts=-1,
             # Applies only before the first connection, when the client does not call the handler. Drawn for each
             # process.

@@ -14,12 +14,13 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import DeliverPolicy
 from nats.js.errors import APIError
 
 from plimsoll.asyncapi import KINDS
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
+from plimsoll.bus.consumers import BATCH, reading
 from plimsoll.bus.stream import LOST_PINGS, NATS_SCHEMES, PING_S
 from plimsoll.bus.subjects import STREAM, node_token
 from plimsoll.cli.columns import shortened
@@ -34,16 +35,12 @@ from plimsoll.quantity import format_bytes
 
 CONNECT_S: Final = 5.0
 CLOSE_S: Final = 1.0
-BATCH: Final = 100
 IDLE_S: Final = 5.0
 """Seconds that a request for events waits. After a request that got no event, the command checks that its consumer
 still exists."""
 
 WIDE: Final = 120
 """Columns from which on a line has room for a date."""
-
-UNUSED_S: Final = 60.0
-"""Seconds after which the server deletes the consumer of a command that has ended."""
 
 _WHATS: Final = tuple(kind.what for kind in KINDS)
 _ODD_DATA: Final = (AttributeError, KeyError, TypeError, ValueError)
@@ -56,7 +53,7 @@ class NoEventsError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """The events to print; an empty text wants any.
 
     Attributes:
@@ -90,7 +87,7 @@ class Wanted:
         return is_of_pod and is_of_node
 
 
-async def events(url: str, wanted: Wanted, access: BusAccess, *, follow: bool) -> AsyncGenerator[bytes]:
+async def events(url: str, wanted: EventFilter, access: BusAccess, *, follow: bool) -> AsyncGenerator[bytes]:
     """The wanted events as they were published: those of the stream, or, to follow, those from now on.
 
     Args:
@@ -181,7 +178,8 @@ async def _messages(
     after, pauses = newest if follow else 0, Pauses()
     while follow or after < newest:
         try:
-            info = await jetstream.add_consumer(STREAM, _consumer(subjects, after + 1))
+            config = reading(subjects, DeliverPolicy.BY_START_SEQUENCE, after + 1)
+            info = await jetstream.add_consumer(STREAM, config)
             if not follow and not info.num_pending:
                 return
             subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
@@ -204,18 +202,6 @@ async def _messages(
             if not follow:
                 raise NoEventsError(f"the stream cannot be read ({error})") from error
             await asyncio.sleep(pauses.next_s())
-
-
-def _consumer(subjects: list[str], start: int) -> ConsumerConfig:
-    return ConsumerConfig(
-        filter_subjects=subjects,
-        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-        opt_start_seq=start,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=UNUSED_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
 
 
 async def connected(url: str, access: BusAccess, name: str, failures: list[Exception]) -> Client:

@@ -63,7 +63,7 @@ class PodLine(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PodFilter:
     """The pods to list; None wants any."""
 
     namespace: str | None = None
@@ -74,7 +74,7 @@ class Wanted:
         return self.namespace in {None, pod.namespace} and self.node in {None, pod.node}
 
 
-async def pods(where: Where, wanted: Wanted, form: str, width: int | None) -> str:
+async def pods(where: Where, wanted: PodFilter, form: str, width: int | None) -> str:
     """The text of the command; writes a line to standard error on what it leaves out.
 
     Args:
@@ -183,7 +183,7 @@ def waited(since: str | None) -> str:
     return f"{seconds // 86_400}d"
 
 
-def _left_out(cluster: LiveCluster, found: Sequence[PodLine], wanted: Wanted) -> Iterator[str]:
+def _left_out(cluster: LiveCluster, found: Sequence[PodLine], wanted: PodFilter) -> Iterator[str]:
     if not found:
         yield "no pod with a GPU" + (f" in the namespace {wanted.namespace}" if wanted.namespace else "")
     if cluster.waiting is not None and cluster.waiting.total > len(cluster.waiting.pods):

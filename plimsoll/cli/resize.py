@@ -29,7 +29,7 @@ from plimsoll.part.causes import cause_of
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.settings import check_urls, shown_url
 from plimsoll.placer_api import confirmations
-from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing, change_shown, terms_shown
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing, change_shown, terms_shown
 from plimsoll.quantity import format_bytes
 
 CONNECT_S: Final = 5.0
@@ -162,7 +162,7 @@ async def _ask(client: Client, request: Resize) -> Resizing:
             f"NATS was lost ({error!r}); it is unknown whether the placer acted; ask again"
         ) from error
     try:
-        answer: Answer = msgspec.json.decode(message.data, type=Answer)
+        answer: ResizeAnswer = msgspec.json.decode(message.data, type=ResizeAnswer)
     except msgspec.MsgspecError as error:
         raise NotConfirmedError(
             f"the placer's answer cannot be read ({error}); are both of one version?"

@@ -25,7 +25,7 @@ from plimsoll.kube.transport import ApiError
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.client import PlacerAwayError
-from plimsoll.placer_api.ways import Asked
+from plimsoll.placer_api.ways import PlacerRequest
 
 SERVICE: Final = "plimsoll-placer"
 PORT: Final = "http"
@@ -108,7 +108,7 @@ class ServiceProxy:
         await self._stack.aclose()
 
     @contextlib.asynccontextmanager
-    async def sent(self, asked: Asked) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def sent(self, request: PlacerRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         """See `Way`.
 
         Raises:
@@ -116,25 +116,29 @@ class ServiceProxy:
         """
         async with contextlib.AsyncExitStack() as stack:
             try:
-                response = await self._answer(asked, stack)
+                response = await self._answer(request, stack)
             except ApiError as error:
                 raise PlacerAwayError(str(error)) from error
             yield response
 
-    async def _answer(self, asked: Asked, stack: contextlib.AsyncExitStack) -> aiohttp.ClientResponse:
-        response = await self._asked(asked, stack)
+    async def _answer(
+        self, request: PlacerRequest, stack: contextlib.AsyncExitStack
+    ) -> aiohttp.ClientResponse:
+        response = await self._asked(request, stack)
         if response.status == UNAUTHORIZED and self._given is None:  # no token yet, or it has expired
             self._service.token = await self._new_token()
-            response = await self._asked(asked, stack)
+            response = await self._asked(request, stack)
         return response
 
-    async def _asked(self, asked: Asked, stack: contextlib.AsyncExitStack) -> aiohttp.ClientResponse:
+    async def _asked(
+        self, request: PlacerRequest, stack: contextlib.AsyncExitStack
+    ) -> aiohttp.ClientResponse:
         assert self._client is not None, "used outside its context"
-        path = f"/api/v1/namespaces/{self._service.namespace}/services/{SERVICE}:{PORT}/proxy{asked.path}"
+        path = f"/api/v1/namespaces/{self._service.namespace}/services/{SERVICE}:{PORT}/proxy{request.path}"
         token = self._given or self._service.token
         headers = {PROXIED: bearer(token)} if token is not None else {}
-        query = [(name, str(value)) for name, value in asked.query.items()]
-        opening = self._client.reading(path, query, headers, asked.timeout)
+        query = [(name, str(value)) for name, value in request.query.items()]
+        opening = self._client.reading(path, query, headers, request.timeout)
         response = await stack.enter_async_context(opening)
         if response.status >= UNAUTHORIZED:
             status = _status_of(await response.read())

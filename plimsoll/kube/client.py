@@ -21,7 +21,7 @@ import structlog
 from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.kube.configuration import configured, way_to
-from plimsoll.kube.connections import KEEP_ALIVE_S, Answer, Connections
+from plimsoll.kube.connections import KEEP_ALIVE_S, Connections, HttpAnswer
 from plimsoll.kube.credentials import Credentials
 from plimsoll.kube.exec_plugin import CredentialsError
 from plimsoll.kube.sockets import probe
@@ -165,11 +165,11 @@ class KubeClient:
 
     async def _write(
         self, writes: Connections, method: str, path: str, body: Body, content_type: str
-    ) -> Answer:
+    ) -> HttpAnswer:
         self._check_open(method, path)
         data, target = msgspec.json.encode(body), path + _asked(method, (), body)
 
-        async def send(authorization: str | None) -> Answer:
+        async def send(authorization: str | None) -> HttpAnswer:
             headers = {"Accept": JSON, "User-Agent": AGENT, "Content-Type": content_type}
             if authorization is not None:
                 headers["Authorization"] = authorization
@@ -241,7 +241,7 @@ class KubeClient:
         failure.is_logged = True
         return failure
 
-    def _failure(self, answer: Answer, what: str) -> ApiError:
+    def _failure(self, answer: HttpAnswer, what: str) -> ApiError:
         failure = error_from(answer.status, answer.body, what, answer.retry_after)
         if answer.status == UNAUTHORIZED:
             self.outage.failed("the API server refuses this login, retrying", REFUSED_LOGIN, server=self.host)
@@ -256,16 +256,16 @@ def _asked(method: str, query: Query, body: Body | None) -> str:
     return "?" + urlencode(query, quote_via=quote) if query else ""
 
 
-async def _whole(response: aiohttp.ClientResponse) -> Answer:
+async def _whole(response: aiohttp.ClientResponse) -> HttpAnswer:
     """The whole answer; that of a failure also where its body cannot be read."""
     retry_after = response.headers.get("Retry-After")
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            return Answer(response.status, await response.read(), retry_after)
+            return HttpAnswer(response.status, await response.read(), retry_after)
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
         if 200 <= response.status < 300:
             raise
-        return Answer(response.status, f"(body unread: {text_of(error)})".encode(), retry_after)
+        return HttpAnswer(response.status, f"(body unread: {text_of(error)})".encode(), retry_after)
 
 
 class _Body(aiohttp.BytesPayload):

@@ -71,9 +71,7 @@ def _unusable(kubeconfig: Path | None, error: Exception) -> InputError:
     if "current-context" in text:
         remedy = "choose one by `kubectl config use-context`"
         return InputError("kubeconfig", str(kubeconfig), f"names no current context ({text})", remedy)
-    if isinstance(
-        error, TypeError | AttributeError | KeyError
-    ):  # the library met another type than it expects
+    if isinstance(error, TypeError | AttributeError | KeyError):  # the library met an unexpected type
         damage = kubeconfig_check.damage("kubeconfig", str(kubeconfig))
         if damage is not None:
             return damage

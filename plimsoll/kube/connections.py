@@ -34,7 +34,7 @@ class DamagedError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A whole answer.
 
     Attributes:
@@ -81,7 +81,7 @@ class Connections:
         headers: Mapping[str, str],
         body: bytes,
         check: Callable[[], None] = lambda: None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request and return its answer, whatever its status.
 
         Cancelling abandons the request, which may have arrived then.
@@ -155,7 +155,7 @@ class Connections:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection. Methods without a docstring are asyncio's (`BufferedProtocol`) and httptools' (`HTTPProtocol`).
+    """A connection. Methods without a docstring are asyncio's (`BufferedProtocol`) and httptools' (`HTTPProtocol`).
 
     Attributes:
         idle_since_s: the time of the last answer, on the loop's clock.
@@ -167,9 +167,9 @@ class _Connection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._awaited: asyncio.Future[Answer] | None = None
+        self._awaited: asyncio.Future[HttpAnswer] | None = None
         self._end: Exception | None = None
-        self._whole: Answer | None = None
+        self._whole: HttpAnswer | None = None
         self._body: list[bytes] = []
         self._retry_after: str | None = None
         self._has_size = self._stays_open = self._is_whole_at_the_end = False
@@ -179,7 +179,7 @@ class _Connection(asyncio.BufferedProtocol):
         """Whether the connection may have a request."""
         return self._transport is not None and self._end is None
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> HttpAnswer:
         """Send a request, in this step of the event loop, and wait for its answer."""
         if self._transport is None or self._end is not None:
             raise ConnectionResetError("the connection was closed") from self._end
@@ -246,7 +246,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._is_whole_at_the_end = False
         status = self._parser.get_status_code()
         if status >= 200:  # else the final answer follows
-            self._whole = Answer(status, b"".join(self._body), self._retry_after, self._stays_open)
+            self._whole = HttpAnswer(status, b"".join(self._body), self._retry_after, self._stays_open)
 
     def _give(self) -> None:
         whole, self._whole = self._whole, None

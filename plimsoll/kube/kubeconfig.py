@@ -12,10 +12,10 @@ from plimsoll.part.errors import InputError
 from plimsoll.part.settings import check_url, shown_url
 
 IN_CLUSTER: Final = "in-cluster"
+"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The pod's own namespace, inside a cluster."""
-"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
 REMEDY: Final = f"name a readable kubeconfig, or, in a pod with a service account, {IN_CLUSTER}"
 

@@ -32,7 +32,7 @@ import msgspec
 import structlog
 
 from plimsoll.kube.client import before_sending
-from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Record, Seen, free_s, seen, taken
+from plimsoll.kube.lease_rules import NOTE, LeaseTiming, SeenLease, StoredLease, free_s, seen, taken
 from plimsoll.kube.transport import (
     ApiError,
     Body,
@@ -42,6 +42,7 @@ from plimsoll.kube.transport import (
     Query,
     TransientError,
     Transport,
+    text_of,
 )
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError
@@ -109,7 +110,7 @@ class Lease:
     clock: Callable[[], float] = clock_s
     notes: Notes | None = None
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
-    _seen: Seen | None = None
+    _seen: SeenLease | None = None
     _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
     _answered_s: float = -math.inf
     _limits: set[asyncio.Timeout] = field(default_factory=set)
@@ -211,7 +212,7 @@ class Lease:
             async with asyncio.timeout(RELEASE_S):
                 await self.transport.patch(self._path(), body, PatchKind.MERGE)
         except (ApiError, TimeoutError) as error:
-            log.info("lease not given back; it expires", name=self.name, error=_text(error))
+            log.info("lease not given back; it expires", name=self.name, error=text_of(error))
 
     async def _acquire(self) -> None:
         while not self.held.is_set():
@@ -236,7 +237,7 @@ class Lease:
         await self._take(record)
         return self.timing.look_s
 
-    async def _take(self, record: Record | None) -> None:
+    async def _take(self, record: StoredLease | None) -> None:
         if self.notes is not None:
             self.notes.found(record.note if record is not None else None)
         try:
@@ -261,7 +262,7 @@ class Lease:
             # An earlier change was stored, though its answer was lost; the next one replaces that version.
             self._seen = seen(self._seen, record, self.clock())
 
-    async def _read(self, query: Query = ()) -> Record | None:
+    async def _read(self, query: Query = ()) -> StoredLease | None:
         """The Lease, or None if there is none."""
         try:
             async with asyncio.timeout(self.timing.duration_s):
@@ -271,7 +272,7 @@ class Lease:
             return None
         return self._decoded(body)
 
-    async def _write(self, record: Record | None) -> None:
+    async def _write(self, record: StoredLease | None) -> None:
         """Take or renew the Lease in this version.
 
         Raises:
@@ -299,7 +300,9 @@ class Lease:
             if not limit.expired():
                 limit.reschedule(self._limit_s())
 
-    def _annotations(self, record: Record | None, spec: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    def _annotations(
+        self, record: StoredLease | None, spec: Mapping[str, object]
+    ) -> dict[str, dict[str, str]]:
         """The metadata that brings the next note."""
         if self.notes is None:
             return {}
@@ -311,12 +314,12 @@ class Lease:
     def _log_failure(self, message: str, error: Exception) -> None:
         """Log the first failure of a row: during an outage there are several a second."""
         if not self._fails:
-            log.warning(message, name=self.name, held=self.is_held(), error=_text(error))
+            log.warning(message, name=self.name, held=self.is_held(), error=text_of(error))
         self._fails = True
 
-    def _decoded(self, body: bytes) -> Record:
+    def _decoded(self, body: bytes) -> StoredLease:
         try:
-            record = msgspec.json.decode(body, type=Record)
+            record = msgspec.json.decode(body, type=StoredLease)
         except msgspec.MsgspecError as error:
             raise TransientError(f"{self._path()}: no Lease came, but {body[:80]!r}") from error
         self._answered_s = self.clock()
@@ -371,9 +374,5 @@ class LeasedTransport:
         return self.real.stream(path, query, read_timeout_s)
 
 
-def _precondition(record: Record) -> dict[str, str]:
+def _precondition(record: StoredLease) -> dict[str, str]:
     return {"uid": record.metadata.uid, "resourceVersion": record.metadata.resourceVersion}
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -59,7 +59,7 @@ class LeaseSpec(msgspec.Struct, frozen=True):
     leaseTransitions: int | None = None  # noqa: N815
 
 
-class Record(msgspec.Struct, frozen=True):
+class StoredLease(msgspec.Struct, frozen=True):
     """A Lease as the API server stores it."""
 
     metadata: ObjectMeta
@@ -83,7 +83,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLease:
     """A Lease and the time for which this process has seen it in this version.
 
     Attributes:
@@ -91,17 +91,17 @@ class Seen:
         since_s: this process's clock when it first read this version, in seconds.
     """
 
-    record: Record | None
+    record: StoredLease | None
     since_s: float
 
 
-def seen(before: Seen | None, record: Record | None, now_s: float) -> Seen:
-    """The next `Seen` after a reading that ended at `now_s`."""
+def seen(before: SeenLease | None, record: StoredLease | None, now_s: float) -> SeenLease:
+    """The next `SeenLease` after a reading that ended at `now_s`."""
     unchanged = before is not None and _version(before.record) == _version(record)
-    return Seen(record, before.since_s if before is not None and unchanged else now_s)
+    return SeenLease(record, before.since_s if before is not None and unchanged else now_s)
 
 
-def free_s(known: Seen, identity: str, timing: LeaseTiming) -> float:
+def free_s(known: SeenLease, identity: str, timing: LeaseTiming) -> float:
     """The time on this process's clock from which on it may take the Lease, if that stays in this version.
 
     Args:
@@ -116,7 +116,7 @@ def free_s(known: Seen, identity: str, timing: LeaseTiming) -> float:
     return known.since_s + (known.record.spec.leaseDurationSeconds or timing.duration_s)
 
 
-def taken(record: Record | None, identity: str, timing: LeaseTiming, now: datetime) -> dict[str, object]:
+def taken(record: StoredLease | None, identity: str, timing: LeaseTiming, now: datetime) -> dict[str, object]:
     """The `spec` with which this process takes or renews a Lease; None stands for a Lease that does not exist.
 
     Args:
@@ -136,5 +136,5 @@ def taken(record: Record | None, identity: str, timing: LeaseTiming, now: dateti
     return spec
 
 
-def _version(record: Record | None) -> tuple[str, str] | None:
+def _version(record: StoredLease | None) -> tuple[str, str] | None:
     return (record.metadata.uid, record.metadata.resourceVersion) if record is not None else None

@@ -29,7 +29,7 @@ QUIET_S: Final = 0.2
 """The time that `catch_up` gives a watch to report its version. In a busy cluster the next change shows that."""
 
 
-class Watched(Protocol):
+class KubeObject(Protocol):
     """An object that can be watched."""
 
     @property
@@ -37,7 +37,7 @@ class Watched(Protocol):
         """Its metadata."""
 
 
-T = TypeVar("T", bound=Watched)
+T = TypeVar("T", bound=KubeObject)
 Key = tuple[str, str]
 
 

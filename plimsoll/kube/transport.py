@@ -11,18 +11,20 @@ import msgspec
 from plimsoll.part.errors import PlimsollError
 
 Query = Sequence[tuple[str, str]]
-
-
 Body = Mapping[str, object]
 
-
 UNAUTHORIZED: Final = 401
-
-
 FORBIDDEN: Final = 403
 
+REFUSED_LOGIN: Final = "it does not accept this token or certificate; renew it in the kubeconfig"
 
 _SHOWN_CHARS: Final = 200
+
+_BY_RBAC: Final = re.compile(r'User ".*" cannot ')
+"""The words of an authorizer; admission also answers with 403."""
+
+_BY_WEBHOOK: Final = "failed calling webhook"
+"""The words of an API server whose webhook gave no answer (`failurePolicy: Fail`); the status is 500."""
 
 
 class ApiError(PlimsollError):
@@ -141,22 +143,9 @@ def error_from(status: int, body: bytes, what: str, retry_after: str | None = No
         return error
     if status == UNAUTHORIZED:
         message += f"; {REFUSED_LOGIN}"
-    elif status == FORBIDDEN and _BY_RBAC.search(
-        answer.message
-    ):  # policies and quotas have words of their own
+    elif status == FORBIDDEN and _BY_RBAC.search(answer.message):  # policies and quotas have other words
         message += "; give this account the right by a Role or ClusterRole"
     return RefusedError(message, status, answer.reason)
-
-
-REFUSED_LOGIN: Final = "it does not accept this token or certificate; renew it in the kubeconfig"
-
-
-_BY_RBAC: Final = re.compile(r'User ".*" cannot ')
-"""The words of an authorizer; admission also answers with 403."""
-
-
-_BY_WEBHOOK: Final = "failed calling webhook"
-"""The words of an API server whose webhook gave no answer (`failurePolicy: Fail`); the status is 500."""
 
 
 def _retry_after_s(header: str | None, answer: _Status) -> float | None:

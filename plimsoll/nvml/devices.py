@@ -79,7 +79,7 @@ def open_cards(calls: Calls) -> tuple[Card, ...]:
 
 
 def open_card(calls: Calls, index: int) -> Card:
-    """One card, with its GPUs.
+    """A card with its GPUs.
 
     Raises:
         NVMLError: the card does not answer.

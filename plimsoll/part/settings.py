@@ -95,10 +95,7 @@ def _value(
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("Expected a finite `float`")
         return value
-    except (
-        msgspec.ValidationError,
-        UnicodeEncodeError,
-    ) as error:  # UnicodeEncodeError: bytes that are not UTF-8
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: bytes that are not UTF-8
         remedy = "give such a value"
         if _has_default(field):
             remedy += f", or leave it out ({_default(field)})"

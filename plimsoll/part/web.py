@@ -98,10 +98,7 @@ async def serving_tcp(
         assert runner.server is not None, "set up by `serving`"
         try:
             listening = await asyncio.get_running_loop().create_server(_bounded(runner.server), host, port)
-        except (
-            OSError,
-            UnicodeError,
-        ) as error:  # UnicodeError: an impossible host name, such as bytes beyond UTF-8
+        except (OSError, UnicodeError) as error:  # UnicodeError: an impossible host name
             problem = f"cannot be served at {host} ({error})"
             raise InputError(variable, port, problem, "choose a free port, or 0 for any") from error
         try:

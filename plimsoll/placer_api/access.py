@@ -20,16 +20,16 @@ READER: Final = "plimsoll-reader"
 """The chart's ServiceAccount whose tokens may read, and its roles."""
 
 
-def bearer(token: str) -> str:
-    """The value of either header for a token."""
-    return f"Bearer {token}"
-
-
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token, by RFC 6750."""
 
 TOKEN_BYTES: Final = 16384
 """The longest token: those of identity providers, with a user's groups, have some KiB."""
+
+
+def bearer(token: str) -> str:
+    """The value of either header for a token."""
+    return f"Bearer {token}"
 
 
 def read_token(variable: str, path: Path) -> str:

@@ -26,7 +26,7 @@ from plimsoll.placer_api.http import (
 )
 from plimsoll.placer_api.live import LIVE_PATH, ONCE
 from plimsoll.placer_api.routes import MOST_ROWS
-from plimsoll.placer_api.ways import Asked, Direct, Query, Way
+from plimsoll.placer_api.ways import Direct, PlacerRequest, Query, Way
 
 TIMEOUT_S: Final = 10.0
 
@@ -180,10 +180,10 @@ class PlacerClient:
             PlacerRefusedError: too many read already, or the token may not read.
         """
         timeout = aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=SILENT_S)
-        asked = Asked("GET", LIVE_PATH, timeout, {ONCE: "1"} if once else {})
+        request = PlacerRequest("GET", LIVE_PATH, timeout, {ONCE: "1"} if once else {})
         kind = ""
         with _translated():
-            async with self._way.sent(asked) as response:
+            async with self._way.sent(request) as response:
                 if response.status in REFUSED:
                     raise PlacerRefusedError(msgspec.json.decode(await response.read(), type=Problem).message)
                 response.raise_for_status()
@@ -209,9 +209,9 @@ class PlacerClient:
         query: Query | None = None,
     ) -> tuple[int, bytes]:
         """Status and body; a status that is `wanted`, and any that is no error, is no reason to raise."""
-        asked = Asked(method, path, aiohttp.ClientTimeout(total=self._timeout_s), query or {}, body)
+        request = PlacerRequest(method, path, aiohttp.ClientTimeout(total=self._timeout_s), query or {}, body)
         with _translated():
-            async with self._way.sent(asked) as response:
+            async with self._way.sent(request) as response:
                 answer = await response.read()
                 if response.status in wanted:
                     return response.status, answer

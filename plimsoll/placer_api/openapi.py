@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from plimsoll.placer_api.routes import MOST_ROWS, REFUSALS, ROUTES, Answer, Query, Route
+from plimsoll.placer_api.routes import MOST_ROWS, REFUSALS, ROUTES, Query, Route, RouteAnswer
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 
@@ -76,7 +76,7 @@ def _is_guarded(route: Route) -> bool:
     return not route.owner_only and not route.is_open
 
 
-def _answers(route: Route) -> tuple[Answer, ...]:
+def _answers(route: Route) -> tuple[RouteAnswer, ...]:
     """The answers of a path, with those of a placer that asks for a token."""
     known = {one.status for one in route.answers}
     refusals = (one for one in REFUSALS if one.status not in known)
@@ -99,7 +99,7 @@ def _parameter(name: str, where: str, text: str, schema: Object) -> Object:
     return {"name": name, "in": where, "description": text, "schema": schema}
 
 
-def _answer(answer: Answer, schemas: Iterator[Object], *, has_etag: bool) -> Object:
+def _answer(answer: RouteAnswer, schemas: Iterator[Object], *, has_etag: bool) -> Object:
     schema = next(schemas) if answer.body is not None else {"type": "string"}
     described = _content(answer.text, schema, answer.content)
     if has_etag and answer.status in {200, 304}:

@@ -20,7 +20,7 @@ from plimsoll.events import Limit
 from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
-from plimsoll.placer_api.rpc import Answer, Resize, Resizing
+from plimsoll.placer_api.rpc import Resize, ResizeAnswer, Resizing
 
 TICKET: Final = "plimsoll.dev/resize"
 ANSWER: Final = "plimsoll.dev/resize-answer"
@@ -56,7 +56,7 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     ticket: str
-    answer: Answer
+    answer: ResizeAnswer
     confirmed: tuple[Limit, ...] | None = None
 
     @property

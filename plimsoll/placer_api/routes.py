@@ -51,7 +51,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouteAnswer:
     """An answer.
 
     Attributes:
@@ -84,7 +84,7 @@ class Route:
     method: str
     path: str
     summary: str
-    answers: tuple[Answer, ...]
+    answers: tuple[RouteAnswer, ...]
     query: tuple[Query, ...] = ()
     path_texts: tuple[tuple[str, str], ...] = ()
     takes: tuple[str, ...] = ()
@@ -93,14 +93,14 @@ class Route:
     is_open: bool = False
 
 
-_BAD: Final = Answer(400, "A parameter cannot be read.", Problem)
-_NO_POD: Final = Answer(404, "There is no such pod.", Problem)
-_SAME: Final = Answer(304, "The page is still as its ETag in If-None-Match says.", content=None)
-_NOT_NOW: Final = Answer(503, "The placer cannot answer now; ask again in some seconds.", Problem)
+_BAD: Final = RouteAnswer(400, "A parameter cannot be read.", Problem)
+_NO_POD: Final = RouteAnswer(404, "There is no such pod.", Problem)
+_SAME: Final = RouteAnswer(304, "The page is still as its ETag in If-None-Match says.", content=None)
+_NOT_NOW: Final = RouteAnswer(503, "The placer cannot answer now; ask again in some seconds.", Problem)
 
 REFUSALS: Final = (
-    Answer(401, "The placer asks for a bearer token, and this one is missing or not accepted.", Problem),
-    Answer(403, "The token's owner may not read this path.", Problem),
+    RouteAnswer(401, "The placer asks for a bearer token, and this one is missing or not accepted.", Problem),
+    RouteAnswer(403, "The token's owner may not read this path.", Problem),
     _NOT_NOW,
 )
 """The answers of a TCP port whose placer asks for a token, besides those of the path."""
@@ -119,14 +119,14 @@ ROUTES: Final = (
         "GET",
         STATE_PATH,
         "All nodes in the order of the sorted list, local pods, and pods in doubt.",
-        (Answer(200, "The state.", State),),
+        (RouteAnswer(200, "The state.", State),),
     ),
     Route(
         "nodes",
         "GET",
         NODES_PATH,
         "A page of the nodes that report, by name.",
-        (Answer(200, "The page.", NodePage), _SAME, _BAD),
+        (RouteAnswer(200, "The page.", NodePage), _SAME, _BAD),
         (_LIMIT, _AFTER, _NODE, _MODEL),
         has_etag=True,
     ),
@@ -135,7 +135,7 @@ ROUTES: Final = (
         "GET",
         GPUS_PATH,
         "A page of GPUs, by node and UUID.",
-        (Answer(200, "The page.", GpuPage), _SAME, _BAD),
+        (RouteAnswer(200, "The page.", GpuPage), _SAME, _BAD),
         (_LIMIT, _AFTER, _NODE, _MODEL),
         has_etag=True,
     ),
@@ -144,7 +144,7 @@ ROUTES: Final = (
         "GET",
         EXPLAIN_PATH,
         "Why a pod waits, or where it runs and what may slow it.",
-        (Answer(200, "The explanation.", Explained), _BAD, _NO_POD, _NOT_NOW),
+        (RouteAnswer(200, "The explanation.", Explained), _BAD, _NO_POD, _NOT_NOW),
         (
             Query("limit", "The most nodes without a place on the page.", DEFAULT_REASONS),
             Query("continue", "`waiting.continue` of the page before."),
@@ -157,7 +157,7 @@ ROUTES: Final = (
         "GET",
         RELOCATION_PATH,
         "Which pods would move so that a waiting pod fits, or so that a whole GPU is free.",
-        (Answer(200, "The plan, or why there is none.", RelocationPreview), _BAD, _NO_POD, _NOT_NOW),
+        (RouteAnswer(200, "The plan, or why there is none.", RelocationPreview), _BAD, _NO_POD, _NOT_NOW),
         (
             Query(
                 "namespace",
@@ -171,21 +171,21 @@ ROUTES: Final = (
         "GET",
         OPENAPI_PATH,
         "This document.",
-        (Answer(200, "The document.", dict[str, Any]),),
+        (RouteAnswer(200, "The document.", dict[str, Any]),),
     ),
     Route(
         "metrics",
         "GET",
         "/metrics",
         "Metrics for Prometheus, in the format that `Accept` asks for.",
-        (Answer(200, "The metrics.", content="*/*"),),
+        (RouteAnswer(200, "The metrics.", content="*/*"),),
     ),
     Route(
         "healthy",
         "GET",
         "/healthz",
         "Whether the process lives.",
-        (Answer(200, "It does.", content=TEXT),),
+        (RouteAnswer(200, "It does.", content=TEXT),),
         is_open=True,
     ),
     Route(
@@ -193,7 +193,10 @@ ROUTES: Final = (
         "GET",
         "/readyz",
         "Whether the placer can place pods.",
-        (Answer(200, "It can.", content=TEXT), Answer(503, "The lines name what is missing.", content=TEXT)),
+        (
+            RouteAnswer(200, "It can.", content=TEXT),
+            RouteAnswer(503, "The lines name what is missing.", content=TEXT),
+        ),
         is_open=True,
     ),
     Route(
@@ -202,9 +205,9 @@ ROUTES: Final = (
         PODS_PATH,
         "Submit local pods. All are accepted or none.",
         (
-            Answer(201, "The pods wait.", list[PodRow]),
-            Answer(400, "A manifest cannot work; the message names field, value and remedy.", Problem),
-            Answer(413, "The body is too large.", Problem),
+            RouteAnswer(201, "The pods wait.", list[PodRow]),
+            RouteAnswer(400, "A manifest cannot work; the message names field, value and remedy.", Problem),
+            RouteAnswer(413, "The body is too large.", Problem),
         ),
         takes=(YAML, JSON),
         owner_only=True,
@@ -214,7 +217,7 @@ ROUTES: Final = (
         "GET",
         PODS_PATH,
         "All local pods, in order of arrival.",
-        (Answer(200, "The pods.", list[PodRow]),),
+        (RouteAnswer(200, "The pods.", list[PodRow]),),
         owner_only=True,
     ),
     Route(
@@ -222,7 +225,7 @@ ROUTES: Final = (
         "DELETE",
         PODS_PATH + "/{uid}",
         "End a local pod, and wait until its processes are gone.",
-        (Answer(200, "The pod's last row.", PodRow), _NO_POD),
+        (RouteAnswer(200, "The pod's last row.", PodRow), _NO_POD),
         path_texts=(("uid", "The pod's uid."),),
         owner_only=True,
     ),

@@ -39,7 +39,7 @@ class Resize(Struct, frozen=True, kw_only=True):
         """Whether none of the three changes is given."""
         return self.gpu_memory is None and self.gpu_share is None and self.gpu_share_limit is None
 
-    def asked_of(self, terms: "Terms") -> dict[str, int]:
+    def asked_of(self, terms: "LineTerms") -> dict[str, int]:
         """The terms that this request changes, as they are in `terms`, by their names for people."""
         asked = {
             "line": (self.gpu_memory, terms.line_bytes),
@@ -49,7 +49,7 @@ class Resize(Struct, frozen=True, kw_only=True):
         return {name: value for name, (wanted, value) in asked.items() if wanted is not None}
 
 
-class Terms(Protocol):
+class LineTerms(Protocol):
     """A container's limits on one GPU; lines and events both have these fields."""
 
     @property
@@ -92,10 +92,10 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
-Answer = Resizing | Refused | Failed
+ResizeAnswer = Resizing | Refused | Failed
 
 
-def change_shown(request: Resize, before: Terms, after: Terms) -> str:
+def change_shown(request: Resize, before: LineTerms, after: LineTerms) -> str:
     """The changes on one GPU, for people: `line 4Gi -> 6Gi, share 30 % -> 40 %`."""
     old = request.asked_of(before)
     return ", ".join(
@@ -104,7 +104,7 @@ def change_shown(request: Resize, before: Terms, after: Terms) -> str:
     )
 
 
-def terms_shown(request: Resize, terms: Terms) -> str:
+def terms_shown(request: Resize, terms: LineTerms) -> str:
     """The requested terms as they are on one GPU, for people: `line 6Gi, share 40 %`."""
     return ", ".join(f"{name} {_shown(name, value)}" for name, value in request.asked_of(terms).items())
 

@@ -20,7 +20,7 @@ Query = Mapping[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlacerRequest:
     """A request.
 
     Attributes:
@@ -46,7 +46,7 @@ class Way(Protocol):
     ) -> None:
         """Close it."""
 
-    def sent(self, asked: Asked) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def sent(self, request: PlacerRequest) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """The answer to a request, whatever its status, open while the context lasts."""
 
 
@@ -80,15 +80,15 @@ class Direct:
             await self._session.close()
 
     @contextlib.asynccontextmanager
-    async def sent(self, asked: Asked) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def sent(self, request: PlacerRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         """See `Way`. A placer never sends anybody elsewhere, so a redirection is not followed."""
         assert self._session is not None, "used outside its context"
-        url = URL(self._base + asked.path, encoded=True).update_query(asked.query)
+        url = URL(self._base + request.path, encoded=True).update_query(request.query)
         async with self._session.request(
-            asked.method,
+            request.method,
             url,
-            data=asked.body,
-            timeout=asked.timeout,
+            data=request.body,
+            timeout=request.timeout,
             allow_redirects=False,
             read_bufsize=LONGEST_LINE_BYTES,
         ) as response:

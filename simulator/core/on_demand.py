@@ -12,16 +12,16 @@ from typing import Final, assert_never
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.arbiter import (
-    Grant,
-    Look,
+    Allow,
+    AnnouncePaused,
     MemoryArbiter,
-    Paused,
+    ReadUsed,
     Refuse,
     SetGranted,
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.policies.policy import Ticket
+from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from simulator.core.replay import Container, Verdict
 
@@ -56,7 +56,7 @@ class OnDemand:
         """Give out the memory of a card of `usable_bytes` by a fresh `arbiter`."""
         self._arbiter: Final = arbiter
         self._guests: dict[ContainerKey, _Guest] = {}
-        self._waiting: dict[Ticket, _Guest] = {}
+        self._waiting: dict[WaitTicket, _Guest] = {}
         self._tickets = 0
         self._carry_out(_Turn(0.0), arbiter.capacity(GPU, usable_bytes))
 
@@ -85,7 +85,7 @@ class OnDemand:
             turn.started.append(guest.name)
             return
         self._tickets += 1
-        ticket = Ticket(self._tickets)
+        ticket = WaitTicket(self._tickets)
         self._waiting[ticket] = guest
         asked = self._arbiter.ask(ticket, guest.key, GPU, guest.asks_bytes[0], turn.now_s)
         self._carry_out(turn, asked)
@@ -98,20 +98,20 @@ class OnDemand:
 
     def _carry_out_one(self, turn: _Turn, step: Step) -> None:
         match step:
-            case Look() if step in turn.steps:
+            case ReadUsed() if step in turn.steps:
                 pass  # The same reading is still to come, before anything else is decided.
-            case Look():
+            case ReadUsed():
                 used = {key: guest.used_bytes for key, guest in self._guests.items()}
                 turn.steps.extend(self._arbiter.take_used(step.gpu, used, turn.now_s))
             case SetGranted():
                 self._guests[step.container].granted_bytes = step.granted_bytes
-            case Grant():
+            case Allow():
                 guest = self._waiting.pop(step.ticket)
                 self._run(turn, guest)
                 turn.steps.extend(self._arbiter.withdraw(step.ticket, turn.now_s))
             case Refuse():
                 turn.refused.append(self._waiting.pop(step.ticket).name)
-            case SetWanted() | Paused():
+            case SetWanted() | AnnouncePaused():
                 pass
             case _:
                 assert_never(step)

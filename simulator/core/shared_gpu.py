@@ -20,7 +20,7 @@ from hook.broker.core.shares.events import (
     Joined,
     SetGate,
     ShareInstruction,
-    Terms,
+    ShareTerms,
     Ticked,
 )
 from hook.broker.core.shares.scheduler import Scheduler
@@ -156,7 +156,7 @@ class _Gpu:
             key = ContainerKey(PodUid(f"job-{number}"), ContainerName("main"))
             self._tenants.append(tenant)
             self._by_key[key] = tenant
-            terms = Terms((_GPU,), load.request_pct, load.limit_pct)
+            terms = ShareTerms((_GPU,), load.request_pct, load.limit_pct)
             self._carry_out(self._core.handle(Joined(key, terms, _ns(0.0))))
             self._carry_out(self._core.handle(Appeared(key, number, number, _ns(0.0))))
 

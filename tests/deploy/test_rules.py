@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from plimsoll.alerts.core.book import Book, Place
+from plimsoll.alerts.core.book import AlertBook, StreamPlace
 from plimsoll.gpu_events import HealthClass
 from tests.deploy.alert_cases import CASES, CONTAINER, HOUR, Case
 from tests.plimsoll.alerts.facts import TIME, A, B, Facts, ill, task
@@ -37,7 +37,7 @@ WALL_S: Final = 2e9
 
 def of_events() -> dict[str, str]:
     """The severity of each alert that `plimsoll alerts` can send, by its name."""
-    facts, book = Facts(heartbeat_s=60.0), Book()
+    facts, book = Facts(heartbeat_s=60.0), AlertBook()
     ills = (ill(A, HealthClass.FATAL), ill(B, HealthClass.DEGRADED))
     bodies = (
         facts.report(task(pid=71), task(pid=72), health=ills, short=(A,)),
@@ -46,7 +46,7 @@ def of_events() -> dict[str, str]:
         facts.foreign(),
     )
     for seq, body in enumerate(bodies):
-        book.take(body, Place(seq, 0.0), WALL_S)
+        book.take(body, StreamPlace(seq, 0.0), WALL_S)
     book.bus_away_since = TIME
     sent = [dict(labels) for labels in book.firing(now_s=181.0)]
     return {labels["alertname"]: labels["severity"] for labels in sent}

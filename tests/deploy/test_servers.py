@@ -17,7 +17,7 @@ from redis.exceptions import AuthenticationError
 
 from monitor import settings
 from monitor.outbox.store import Store
-from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.core.book import AlertBook
 from plimsoll.alerts.reader import Reader
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.connection import connect
@@ -131,7 +131,7 @@ async def test_alerts_are_read_and_nothing_is_written(tmp_path: Path) -> None:
     values = {"alerts": {"enabled": True, "alertmanagerUrl": "http://h:9093"}}
     async with nats_of(values, tmp_path) as server:
         guarded = Guarded(server)
-        reader = Reader(book := Book(), guarded.of("alerts").url, BusAccess())
+        reader = Reader(book := AlertBook(), guarded.of("alerts").url, BusAccess())
         reading = asyncio.create_task(reader.run())
         monitor = await nats_client.connect(guarded.of("monitor").url)
         alerts = await nats_client.connect(guarded.of("alerts").url, error_cb=ignore)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from plimsoll.kube import lease as lease_module
 from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, Notes, clock_s
-from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseSpec, LeaseTiming, Record, free_s, seen, taken
+from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseSpec, LeaseTiming, StoredLease, free_s, seen, taken
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.kube.transport import Body, PatchKind, TransientError, Transport
 from tests.servers.apiserver import ApiServer
@@ -27,10 +27,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG = LeaseTiming(30)
 
 
-def record(holder: str | None, version: int = 1, lasts_s: int | None = 5, transitions: int = 0) -> Record:
+def record(
+    holder: str | None, version: int = 1, lasts_s: int | None = 5, transitions: int = 0
+) -> StoredLease:
     """A Lease as the server stores it."""
     spec = LeaseSpec(holderIdentity=holder, leaseDurationSeconds=lasts_s, leaseTransitions=transitions)
-    return Record(ObjectMeta(uid="u", resourceVersion=str(version)), spec)
+    return StoredLease(ObjectMeta(uid="u", resourceVersion=str(version)), spec)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 3)), min_size=1, max_size=20))
@@ -58,7 +60,7 @@ def test_lease_is_free_only_after_it_was_seen_unchanged_for_its_duration(
         (record("other", lasts_s=None), 37.0),
     ],
 )
-def test_lease_of_nobody_is_free_at_once(stored: Record, from_s: float) -> None:
+def test_lease_of_nobody_is_free_at_once(stored: StoredLease, from_s: float) -> None:
     """A Lease of nobody and the own one are free at once. If it has no duration, this process's duration counts."""
     assert free_s(seen(None, stored, 7.0), "me", LONG) == from_s
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll.broker.wire import CONTROL_NAME, Acknowledge, Done, Request, Subscribe
+from plimsoll.broker.wire import CONTROL_NAME, Acknowledge, BrokerRequest, Done, Subscribe
 from plimsoll.ids import GpuUuid
 from tests.announcements import announcement_line
 
@@ -60,7 +60,7 @@ class Announcer:
         """Answer one connection until its end."""
         with contextlib.suppress(ConnectionError):
             while asked := await reader.readline():
-                request: Request = msgspec.json.decode(asked, type=Request)
+                request: BrokerRequest = msgspec.json.decode(asked, type=BrokerRequest)
                 writer.write(msgspec.json.encode(Done()) + b"\n")
                 if isinstance(request, Subscribe):
                     for line in self._journal.values():

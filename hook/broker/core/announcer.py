@@ -11,7 +11,7 @@ from typing import Final, TypedDict
 import msgspec
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import Append, Instruction, Report, Rewrite
+from hook.broker.core.instructions import Append, Instruction, LogWarning, Rewrite
 from hook.broker.core.journal import Journal
 from plimsoll.broker.announcements import Announcement
 from plimsoll.ids import ContainerName, PodUid, ProcessKey
@@ -72,4 +72,4 @@ class Announcer:
         if self._shed_count.bit_length() == before.bit_length():
             return []
         remedy = "let a subscriber acknowledge"
-        return [Report("journal_is_full", {"lost_so_far": self._shed_count, "remedy": remedy})]
+        return [LogWarning("journal_is_full", {"lost_so_far": self._shed_count, "remedy": remedy})]

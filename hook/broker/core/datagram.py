@@ -30,7 +30,7 @@ SIZE: Final = ctypes.sizeof(Message)
 _REMEDY: Final = "use the libplimsoll.so that came with this broker"
 
 
-class Kind(Enum):
+class DatagramKind(Enum):
     """The sort of a datagram."""
 
     HELLO = "hello"
@@ -42,14 +42,16 @@ class Kind(Enum):
 
 
 _KINDS: Final = {
-    KIND_HELLO: Kind.HELLO,
-    KIND_CONTEXT: Kind.CONTEXT,
-    KIND_DENIED: Kind.DENIED,
-    KIND_UNKNOWN: Kind.UNKNOWN,
-    KIND_WAIT: Kind.WAIT,
-    KIND_FREED: Kind.FREED,
+    KIND_HELLO: DatagramKind.HELLO,
+    KIND_CONTEXT: DatagramKind.CONTEXT,
+    KIND_DENIED: DatagramKind.DENIED,
+    KIND_UNKNOWN: DatagramKind.UNKNOWN,
+    KIND_WAIT: DatagramKind.WAIT,
+    KIND_FREED: DatagramKind.FREED,
 }
-_OF_A_GPU: Final = frozenset({Kind.CONTEXT, Kind.DENIED, Kind.WAIT, Kind.FREED})
+_OF_A_GPU: Final = frozenset(
+    {DatagramKind.CONTEXT, DatagramKind.DENIED, DatagramKind.WAIT, DatagramKind.FREED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Datagram:
         text: the name of a driver function, for `UNKNOWN` and, where the library gives it, `DENIED`.
     """
 
-    kind: Kind
+    kind: DatagramKind
     slot: int
     owner: int
     requested_bytes: int = 0
@@ -137,8 +139,8 @@ def _gpu(raw: bytes, gpus: Collection[GpuUuid]) -> GpuUuid:
     return gpu
 
 
-def _text(raw: bytes, kind: Kind) -> str:
+def _text(raw: bytes, kind: DatagramKind) -> str:
     text = raw.decode("ascii", "backslashreplace")
-    if not text.isidentifier() and (text or kind is Kind.UNKNOWN):
+    if not text.isidentifier() and (text or kind is DatagramKind.UNKNOWN):
         raise InputError("text", text, "is not a function's name", _REMEDY)
     return text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.processes.lives import Lives
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from hook.broker.core.shares.events import GateState, ShareUse
 from plimsoll.broker.wire import ContainerUse, Description, ProcessUse, ShareUsed
 
@@ -12,7 +12,7 @@ ShareOf = Callable[[ContainerKey], ShareUse | None]
 
 
 def describe(
-    records: Iterable[Record],
+    records: Iterable[PodRecord],
     lives: Lives,
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
     share_of: ShareOf,

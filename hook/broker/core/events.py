@@ -1,7 +1,7 @@
 """The events that the core takes in.
 
 Requests of the control socket (`plimsoll.broker.wire`) are events too, and so is what the share scheduler reports
-(`Unmet`, `Unheld`, `ShareViolated`).
+(`UnmetSpan`, `Unheld`, `ShareOveruse`).
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hook.broker.core.datagram import Datagram
 from hook.broker.core.ids import ContainerKey, Process, SlotUse
-from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from plimsoll.broker.wire import Acknowledge, Measured, Register, Unregister
 from plimsoll.ids import GpuUuid, ProcessKey
 
@@ -111,9 +111,9 @@ Event = (
     | DatagramReceived
     | ConnectionClosed
     | Died
-    | Unmet
+    | UnmetSpan
     | Unheld
-    | ShareViolated
+    | ShareOveruse
     | Surveyed
     | WordsRead
     | HeldRead

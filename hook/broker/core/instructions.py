@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hook.broker.core.codec import Numbers
 from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.journal import JournalLine
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Acknowledge, ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -45,7 +45,7 @@ class SetLimits:
 class SaveRecord:
     """Write a pod's `record.json`."""
 
-    record: Record
+    record: PodRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LogWarning:
     """A log line for the operator.
 
     Attributes:
@@ -166,5 +166,5 @@ Instruction = (
     | Rewrite
     | Watch
     | Reply
-    | Report
+    | LogWarning
 )

@@ -10,7 +10,7 @@ from typing import assert_never
 from hook.broker.core.announcer import NOBODY
 from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.describing import ShareOf, describe
 from hook.broker.core.enforcement import EnforcementName, on_page
 from hook.broker.core.events import (
@@ -42,11 +42,10 @@ from hook.broker.core.memory.requests import MemoryRequests, Overcommit
 from hook.broker.core.processes.lives import Lives
 from hook.broker.core.registration.admission import check_shares
 from hook.broker.core.registration.checks import check, check_change
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from hook.broker.core.registration.resizes import Resizes
-from hook.broker.core.shares.events import ShareViolated, Unmet
-from hook.broker.core.shares.unmet import UnmetRequests
-from hook.broker.core.shares.violations import ShareViolations
+from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
+from hook.broker.core.shares.findings import ShareFindings
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import (
     Acknowledge,
@@ -61,12 +60,18 @@ from plimsoll.part.errors import InputError
 
 
 class Node:
-    """Registered pods, living processes, and the journal of what happened to them."""
+    """Registered pods, living processes, and the journal of what happened to them. Others only read its attributes.
+
+    Attributes:
+        measuring: the results of measurements so far.
+        memory_requests: requests for memory.
+        share_findings: the findings of the share scheduler.
+    """
 
     def __init__(
         self,
         journal: Journal,
-        records: Iterable[Record],
+        records: Iterable[PodRecord],
         boot_id: str,
         contexts: Mapping[GpuUuid, int] | None = None,
         overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
@@ -87,15 +92,14 @@ class Node:
         self._lives = Lives(journal, boot_id)
         # A journal that lost its first line names no boot. The survey then finds which processes are dead.
         self._is_new_boot = journal.boot_id not in {"", boot_id}
-        self._records: dict[PodUid, Record] = {record.pod.pod: record for record in records}
+        self._records: dict[PodUid, PodRecord] = {record.pod.pod: record for record in records}
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
-        self._measuring = Measuring(self._lives, contexts or {})
-        self._requests: MemoryRequests | NoOvercommit = overcommit.requests(
+        self.measuring = Measuring(self._lives, contexts or {})
+        self.memory_requests: MemoryRequests | NoOvercommit = overcommit.requests(
             self._lives.announcer, self._set_limits
         )
-        self._unmet = UnmetRequests(self._lives.announcer)
-        self._share_violations = ShareViolations(self._lives.announcer)
+        self.share_findings = ShareFindings(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what an earlier broker left. Carry these instructions out once, before any event is handled."""
@@ -106,7 +110,7 @@ class Node:
         enrolments = [step for record in self._records.values() for step in self._enrol(record.pod)]
         for record in self._records.values():
             instructions += self._lay_out(record.pod, clear_counts=self._is_new_boot)
-        return instructions + self._requests.carry(enrolments, now_s) + self.survey()
+        return instructions + self.memory_requests.carry(enrolments, now_s) + self.survey()
 
     def survey(self) -> list[Instruction]:
         """Survey every container: the slow audit, which finds changes that no event reported."""
@@ -132,11 +136,11 @@ class Node:
             case Acknowledge():
                 return self._acknowledge(event)
             case Measured():
-                return [self._measuring.ask(event, self.containers())]
+                return [self.measuring.ask(event, self.containers())]
             case DatagramReceived():
                 return self._received(event, now_s)
             case ConnectionClosed():
-                return self._requests.connection_closed(event.connection, now_s, event.at_s)
+                return self.memory_requests.connection_closed(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
             case Surveyed():
@@ -145,14 +149,14 @@ class Node:
                 return self._words_read(event, now_s)
             case HeldRead():
                 return self._held_read(event, now_s)
-            case Unmet() | Unheld() | ShareViolated() if self.lines(event.container) is None:
+            case UnmetSpan() | Unheld() | ShareOveruse() if self.lines(event.container) is None:
                 return []  # The container was removed meanwhile.
-            case Unmet():
-                return self._unmet.take(event, now_s)
+            case UnmetSpan():
+                return self.share_findings.take_unmet(event, now_s)
             case Unheld():
                 return self._lives.unheld(event, now_s)
-            case ShareViolated():
-                return self._share_violated(event, now_s)
+            case ShareOveruse():
+                return self._overused(event, now_s)
             case _:
                 assert_never(event)
 
@@ -206,26 +210,6 @@ class Node:
         return self._journal.after(seq)
 
     @property
-    def measuring(self) -> Measuring:
-        """The results of measurements so far; to be read only."""
-        return self._measuring
-
-    @property
-    def memory_requests(self) -> MemoryRequests | NoOvercommit:
-        """Requests for memory; to be read only."""
-        return self._requests
-
-    @property
-    def unmet(self) -> UnmetRequests:
-        """Requests for compute time that could not be met; to be read only."""
-        return self._unmet
-
-    @property
-    def share_violations(self) -> ShareViolations:
-        """Processes that used more compute time by NVML than by their pages; to be read only."""
-        return self._share_violations
-
-    @property
     def newest_seq(self) -> int:
         """The number of the latest announcement, 0 before the first."""
         return self._journal.next_seq - 1
@@ -246,7 +230,7 @@ class Node:
         if old is not None:
             check_change(old.pod, request)
             self._resizes.note(old.pod, request)
-        record = self._records[request.pod] = Record(pod=request)
+        record = self._records[request.pod] = PodRecord(pod=request)
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
         enrolments = self._enrol(request)
@@ -254,13 +238,13 @@ class Node:
         # are. Only the record of a resized pod is saved together with its announcement; see `resizes`.
         saved = [] if resized else [SaveRecord(record)]
         instructions = [*saved, *self._lay_out(request), *map(self.survey_of, resized)]
-        return instructions + self._requests.carry(enrolments, now_s)
+        return instructions + self.memory_requests.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
         record = self._records.get(pod)
         if record is None:
             return []
-        leaving = self._records[pod] = Record(pod=record.pod, leaving=True)
+        leaving = self._records[pod] = PodRecord(pod=record.pod, leaving=True)
         # A process may have claimed a slot while its hello is still under way: survey before anything is removed.
         return [SaveRecord(leaving), *map(self.survey_of, _containers(record.pod))]
 
@@ -279,23 +263,23 @@ class Node:
         self._vacant.discard(event.container)
         instructions = self._lives.received(event, now_s)
         if event.container in self._lives.places(event.process.key):
-            return instructions + self._requests.received(event, now_s)
-        if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
+            return instructions + self.memory_requests.received(event, now_s)
+        if event.datagram.kind is DatagramKind.WAIT and event.datagram.gpu is not None:
             instructions.append(
                 Reply(event.connection, event.datagram.gpu, refusal="its process is not known")
             )
         return instructions
 
-    def _share_violated(self, event: ShareViolated, now_s: float) -> list[Instruction]:
+    def _overused(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
         owners = {owner: key for key, owner in self._lives.of(event.container).items()}
-        return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
+        return self.share_findings.take_overuse(event, owners.get(event.owner, NOBODY), now_s)
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         places = self.places(event.key)
-        instructions = self._requests.process_died(event.key, now_s, event.at_s)
+        instructions = self.memory_requests.process_died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
-        instructions += self._set_limits(self._measuring.forget(event.key))
-        instructions += self._requests.read_held(
+        instructions += self._set_limits(self.measuring.forget(event.key))
+        instructions += self.memory_requests.read_held(
             sorted({gpu for place in places for gpu in self.gpus(place)})
         )
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
@@ -306,7 +290,7 @@ class Node:
         container = event.container
         instructions = self._lives.surveyed(event, self.gpus(container), now_s)
         if any(isinstance(instruction, ClearSlots) for instruction in instructions):
-            instructions += self._requests.read_held(self.gpus(container))
+            instructions += self.memory_requests.read_held(self.gpus(container))
         record = self._records.get(container.pod)
         if record is not None:
             instructions += self._resized(event, record, now_s)
@@ -318,7 +302,7 @@ class Node:
             self._vacant.add(container)
         return instructions + self._remove_if_vacant(record, now_s)
 
-    def _resized(self, event: Surveyed, record: Record, now_s: float) -> list[Instruction]:
+    def _resized(self, event: Surveyed, record: PodRecord, now_s: float) -> list[Instruction]:
         lines = self.lines(event.container)
         if event.container not in self._resizes.containers or lines is None:
             return []
@@ -326,17 +310,16 @@ class Node:
         is_last = not self._resizes.of(record.pod.pod)
         return [*announcements, SaveRecord(record)] if is_last else announcements
 
-    def _remove_if_vacant(self, record: Record, now_s: float) -> list[Instruction]:
+    def _remove_if_vacant(self, record: PodRecord, now_s: float) -> list[Instruction]:
         containers = _containers(record.pod)
         if not self._vacant.issuperset(containers):
             return []
         self._vacant.difference_update(containers)
         del self._records[record.pod.pod]
         self._resizes.forget(record.pod.pod)
-        self._measuring.forget_pod(record.pod.pod)
-        self._unmet.forget(containers)
-        self._share_violations.forget(containers)
-        return [RemovePod(record.pod.pod, containers), *self._requests.leave(containers, now_s)]
+        self.measuring.forget_pod(record.pod.pod)
+        self.share_findings.forget(containers)
+        return [RemovePod(record.pod.pod, containers), *self.memory_requests.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
         containers = {
@@ -344,8 +327,8 @@ class Node:
             for record in self._records.values()
             for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
         }
-        instructions, stale = self._measuring.take(event, containers, now_s)
-        measured = self._requests.measured(self._measuring.capacity, now_s)
+        instructions, stale = self.measuring.take(event, containers, now_s)
+        measured = self.memory_requests.measured(self.measuring.capacity, now_s)
         return [*instructions, *self._set_limits(stale), *measured]
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
@@ -367,25 +350,25 @@ class Node:
         """The numbers beside each of a container's lines."""
         return tuple(
             PageNumbers(
-                granted_bytes=self._requests.granted_bytes(container, line),
-                context_bytes=self._measuring.context_bytes(line.gpu),
-                excess_bytes=self._measuring.excess_bytes(container, line.gpu),
-                is_wanted=self._requests.is_wanted(line.gpu),
+                granted_bytes=self.memory_requests.granted_bytes(container, line),
+                context_bytes=self.measuring.context_bytes(line.gpu),
+                excess_bytes=self.measuring.excess_bytes(container, line.gpu),
+                is_wanted=self.memory_requests.is_wanted(line.gpu),
             )
             for line in lines.lines
         )
 
     def _enrol(self, pod: Register) -> list[Step]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
-        return [step for key, lines in pairs for step in self._requests.enrol(key, lines)]
+        return [step for key, lines in pairs for step in self.memory_requests.enrol(key, lines)]
 
     def _held_read(self, event: HeldRead, now_s: float) -> list[Instruction]:
         places = {key: self.gpus(key).index(event.gpu) for key in event.slots if event.gpu in self.gpus(key)}
         words = {
             key: sum(slot.used_bytes[place] for slot in event.slots[key]) for key, place in places.items()
         }
-        excess = {key: self._measuring.excess_bytes(key, event.gpu) for key in places}
-        return self._requests.held_read(event, words, excess, now_s)
+        excess = {key: self.measuring.excess_bytes(key, event.gpu) for key in places}
+        return self.memory_requests.held_read(event, words, excess, now_s)
 
     def survey_of(self, container: ContainerKey) -> Survey:
         """Survey one container."""

@@ -77,7 +77,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class VolumeSources:
     """The directories from which a pod's volume is bound.
 
     Attributes:
@@ -96,7 +96,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class VolumeTarget:
     """The directory in which the kubelet wants a pod's volume."""
 
     path: PurePosixPath
@@ -114,7 +114,7 @@ def read_mounts(table: str, naming: str = "") -> tuple[Mount, ...]:
     return tuple(mount for line in lines if (mount := _mount(line)) is not None)
 
 
-def target_of(path: str, kubelet: PurePosixPath) -> Target:
+def target_of(path: str, kubelet: PurePosixPath) -> VolumeTarget:
     """Read the target path of a volume; the path names the pod, and no tenant can change that name.
 
     Args:
@@ -135,10 +135,12 @@ def target_of(path: str, kubelet: PurePosixPath) -> Target:
         raise InputError("target_path", path, problem, remedy)
     if not UID_PATTERN.fullmatch(inner[0]):
         raise InputError("target_path", path, "names no pod's uid", "use the kubelet's own path")
-    return Target(target, PodUid(inner[0]))
+    return VolumeTarget(target, PodUid(inner[0]))
 
 
-def container_binds(target: PurePosixPath, sources: Sources, container: ContainerName) -> tuple[Bind, ...]:
+def container_binds(
+    target: PurePosixPath, sources: VolumeSources, container: ContainerName
+) -> tuple[Bind, ...]:
     """The binds of a container's volume, in the order in which they must be made."""
     return (
         Bind(sources.tree, target),
@@ -148,7 +150,7 @@ def container_binds(target: PurePosixPath, sources: Sources, container: Containe
     )
 
 
-def pod_binds(target: PurePosixPath, sources: Sources) -> tuple[Bind, ...]:
+def pod_binds(target: PurePosixPath, sources: VolumeSources) -> tuple[Bind, ...]:
     """The binds of the volume of a whole pod, in the order in which they must be made."""
     return (
         Bind(sources.tree, target),

@@ -12,10 +12,10 @@ from typing import Final, assert_never
 import structlog
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.volume import Target
+from hook.broker.core.volume import VolumeTarget
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.engine import Engine
-from hook.broker.layouts import LaidOut, Layouts, Refused, WithoutGpus
+from hook.broker.layouts import LaidOut, Layouts, RefusedLayout, WithoutGpus
 from plimsoll.broker.volume import CONTAINER_ATTRIBUTE
 from plimsoll.ids import ContainerName, NodeName
 from plimsoll.part.errors import InputError, PlimsollError
@@ -32,7 +32,7 @@ class NoLinesError(PlimsollError):
     """The pod's lines are not laid out. The message says why, and the pod's events show it."""
 
 
-class Publisher:
+class VolumePublisher:
     """Publishes and unpublishes the volumes of a node's pods; for the loop's thread only."""
 
     def __init__(
@@ -81,8 +81,7 @@ class Publisher:
         make_counts = partial(self._volumes.make_counts, containers)
         if not await self._engine.lay_out_again(target.pod, make_counts):
             raise NoLinesError(f"pod {where} ended on node {self._node} before its volume was mounted")
-        lines = self._engine.driver_lines
-        if lines is not None and (problem := await lines.before_start(target.pod)):
+        if problem := await self._engine.driver_lines.before_start(target.pod):
             raise NoLinesError(
                 f"the driver does not hold the lines of pod {where} on node {self._node}: {problem}"
             )
@@ -107,15 +106,15 @@ class Publisher:
         if await self._engine.in_files_thread(partial(self._volumes.unpublish, target)):
             _log.info("volume_unpublished", uid=target.pod)
 
-    async def _laid_out(self, target: Target, where: str) -> LaidOut:
+    async def _laid_out(self, target: VolumeTarget, where: str) -> LaidOut:
         layout = await self._layouts.settled(target.pod, self._wait_s)
         if isinstance(layout, LaidOut):
             return layout
         raise NoLinesError(self._problem(layout, where))
 
-    def _problem(self, layout: Refused | WithoutGpus | None, where: str) -> str:
+    def _problem(self, layout: RefusedLayout | WithoutGpus | None, where: str) -> str:
         match layout:
-            case Refused(problem):
+            case RefusedLayout(problem):
                 return f"the lines of pod {where} are not laid out on node {self._node}: {problem}"
             case WithoutGpus():
                 return (
@@ -155,7 +154,7 @@ def _container(context: Mapping[str, str], laid_out: LaidOut, where: str) -> Con
     )
 
 
-def _check(target: Target, context: Mapping[str, str], *, is_block: bool) -> None:
+def _check(target: VolumeTarget, context: Mapping[str, str], *, is_block: bool) -> None:
     """Refuse requests that the CSIDriver object rules out.
 
     The target path names the pod. A pod's author may write any volume attribute. The kubelet's own words replace such

@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from hook.broker.csi.messages import SERVICES
-from hook.broker.csi.publishing import NoLinesError, Publisher
+from hook.broker.csi.publishing import NoLinesError, VolumePublisher
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.layouts import Layouts
@@ -80,14 +80,16 @@ async def serve_volumes(
     """
     node, kubelet = NodeName(settings.node), Path(settings.kubelet_root)
     registry = Path(settings.plugins_registry or kubelet / "plugins_registry")
-    publisher = Publisher(engine, volumes, layouts, node, settings.volume_wait_s)
+    publisher = VolumePublisher(engine, volumes, layouts, node, settings.volume_wait_s)
     async with serving_volumes(publisher, node, sockets_of(kubelet, registry)):
         while True:
             await asyncio.Event().wait()
 
 
 @contextlib.asynccontextmanager
-async def serving_volumes(publisher: Publisher, node: NodeName, sockets: Sockets) -> AsyncIterator[None]:
+async def serving_volumes(
+    publisher: VolumePublisher, node: NodeName, sockets: Sockets
+) -> AsyncIterator[None]:
     """Serve the kubelet until the context ends; then the kubelet takes the driver off the node's CSINode.
 
     Raises:
@@ -173,7 +175,7 @@ def _identity() -> dict[str, _Handler]:
     }
 
 
-def _node(publisher: Publisher, node: NodeName) -> dict[str, _Handler]:
+def _node(publisher: VolumePublisher, node: NodeName) -> dict[str, _Handler]:
     calls = SERVICES["csi.v1.Node"]
 
     async def publish(request: _Untyped, call: _Untyped) -> _Untyped:

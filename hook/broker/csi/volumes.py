@@ -22,8 +22,8 @@ from hook.broker.core.volume import (
     COUNTS_PART,
     LIMITS_PART,
     PARTS,
-    Sources,
-    Target,
+    VolumeSources,
+    VolumeTarget,
     container_binds,
     counts_of,
     counts_options,
@@ -136,7 +136,7 @@ class InlineVolumes:
             self.release(pod)
             shutil.rmtree(self._counts(pod), ignore_errors=True)
 
-    def target(self, path: str) -> Target:
+    def target(self, path: str) -> VolumeTarget:
         """Read a target path.
 
         Raises:
@@ -144,7 +144,7 @@ class InlineVolumes:
         """
         return target_of(path, PurePosixPath(self._kubelet))
 
-    def is_published(self, target: Target) -> bool:
+    def is_published(self, target: VolumeTarget) -> bool:
         """Whether a volume is mounted as a whole."""
         return is_complete(PurePosixPath(_real(target)), mounts(target.pod))
 
@@ -165,7 +165,9 @@ class InlineVolumes:
                 page.mkdir(_DIRECTORY_MODE, parents=True)
                 mount_tmpfs(counts_source(container), page, counts_options(COUNTS_BYTES))
 
-    def publish(self, target: Target, containers: Iterable[ContainerKey], only: ContainerName | None) -> None:
+    def publish(
+        self, target: VolumeTarget, containers: Iterable[ContainerKey], only: ContainerName | None
+    ) -> None:
         """Mount the parts that a volume lacks.
 
         Args:
@@ -177,7 +179,7 @@ class InlineVolumes:
             OSError: this process may not mount, or a source is gone.
         """
         path, stage = _real(target), PurePosixPath(self._stage)
-        sources = Sources(
+        sources = VolumeSources(
             tree=stage / TREE,
             limits=stage / LIMITS_PART / target.pod,
             library=stage / VERSIONS_NAME / self._version,
@@ -190,7 +192,7 @@ class InlineVolumes:
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
 
-    def unpublish(self, target: Target) -> bool:
+    def unpublish(self, target: VolumeTarget) -> bool:
         """Take a volume away; returns whether anything was mounted.
 
         Raises:
@@ -241,7 +243,7 @@ class InlineVolumes:
         return self._root / STAGE
 
 
-def _real(target: Target) -> Path:
+def _real(target: VolumeTarget) -> Path:
     """The path as the mount table names it: a part above the volume may be a link, such as `/var/lib/kubelet`."""
     path = Path(target.path)
     return path.parent.resolve() / path.name

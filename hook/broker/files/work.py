@@ -19,11 +19,11 @@ from hook.broker.core.instructions import (
     ClearSlots,
     Instruction,
     LayOut,
+    LogWarning,
     ReadHeld,
     ReadWords,
     RemovePod,
     Reply,
-    Report,
     Rewrite,
     SaveContexts,
     SaveRecord,
@@ -37,14 +37,14 @@ from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
 from hook.broker.processes import find_known, find_owners, has_let_go
-from hook.broker.shares.gates import Gate, Pace, open_gate
+from hook.broker.shares.gate_files import GateConstants, GateFile, open_gate
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import open_process
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class BrokerFiles:
     """The files that the broker keeps below its root directory."""
 
     shared: SharedFiles
@@ -59,29 +59,29 @@ class FileResults:
     Attributes:
         watches: processes whose death is to be watched, with their pidfd; None for a process that is gone already.
         answers: readings for the core.
-        looks: the readings still to be made, by GPU. Each is made after the decisions of the reading before are
-        written.
+        readings: the readings still to be made, by GPU. Each is made after the decisions of the reading before are
+            written.
         gates: the gates of the containers that were laid out, with their open `counts`. The caller owns both.
         failures: the errors of instructions that failed.
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
     answers: list[Surveyed | WordsRead] = field(default_factory=list)
-    looks: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
-    gates: dict[ContainerKey, tuple[Gate, int | None]] = field(default_factory=dict)
+    readings: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
+    gates: dict[ContainerKey, tuple[GateFile, int | None]] = field(default_factory=dict)
     failures: list[OSError] = field(default_factory=list)
 
 
 class FileWork:
     """Carries out the instructions for files. Everything here blocks."""
 
-    def __init__(self, node: Node, disk: Disk, pace: Pace, log: BoundedLog) -> None:
+    def __init__(self, node: Node, disk: BrokerFiles, constants: GateConstants, log: BoundedLog) -> None:
         self._log = log
         self._node = node
         self._files = disk.shared
         self._journal_file = disk.journal
         self._contexts_file = disk.contexts
-        self._pace = pace
+        self._constants = constants
         # Containers whose `limits` could not be written. Until they are, a reading of their words proves nothing.
         self._stale: set[ContainerKey] = set()
 
@@ -118,7 +118,7 @@ class FileWork:
             case ReadWords(measured, containers):
                 results.answers.append(WordsRead(measured, self._slots_of(containers)))
             case ReadHeld(gpu):
-                results.looks[gpu] = instruction
+                results.readings[gpu] = instruction
             case SaveContexts(context_bytes):
                 self._contexts_file.write(context_bytes)
             case Append(line):
@@ -127,7 +127,7 @@ class FileWork:
                 self._journal_file.replace(lines)
             case Watch(key):
                 results.watches.append((key, open_process(key.pid, key.start_ticks)))
-            case Reply() | Report():
+            case Reply() | LogWarning():
                 pass
             case _:
                 assert_never(instruction)
@@ -141,7 +141,7 @@ class FileWork:
             remedy = "a program of the container filled its counts directory: delete the pod"
             self._log.error("counts_not_laid_out", container, problem=str(problem), remedy=remedy)
         self._stale.discard(container)
-        gate = open_gate(self._files.limits_dir(container), self._pace)
+        gate = open_gate(self._files.limits_dir(container), self._constants)
         results.gates[container] = gate, open_counts(self._files.counts_path(container))
 
     def _clear(self, container: ContainerKey, owner: int) -> None:
@@ -181,11 +181,11 @@ class FileWork:
         dead = survey.known - {process.key for process in known}
         return [Surveyed(survey.container, slots, living, frozenset(dead), elsewhere)]
 
-    def held(self, look: ReadHeld) -> HeldRead | None:
+    def held(self, reading: ReadHeld) -> HeldRead | None:
         """The slots of a GPU's containers; None if a lower grant could not be written: they would prove nothing."""
-        if not self._stale.isdisjoint(look.containers):
+        if not self._stale.isdisjoint(reading.containers):
             return None
-        return HeldRead(look.gpu, self._slots_of(look.containers), time.monotonic())
+        return HeldRead(reading.gpu, self._slots_of(reading.containers), time.monotonic())
 
     def all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
         """The claimed slots of every container."""

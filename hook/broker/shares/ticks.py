@@ -27,18 +27,18 @@ from hook.broker.core.shares.events import (
     Left,
     SetGate,
     ShareEvent,
+    ShareOveruse,
+    ShareTerms,
     ShareUse,
-    ShareViolated,
-    Terms,
     Ticked,
-    Unmet,
+    UnmetSpan,
     Utilised,
     Words,
 )
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.processes import TICKS_PER_S
-from hook.broker.shares.gates import Gate
-from hook.broker.shares.sharers import Sharer
+from hook.broker.shares.gate_files import GateFile
+from hook.broker.shares.tenant_files import TenantFiles
 from hook.broker.shares.utilisation import Used
 from hook.broker.shares.work_pages import WorkPages
 from plimsoll.broker.wire import ContainerLines
@@ -89,7 +89,7 @@ class Shares:
         tick_s: float,
         processes_of: Callable[[ContainerKey], Mapping[ProcessKey, int]],
         survey: Callable[[ContainerKey], None],
-        announce: Callable[[Unmet | Unheld | ShareViolated], None],
+        announce: Callable[[UnmetSpan | Unheld | ShareOveruse], None],
     ) -> None:
         """Begin with no container.
 
@@ -107,8 +107,8 @@ class Shares:
         self._survey = survey
         self._announce = announce
         self._new_number = partial(next, count(1))
-        self._sharers: dict[ContainerKey, Sharer] = {}
-        self._ring: deque[Sharer] = deque()
+        self._tenants: dict[ContainerKey, TenantFiles] = {}
+        self._ring: deque[TenantFiles] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_ticking = False
         self._ticked_s = 0.0
@@ -117,48 +117,50 @@ class Shares:
         self._resuming: asyncio.TimerHandle | None = None
         self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
-    def join(self, container: ContainerKey, lines: ContainerLines, gate: Gate, counts: int | None) -> None:
+    def join(
+        self, container: ContainerKey, lines: ContainerLines, gate: GateFile, counts: int | None
+    ) -> None:
         """Take in a container that was laid out, perhaps again, and own its gate and its file of `open_counts`."""
-        sharer, terms = self._sharers.get(container), _terms(lines)
-        if sharer is None:
+        tenant, terms = self._tenants.get(container), _terms(lines)
+        if tenant is None:
             pages = WorkPages(len(terms.gpus), self._new_number)
-            sharer = self._sharers[container] = Sharer(container, terms, gate, pages)
-            self._ring.append(sharer)
+            tenant = self._tenants[container] = TenantFiles(container, terms, gate, pages)
+            self._ring.append(tenant)
         else:
-            sharer.adopt(gate)
-            if sharer.terms.whole != terms.whole:
+            tenant.adopt(gate)
+            if tenant.terms.whole != terms.whole:
                 self._handle(Left(container, time.monotonic_ns()))
-            sharer.terms = terms
-        sharer.pages.take(counts)
-        self._attempt(partial(self._enter, sharer), "a container")
+            tenant.terms = terms
+        tenant.pages.take(counts)
+        self._attempt(partial(self._enter, tenant), "a container")
         self.rescan(container)
 
     def leave(self, container: ContainerKey) -> None:
         """Remove a container. Its gate opens, so that its last threads go on."""
-        sharer = self._sharers.pop(container, None)
-        if sharer is not None:
-            self._ring.remove(sharer)
+        tenant = self._tenants.pop(container, None)
+        if tenant is not None:
+            self._ring.remove(tenant)
             self._handle(Left(container, time.monotonic_ns()))
-            sharer.pages.close()
-            sharer.gate.open_for_good()
+            tenant.pages.close()
+            tenant.gate.open_for_good()
 
     def rescan(self, container: ContainerKey) -> None:
         """Scan a container's slots, because processes may have come."""
-        sharer = self._sharers.get(container)
-        if sharer is not None:
-            self._attempt(partial(self._rescan, sharer), "a scan")
+        tenant = self._tenants.get(container)
+        if tenant is not None:
+            self._attempt(partial(self._rescan, tenant), "a scan")
 
     def came(self, container: ContainerKey, slot: int) -> None:
         """Take in the process that owns a slot, where it is new; cheaper than a scan of all slots."""
-        sharer = self._sharers.get(container)
-        if sharer is not None and (page := sharer.pages.look(slot)) is not None:
-            self._handle(Appeared(container, page.number, page.owner, time.monotonic_ns(), sharer.is_scanned))
+        tenant = self._tenants.get(container)
+        if tenant is not None and (page := tenant.pages.look(slot)) is not None:
+            self._handle(Appeared(container, page.number, page.owner, time.monotonic_ns(), tenant.is_scanned))
 
     def died(self, container: ContainerKey, owner: int) -> None:
         """Take in a death: the process's words count up to now, and it wants nothing any more."""
-        sharer = self._sharers.get(container)
-        if sharer is not None:
-            for page in sharer.pages.drop(owner):
+        tenant = self._tenants.get(container)
+        if tenant is not None:
+            for page in tenant.pages.drop(owner):
                 self._handle(Gone(page.number, time.monotonic_ns(), page.read()))
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
@@ -167,16 +169,16 @@ class Shares:
 
     def pages(self) -> Iterator[tuple[ContainerKey, tuple[GpuUuid, ...], WorkPages]]:
         """Each container with its GPUs and its processes' pages."""
-        for sharer in self._ring:
-            yield sharer.key, sharer.terms.gpus, sharer.pages
+        for tenant in self._ring:
+            yield tenant.key, tenant.terms.gpus, tenant.pages
 
     async def beat(self) -> None:
         """Write a beat to every gate that is not open, for ever."""
         while True:
             await asyncio.sleep(BEAT_S)
-            for sharer in self._sharers.values():
-                if not sharer.gate.is_open:
-                    sharer.gate.beat()
+            for tenant in self._tenants.values():
+                if not tenant.gate.is_open:
+                    tenant.gate.beat()
 
     async def compare(self, ask: Callable[[], Awaitable[Mapping[tuple[GpuUuid, int], Used]]]) -> None:
         """Compare the words of processes with NVML's figures, for ever, while any container is metered."""
@@ -184,7 +186,7 @@ class Shares:
             await asyncio.sleep(COMPARE_S)
             if self._is_ticking:
                 used = await ask()
-                for gpu in {gpu for sharer in self._ring for gpu in sharer.terms.gpus}:
+                for gpu in {gpu for tenant in self._ring for gpu in tenant.terms.gpus}:
                     self._handle(Utilised(gpu, time.monotonic_ns(), self._used_pct(gpu, used)))
 
     def close(self) -> None:
@@ -192,40 +194,40 @@ class Shares:
         for timer in (self._timer, self._resuming):
             if timer is not None:
                 timer.cancel()
-        for sharer in self._sharers.values():
-            sharer.pages.close()
-            sharer.gate.close()
-        self._sharers.clear()
+        for tenant in self._tenants.values():
+            tenant.pages.close()
+            tenant.gate.close()
+        self._tenants.clear()
         self._ring.clear()
 
-    def _enter(self, sharer: Sharer) -> None:
+    def _enter(self, tenant: TenantFiles) -> None:
         """Give a container, its terms and its processes to the scheduler, which ignores processes that it knows."""
-        self._take(Joined(sharer.key, sharer.terms, time.monotonic_ns(), sharer.gate.word))
-        for page in sharer.pages.all:
-            self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
+        self._take(Joined(tenant.key, tenant.terms, time.monotonic_ns(), tenant.gate.word))
+        for page in tenant.pages.all:
+            self._take(Appeared(tenant.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
             page.is_live = True
 
-    def _rescan(self, sharer: Sharer) -> None:
+    def _rescan(self, tenant: TenantFiles) -> None:
         """Find the processes that came and those that went."""
-        came, went = sharer.pages.rescan()
+        came, went = tenant.pages.rescan()
         for page in went:
             self._take(Gone(page.number, time.monotonic_ns()))
         for page in came:
-            is_new = sharer.is_scanned
-            self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new))
-        sharer.is_scanned = True
-        known = self._processes_of(sharer.key)
-        if sharer.needs_survey(known):
-            self._survey(sharer.key)
-        for process in sharer.newly_unheld(known, self._started_ticks):
-            self._announce(Unheld(sharer.key, process))
+            is_new = tenant.is_scanned
+            self._take(Appeared(tenant.key, page.number, page.owner, time.monotonic_ns(), is_new))
+        tenant.is_scanned = True
+        known = self._processes_of(tenant.key)
+        if tenant.needs_survey(known):
+            self._survey(tenant.key)
+        for process in tenant.newly_unheld(known, self._started_ticks):
+            self._announce(Unheld(tenant.key, process))
 
     def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], Used]) -> dict[int, float]:
         """NVML's figure for each process on a GPU, by its number; only figures of spans about as long as ours."""
         found: dict[int, float] = {}
-        for sharer in self._ring:
-            pids = {owner: key.pid for key, owner in self._processes_of(sharer.key).items()}
-            for page in sharer.pages.all:
+        for tenant in self._ring:
+            pids = {owner: key.pid for key, owner in self._processes_of(tenant.key).items()}
+            for page in tenant.pages.all:
                 span = used.get((gpu, pids.get(page.owner, 0)))
                 if span is not None and span.ended_ns - span.began_ns >= LEAST_SPAN_NS:
                     found[page.number] = span.busy_pct
@@ -245,8 +247,8 @@ class Shares:
         scans = len(self._ring)
         if self._is_ticking:
             pages: dict[int, Words] = {}
-            for sharer in self._ring:
-                for page in sharer.pages.all:
+            for tenant in self._ring:
+                for page in tenant.pages.all:
                     words = page.read()
                     if words is not None:
                         pages[page.number] = words
@@ -278,8 +280,8 @@ class Shares:
         for instruction in self._scheduler.handle(event):
             match instruction:
                 case SetGate(container, word, sharers):
-                    self._sharers[container].gate.set(word, sharers)
-                case Unmet() | ShareViolated():
+                    self._tenants[container].gate.set(word, sharers)
+                case UnmetSpan() | ShareOveruse():
                     self._announce(instruction)
                 case _:
                     assert_never(instruction)
@@ -303,14 +305,14 @@ class Shares:
 
     def _begin_anew(self) -> None:
         self._scheduler, self._resuming = self._new_scheduler(), None
-        for sharer in self._ring:
-            self._enter(sharer)
+        for tenant in self._ring:
+            self._enter(tenant)
 
     def _give_up(self) -> None:
         """Open all gates, and try again after `REST_S`."""
         self._scheduler = self._new_scheduler()  # It has no container, so it gives no instruction.
-        for sharer in self._ring:
-            sharer.gate.open()
+        for tenant in self._ring:
+            tenant.gate.open()
         if self._resuming is not None:
             self._resuming.cancel()
         resume = partial(self._attempt, self._begin_anew, "another beginning")
@@ -321,8 +323,8 @@ class Shares:
         _log.error("shares_not_held", failures=failures, effect=effect, again_in_s=REST_S, remedy=remedy)
 
 
-def _terms(lines: ContainerLines) -> Terms:
+def _terms(lines: ContainerLines) -> ShareTerms:
     """The terms of a container. All its lines have the same share and limit; see `core.registration.checks`."""
     first = lines.lines[0]
     gpus = tuple(line.gpu for line in lines.lines)
-    return Terms(gpus, first.share_pct, first.limit_pct, lines.whole)
+    return ShareTerms(gpus, first.share_pct, first.limit_pct, lines.whole)

@@ -8,7 +8,6 @@ no other and costs no memory.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, assert_never
 
@@ -17,12 +16,14 @@ import msgspec
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.memory_changes import MemoryWatch
+from hook.broker.sockets.hook import StartTask
 from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
-    Answer,
+    BrokerAnswer,
+    BrokerRequest,
     Describe,
     Done,
     Measured,
@@ -30,7 +31,6 @@ from plimsoll.broker.wire import (
     Refused,
     Register,
     Registered,
-    Request,
     Subscribe,
     Unregister,
 )
@@ -52,8 +52,7 @@ themselves: a process without a context uses no GPU, and the kernel reports deat
 STUCK_S: Final = 60.0
 """Seconds after which a peer that reads nothing is cut off. No announcement is lost: the peer may subscribe again."""
 
-StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
-_REQUESTS: Final = msgspec.json.Decoder(Request)
+_REQUESTS: Final = msgspec.json.Decoder(BrokerRequest)
 
 
 def bind_control_socket(root: Path) -> socket.socket:
@@ -127,14 +126,14 @@ class _Peer:
             else:
                 return b"" if is_too_long else line
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes) -> BrokerAnswer:
         try:
             return await self._fulfil(_decoded(line))
         except (InputError, NotCarriedOutError) as error:
             self._engine.bounded_log.warning("request_refused", None, problem=str(error))
             return Refused(message=str(error))
 
-    async def _fulfil(self, request: Request) -> Answer:
+    async def _fulfil(self, request: BrokerRequest) -> BrokerAnswer:
         match request:
             case Register():
                 await self._engine.take(request)
@@ -191,7 +190,7 @@ class _Peer:
                         return
                     await growth.wait()
 
-    async def _write(self, *answers: Answer | Announcement | MemoryChange) -> None:
+    async def _write(self, *answers: BrokerAnswer | Announcement | MemoryChange) -> None:
         self._writer.write(b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers))
         async with asyncio.timeout(STUCK_S):
             await self._writer.drain()
@@ -209,9 +208,9 @@ def _too_long() -> Refused:
     return Refused(message=str(InputError("line", "…", problem, "register fewer containers at a time")))
 
 
-def _decoded(line: bytes) -> Request:
+def _decoded(line: bytes) -> BrokerRequest:
     try:
-        request: Request = _REQUESTS.decode(line)
+        request: BrokerRequest = _REQUESTS.decode(line)
     except msgspec.ValidationError as error:
         raise _refusal(line, str(error)) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hook.broker.bounded_log import BoundedLog
-from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
+from hook.broker.core.datagram import SIZE, Datagram, DatagramKind, decode, reply
 from hook.broker.core.events import ConnectionClosed, DatagramReceived
 from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
 from hook.broker.core.instructions import Reply
@@ -33,11 +33,11 @@ the queue is full, the library sends the message again with its next one, or the
 SOCKET_MODE: Final = 0o666
 """A process of any user inside the container may connect."""
 
-LAST_WORDS_S: Final = 10.0
+DRAIN_DEAD_S: Final = 10.0
 """The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a
 program that keeps connecting, or a child that keeps sending over its parent's connection, can use up this time."""
 
-FAREWELL_S: Final = 1.0
+DRAIN_S: Final = 1.0
 """The longest time, in seconds, to read the datagrams of a pod before it is removed. It is short, because the monitor
 removes one pod after another."""
 
@@ -50,6 +50,9 @@ reaches its task in the loop's next round. Until then nothing here shows it."""
 
 ACCEPT_PAUSE_S: Final = 0.5
 """Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
+
+StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+"""Starts a task of a name, in the group of the broker's tasks."""
 
 _CREDENTIALS: Final = struct.Struct("=iII")
 
@@ -64,7 +67,7 @@ def bind_hook_socket(directory: Path) -> socket.socket:
 
 
 @dataclass(eq=False, slots=True)
-class _Speaker:
+class _Connection:
     """A connection of a process.
 
     Attributes:
@@ -76,7 +79,7 @@ class _Speaker:
 
     container: ContainerKey
     pid: int
-    connection: socket.socket
+    accepted: socket.socket
     number: int
     is_in_use: bool = False
     has_asked: bool = False
@@ -88,10 +91,10 @@ class HookSockets:
 
     def __init__(
         self,
-        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        start_task: StartTask,
         known: Callable[[ContainerKey, int, int], Process | None],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
-        hear: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
+        take: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
         connections_max: int,
         log: BoundedLog | None = None,
     ) -> None:
@@ -99,11 +102,11 @@ class HookSockets:
         self._start_task = start_task
         self._known = known
         self._gpus = gpus
-        self._hear = hear
+        self._take = take
         self._connections_max = connections_max
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
-        self._speakers: dict[ContainerKey, dict[asyncio.Task[None], _Speaker]] = {}
-        self._numbered: dict[int, _Speaker] = {}
+        self._connections: dict[ContainerKey, dict[asyncio.Task[None], _Connection]] = {}
+        self._numbered: dict[int, _Connection] = {}
         self._count = 0
 
     def listens_for(self, container: ContainerKey) -> bool:
@@ -114,7 +117,7 @@ class HookSockets:
         """Accept a container's processes from now on; owns the socket."""
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
-        self._speakers[container] = {}
+        self._connections[container] = {}
         task = self._start_task(self._accept(container, listener), name)
         self._listeners[container] = (listener, task)
 
@@ -122,35 +125,35 @@ class HookSockets:
         """Stop listening for a container, and close its connections."""
         if container in self._listeners:
             self._listeners.pop(container)[1].cancel()
-        for task in self._speakers.pop(container, {}):
+        for task in self._connections.pop(container, {}):
             task.cancel()
 
     def reply(self, to: Reply) -> None:
         """Answer a waiting process; a closed connection, or a process that reads nothing, is ignored."""
-        speaker = self._numbered.get(to.connection)
-        if speaker is None:
+        connection = self._numbered.get(to.connection)
+        if connection is None:
             return
         try:
-            speaker.connection.send(reply(to.gpu, to.refusal))
+            connection.accepted.send(reply(to.gpu, to.refusal))
         except OSError as error:
-            self._log.info("reply_not_sent", speaker.container, pid=speaker.pid, problem=str(error))
+            self._log.info("reply_not_sent", connection.container, pid=connection.pid, problem=str(error))
 
-    async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram of a dead process in these containers was handled, at most `LAST_WORDS_S`.
+    async def drain_dead(self, pid: int, places: Iterable[ContainerKey]) -> None:
+        """Wait until every datagram of a dead process in these containers was handled, at most `DRAIN_DEAD_S`.
 
         A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
         the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
         only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
         """
-        await self._until_quiet(tuple(places), pid, LAST_WORDS_S)
+        await self._until_quiet(tuple(places), pid, DRAIN_DEAD_S)
 
-    async def farewell(self, places: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram in these containers was handled, at most `FAREWELL_S`.
+    async def drain(self, places: Iterable[ContainerKey]) -> None:
+        """Wait until every datagram in these containers was handled, at most `DRAIN_S`.
 
         A pod often ends with the death of its only process. Then its removal arrives together with that process's
         last datagrams.
         """
-        await self._until_quiet(tuple(places), None, FAREWELL_S)
+        await self._until_quiet(tuple(places), None, DRAIN_S)
 
     async def _until_quiet(self, places: tuple[ContainerKey, ...], pid: int | None, most_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -163,16 +166,16 @@ class HookSockets:
 
     def _is_quiet(self, places: Iterable[ContainerKey], pid: int | None) -> bool:
         """Whether no connection waits to be accepted, and no datagram of this process, or of any, to be handled."""
-        everybody = [speaker for place in places for speaker in self._speakers.get(place, {}).values()]
-        speakers = [speaker for speaker in everybody if pid in (None, speaker.pid)]
-        if any(speaker.is_in_use for speaker in speakers):
+        here = [connection for place in places for connection in self._connections.get(place, {}).values()]
+        connections = [connection for connection in here if pid in (None, connection.pid)]
+        if any(connection.is_in_use for connection in connections):
             return False
         poll = select.poll()
         for place in places:
             if place in self._listeners:
                 poll.register(self._listeners[place][0], select.POLLIN)
-        for speaker in speakers:
-            poll.register(speaker.connection, select.POLLIN)
+        for connection in connections:
+            poll.register(connection.accepted, select.POLLIN)
         return not poll.poll(0)
 
     async def _accept(self, container: ContainerKey, listener: socket.socket) -> None:
@@ -194,73 +197,72 @@ class HookSockets:
     ) -> None:
         """Accept one connection in each round of the loop: a program that only connects must not stop the loop."""
         try:
-            connection, _ = listener.accept()
+            accepted, _ = listener.accept()
         except BlockingIOError:
             return
         except OSError as error:
             self._log.error("accept_failed", container, problem=str(error), remedy="raise ulimit -n")
             has_failed.set()
             return
-        connection.setblocking(False)  # noqa: FBT003 - the standard library's own signature
-        self._take_in(container, connection)
+        accepted.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        self._take_in(container, accepted)
 
-    def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
-        pid = _peer_pid(connection)
-        speakers = self._speakers[container]
-        if len(speakers) >= self._connections_max:
+    def _take_in(self, container: ContainerKey, accepted: socket.socket) -> None:
+        pid = _peer_pid(accepted)
+        connections = self._connections[container]
+        if len(connections) >= self._connections_max:
             self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
-            connection.close()
+            accepted.close()
             return
-        speaker = _Speaker(container, pid, connection, self._count + 1)
-        work = self._serve(container, speaker)
+        connection = _Connection(container, pid, accepted, self._count + 1)
+        work = self._serve(connection)
         try:
             task = self._start_task(work, f"hook of {pid}")
         except RuntimeError:  # The broker ends, and its group takes no more tasks.
             work.close()
-            connection.close()
+            accepted.close()
             return
         self._count += 1
-        speakers[task] = self._numbered[self._count] = speaker
-        task.add_done_callback(partial(self._forget, container, speaker))
+        connections[task] = self._numbered[self._count] = connection
+        task.add_done_callback(partial(self._forget, connection))
 
-    def _forget(self, container: ContainerKey, speaker: _Speaker, task: asyncio.Task[None]) -> None:
-        speaker.connection.close()
-        self._speakers.get(container, {}).pop(task, None)
-        del self._numbered[speaker.number]
+    def _forget(self, connection: _Connection, task: asyncio.Task[None]) -> None:
+        connection.accepted.close()
+        self._connections.get(connection.container, {}).pop(task, None)
+        del self._numbered[connection.number]
 
-    async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
+    async def _serve(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
-        while data := await _received(loop, speaker.connection):
-            speaker.is_in_use = True
-            problem = await self._handle(container, speaker, data)
-            speaker.is_in_use = False
+        while data := await _received(loop, connection.accepted):
+            connection.is_in_use = True
+            problem = await self._handle(connection, data)
+            connection.is_in_use = False
             if problem is not None:
-                self._note_damage(speaker, problem)
-        if speaker.has_asked:
-            await self._hear(ConnectionClosed(speaker.number, asyncio.get_running_loop().time()))
+                self._log.warning(
+                    "datagram_damaged", connection.container, pid=connection.pid, problem=problem
+                )
+        if connection.has_asked:
+            await self._take(ConnectionClosed(connection.number, loop.time()))
 
     def _known_or_met(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
         """The announced process, or the sender of a datagram that is still being handled."""
-        met = (each.process for each in self._speakers.get(container, {}).values() if each.pid == pid)
+        met = (each.process for each in self._connections.get(container, {}).values() if each.pid == pid)
         found = (process for process in met if process is not None and process.owner == owner)
         return self._known(container, pid, owner) or next(found, None)
 
-    def _note_damage(self, speaker: _Speaker, problem: str) -> None:
-        self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)
-
-    async def _handle(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
+    async def _handle(self, connection: _Connection, data: bytes) -> str | None:
         """Handle a datagram; returns the problem with it, or None."""
-        pid = speaker.pid
+        container, pid = connection.container, connection.pid
         asks_on: GpuUuid | None = None
         problem = None
         try:
             datagram = decode(data, self._gpus(container))
-            asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
-            process = self._known_or_met(container, pid, datagram.owner) or _speaker(pid, datagram)
-            speaker.process = process
-            speaker.has_asked |= datagram.kind is Kind.WAIT
+            asks_on = datagram.gpu if datagram.kind is DatagramKind.WAIT else None
+            process = self._known_or_met(container, pid, datagram.owner) or _sender(pid, datagram)
+            connection.process = process
+            connection.has_asked |= datagram.kind is DatagramKind.WAIT
             at_s = asyncio.get_running_loop().time()
-            await self._hear(DatagramReceived(container, process, datagram, speaker.number, at_s))
+            await self._take(DatagramReceived(container, process, datagram, connection.number, at_s))
             return None
         except (InputError, OSError) as error:
             problem = str(error)
@@ -268,19 +270,19 @@ class HookSockets:
             self._log.error("datagram_not_handled", container, pid=pid, value=data.hex(), exc_info=True)
         if asks_on is not None:  # The process sleeps until it gets an answer.
             refusal = problem or "the broker failed; its log says why"
-            self.reply(Reply(speaker.number, asks_on, refusal=refusal))
+            self.reply(Reply(connection.number, asks_on, refusal=refusal))
         return problem
 
 
-async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+async def _received(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> bytes:
     """The next datagram, cut to a byte more than the longest valid one; empty at the end of the connection."""
     try:
-        return await loop.sock_recv(connection, SIZE + 1)
+        return await loop.sock_recv(accepted, SIZE + 1)
     except ConnectionError:
         return b""
 
 
-def _speaker(pid: int, datagram: Datagram) -> Process:
+def _sender(pid: int, datagram: Datagram) -> Process:
     """The sender of a datagram, from /proc. Two small readings there cost less than a change of threads.
 
     Raises:

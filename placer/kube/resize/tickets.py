@@ -25,7 +25,7 @@ from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api import confirmations
 from plimsoll.placer_api.resize_tickets import ANSWER, Answered, answer_on, digest_of, resize_in, ticket_on
-from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 
 CARRY_OUT_S: Final = 10.0
 """Seconds that one resize may take. While the API server is away, the user gets an error instead of a long wait."""
@@ -205,7 +205,7 @@ class Tickets:
             task.cancel()
 
     async def _answer(
-        self, pod: Pod, text: str, answer: Answer, confirmed: tuple[Limit, ...] | None = None
+        self, pod: Pod, text: str, answer: ResizeAnswer, confirmed: tuple[Limit, ...] | None = None
     ) -> None:
         """Write an answer on the pod. Where that fails, the ticket stays open, and the log has the answer."""
         meta = pod.metadata

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 
-class Kind(enum.Enum):
+class AlertKind(enum.Enum):
     """The states that can fire, named as the events that show them."""
 
     HEALTH = "gpu.health"
@@ -38,14 +38,14 @@ class Alert:
     """A state that holds.
 
     Attributes:
-        kind: see `Kind`.
+        kind: see `AlertKind`.
         labels: `alertname`, `severity`, and the names of what it is about.
         since: when it began, in UTC; None where nobody knows.
         summary: one sentence for people.
         description: what it means, and what to do.
     """
 
-    kind: Kind
+    kind: AlertKind
     labels: Labels
     since: datetime | None
     summary: str
@@ -58,12 +58,12 @@ class Alert:
 
 
 def alert(
-    kind: Kind, name: str, severity: str, about: Mapping[str, str], since: str, texts: tuple[str, str]
+    kind: AlertKind, name: str, severity: str, about: Mapping[str, str], since: str, texts: tuple[str, str]
 ) -> Alert:
     """An alert.
 
     Args:
-        kind: see `Kind`.
+        kind: see `AlertKind`.
         name: the value of `alertname`.
         severity: `CRITICAL` or `WARNING`.
         about: further labels; Alertmanager has no empty ones, so they are left out.

@@ -25,15 +25,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from plimsoll.alerts.core import texts
-from plimsoll.alerts.core.alert import Alert, Kind, Labels, by_labels
+from plimsoll.alerts.core.alert import Alert, AlertKind, Labels, by_labels
 from plimsoll.envelope import CloudEvent, decode_event, decode_report, event_type
-from plimsoll.events import Foreign, Limit, NodeState, Task
+from plimsoll.events import SILENT_HEARTBEATS, Foreign, Limit, NodeState, Task
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
-
-SILENT_HEARTBEATS: Final = 3
-"""The placer's measure too: it places nothing on a node that has been silent for this many of its heartbeats."""
 
 FOREIGN_S: Final = 1500.0
 """Two monitors name each other every 10 minutes while both report. After two and a half such spans the other monitor
@@ -48,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPlace:
     """Where and when a message was found.
 
     Attributes:
@@ -63,7 +60,7 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class _Node:
     state: NodeState
-    place: Place
+    place: StreamPlace
     is_silent: bool = False
 
 
@@ -71,17 +68,17 @@ class _Node:
 class _Breach:
     """A limit that does not hold, and where the stream says so."""
 
-    kind: Kind
+    kind: AlertKind
     limit: Limit
     since: str
     seq: int
 
 
-_Key = tuple[Kind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
+_Key = tuple[AlertKind, NodeName, GpuUuid | None, PodUid, ContainerName, int]
 
 
 @dataclass(slots=True)
-class Book:
+class AlertBook:
     """Everything that the service knows. The reader of the stream fills it.
 
     Attributes:
@@ -90,19 +87,19 @@ class Book:
         bus_away_since: RFC 3339; empty while the stream can be read.
     """
 
-    kinds: Collection[Kind] = frozenset(Kind)
+    kinds: Collection[AlertKind] = frozenset(AlertKind)
     forget_s: float = 24 * 3600.0
     bus_away_since: str = ""
     _nodes: dict[NodeName, _Node] = field(default_factory=dict)
-    _foreign: dict[NodeName, tuple[Foreign, str, Place]] = field(default_factory=dict)
+    _foreign: dict[NodeName, tuple[Foreign, str, StreamPlace]] = field(default_factory=dict)
     _breaches: dict[_Key, _Breach] = field(default_factory=dict)
 
-    def take(self, message: bytes, place: Place, wall_s: float) -> None:
+    def take(self, message: bytes, place: StreamPlace, wall_s: float) -> None:
         """Take in a message.
 
         Args:
             message: the message as it came from the stream.
-            place: see `Place`.
+            place: see `StreamPlace`.
             wall_s: seconds since 1970, see `plimsoll.envelope.largest_epoch`.
 
         Raises:
@@ -125,7 +122,7 @@ class Book:
         alerts = by_labels(one for one in self._alerts() if one.kind in self.kinds)
         return dict(sorted(alerts.items()))
 
-    def _take_report(self, state: NodeState, place: Place) -> None:
+    def _take_report(self, state: NodeState, place: StreamPlace) -> None:
         known = self._nodes.get(state.node)
         if state.is_omitted or (known is not None and known.state.order >= state.order):
             return
@@ -134,13 +131,13 @@ class Book:
             if key[1] == state.node and place.seq > one.seq and _is_gone(one.limit, state):
                 del self._breaches[key]
 
-    def _take_limit(self, event: CloudEvent, limit: Limit, place: Place) -> None:
+    def _take_limit(self, event: CloudEvent, limit: Limit, place: StreamPlace) -> None:
         if event.type == _RESIZED:
             self._resize(limit, place.seq)
             return
         if limit.gpu is None:  # the process ran without its share until now; it is held again
             return
-        kind = Kind.VIOLATED if event.type == _VIOLATED else Kind.UNENFORCED
+        kind = AlertKind.VIOLATED if event.type == _VIOLATED else AlertKind.UNENFORCED
         key = (kind, limit.node, limit.gpu, limit.pod, limit.container, limit.pid)
         known, node = self._breaches.get(key), self._nodes.get(limit.node)
         if known is not None and known.seq >= place.seq:
@@ -185,7 +182,7 @@ class Book:
         for breach in self._breaches.values():
             node_of = self._nodes.get(breach.limit.node)
             if node_of is None or breach.seq > node_of.place.seq or _holds(breach, node_of.state):
-                make = texts.violated if breach.kind is Kind.VIOLATED else texts.unenforced
+                make = texts.violated if breach.kind is AlertKind.VIOLATED else texts.unenforced
                 yield make(breach.limit, breach.since)
 
 
@@ -211,7 +208,7 @@ def _holds(breach: _Breach, state: NodeState) -> bool:
     limit, tasks = breach.limit, _tasks(breach.limit, state)
     if not tasks:  # the GPU cannot be read
         return True
-    if breach.kind is Kind.UNENFORCED:
+    if breach.kind is AlertKind.UNENFORCED:
         return not limit.broker_away or state.broker_away_since is not None
     return bool(limit.pid) or sum(task.used_bytes for task in tasks) > limit.line_bytes
 

@@ -4,7 +4,7 @@ Labels are names of things, never amounts: an alert whose labels change is anoth
 change while the state lasts, so that an unchanged state is sent again at its interval and not at each report.
 """
 
-from plimsoll.alerts.core.alert import CRITICAL, WARNING, Alert, Kind, alert
+from plimsoll.alerts.core.alert import CRITICAL, WARNING, Alert, AlertKind, alert
 from plimsoll.events import Foreign, Limit, NodeState
 from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName
@@ -18,10 +18,10 @@ def unhealthy(node: NodeName, one: GpuHealth) -> Alert:
     if one.health is HealthClass.FATAL:
         text = f"No new container is placed on it; those on it run on. Found: {found}."
         summary = f"GPU {one.index} of {node} is unfit for work: {one.reason}"
-        return alert(Kind.HEALTH, "PlimsollGpuFatal", CRITICAL, about, one.since, (summary, text))
+        return alert(AlertKind.HEALTH, "PlimsollGpuFatal", CRITICAL, about, one.since, (summary, text))
     summary = f"GPU {one.index} of {node} is degraded: {one.reason}"
     text = f"It works, and pods are placed on it as before. Found: {found}."
-    return alert(Kind.HEALTH, "PlimsollGpuDegraded", WARNING, about, one.since, (summary, text))
+    return alert(AlertKind.HEALTH, "PlimsollGpuDegraded", WARNING, about, one.since, (summary, text))
 
 
 def short(node: NodeName, gpu: GpuUuid, since: str) -> Alert:
@@ -32,7 +32,7 @@ def short(node: NodeName, gpu: GpuUuid, since: str) -> Alert:
         "`plimsoll status` on the node shows who holds the memory."
     )
     about = {"node": node, "gpu": gpu}
-    return alert(Kind.PRESSURE, "PlimsollGpuPressure", WARNING, about, since, (summary, text))
+    return alert(AlertKind.PRESSURE, "PlimsollGpuPressure", WARNING, about, since, (summary, text))
 
 
 def violated(limit: Limit, since: str) -> Alert:
@@ -47,7 +47,7 @@ def violated(limit: Limit, since: str) -> Alert:
             f"Container {limit.container} of {limit.pod} on {limit.node} holds more than its line ({line})"
         )
         text = f"Growth is refused. If neighbours are in trouble, delete the pod. {limit.reason}".strip()
-    return alert(Kind.VIOLATED, "PlimsollLimitViolated", WARNING, about, since, (summary, text))
+    return alert(AlertKind.VIOLATED, "PlimsollLimitViolated", WARNING, about, since, (summary, text))
 
 
 def unenforced(limit: Limit, since: str) -> Alert:
@@ -59,7 +59,9 @@ def unenforced(limit: Limit, since: str) -> Alert:
         else "Check the container's command and image; delete the pod if the GPU runs full."
     )
     text = f"{remedy} {limit.reason}".strip()
-    return alert(Kind.UNENFORCED, "PlimsollLimitUnenforced", WARNING, _about(limit), since, (summary, text))
+    return alert(
+        AlertKind.UNENFORCED, "PlimsollLimitUnenforced", WARNING, _about(limit), since, (summary, text)
+    )
 
 
 def foreign(found: Foreign, since: str) -> Alert:
@@ -70,7 +72,7 @@ def foreign(found: Foreign, since: str) -> Alert:
         "The event node.foreign lists the GPUs of both machines."
     )
     about = {"node": found.node}
-    return alert(Kind.FOREIGN, "PlimsollForeignMonitor", CRITICAL, about, since, (summary, text))
+    return alert(AlertKind.FOREIGN, "PlimsollForeignMonitor", CRITICAL, about, since, (summary, text))
 
 
 def silent(state: NodeState) -> Alert:
@@ -81,14 +83,14 @@ def silent(state: NodeState) -> Alert:
         f"monitor reaches NATS. Its last report is of {state.time}."
     )
     about = {"node": state.node}
-    return alert(Kind.SILENT, "PlimsollNodeSilent", CRITICAL, about, state.time, (summary, text))
+    return alert(AlertKind.SILENT, "PlimsollNodeSilent", CRITICAL, about, state.time, (summary, text))
 
 
 def bus_away(since: str) -> Alert:
     """The alert that the stream cannot be read. All other alerts stay as they were."""
     text = "All other alerts of Plimsoll's events stay as they were when the stream was last read."
     summary = "The stream of Plimsoll's events cannot be read"
-    return alert(Kind.BUS, "PlimsollBusAway", CRITICAL, {}, since, (summary, text))
+    return alert(AlertKind.BUS, "PlimsollBusAway", CRITICAL, {}, since, (summary, text))
 
 
 def _about(limit: Limit) -> dict[str, str]:

@@ -36,7 +36,7 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.columns import terminal_columns  # noqa: PLC0415 - likewise
 
     async def print_all() -> None:
-        wanted, access = events.Wanted(given.type, given.node, given.pod), BusAccess.of(os.environ)
+        wanted, access = events.EventFilter(given.type, given.node, given.pod), BusAccess.of(os.environ)
         async for message in events.events(given.nats_url, wanted, access, follow=given.follow):
             width = terminal_columns() if given.output == "table" else None
             output.lines(message.decode() if given.output == "json" else events.line(message, width))

@@ -24,7 +24,7 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import pods  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    wanted = pods.Wanted(None if given.all_namespaces else given.namespace, given.node)
+    wanted = pods.PodFilter(None if given.all_namespaces else given.namespace, given.node)
     placer = where(given)
     return shown(lambda width: pods.pods(placer, wanted, given.output, width), given)
 

@@ -10,6 +10,19 @@ from plimsoll.cli.options import add_broker_root
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
+    _declare_demand(parser)
+    parser.add_argument("--policy", metavar="NAME", help="the policy that chooses among GPUs that fit")
+    parser.add_argument(
+        "--name", metavar="NAME", help="the name for `plimsoll resize` (by default the program's)"
+    )
+    add_broker_root(parser)
+    parser.add_argument(
+        "--hook-library", metavar="FILE", type=Path, help="libplimsoll.so (by default this installation's)"
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
+
+
+def _declare_demand(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-memory",
         metavar="SIZE",
@@ -38,15 +51,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--best-effort", action="store_true", help="declare no memory: use the memory that is left"
     )
-    parser.add_argument("--policy", metavar="NAME", help="the policy that chooses among GPUs that fit")
-    parser.add_argument(
-        "--name", metavar="NAME", help="the name for `plimsoll resize` (by default the program's)"
-    )
-    add_broker_root(parser)
-    parser.add_argument(
-        "--hook-library", metavar="FILE", type=Path, help="libplimsoll.so (by default this installation's)"
-    )
-    parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
 
 
 def _run(given: argparse.Namespace) -> int:

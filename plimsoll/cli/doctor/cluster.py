@@ -31,7 +31,7 @@ CLOCK_S: Final = 10.0
 
 DENIED: Final = 403
 
-Look = Callable[[KubeClient, str], Awaitable[list[Finding]]]
+ClusterCheck = Callable[[KubeClient, str], Awaitable[list[Finding]]]
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -63,8 +63,8 @@ async def cluster(where: Cluster, namespace: str) -> AsyncIterator[Finding]:
         async with connect(kubeconfig, where.context) as client:
             version = msgspec.json.decode(await client.get("/version"), type=_Version)
             yield ok("api-server", f"answers, Kubernetes {version.gitVersion}")
-            for check, look in LOOKS.items():
-                for finding in await _looked(check, look, client, namespace):
+            for check, run in CHECKS.items():
+                for finding in await _checked(check, run, client, namespace):
                     yield finding
     except InputError as error:
         named = where.kubeconfig or where.context or os.environ.get("KUBECONFIG")
@@ -77,9 +77,9 @@ async def cluster(where: Cluster, namespace: str) -> AsyncIterator[Finding]:
         yield failed("api-server", str(error), remedy)
 
 
-async def _looked(check: str, look: Look, client: KubeClient, namespace: str) -> list[Finding]:
+async def _checked(check: str, run: ClusterCheck, client: KubeClient, namespace: str) -> list[Finding]:
     try:
-        return await look(client, namespace)
+        return await run(client, namespace)
     except ApiError as error:
         if error.status == DENIED:
             remedy = "ask again with an account that may read it, such as the cluster's administrator"
@@ -125,7 +125,7 @@ def _clock(renewed: datetime, before: datetime, after: datetime) -> Finding:
     return warning("clock", f"the leader's clock is {math.floor(by_s)} s {way} this machine's", remedy)
 
 
-LOOKS: Final[dict[str, Look]] = {
+CHECKS: Final[dict[str, ClusterCheck]] = {
     "parts": workloads,
     "leader": _leader,
     "rights": missing_rights,

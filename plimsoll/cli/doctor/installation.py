@@ -99,8 +99,8 @@ def _readiness(kind: str, workload: dict[str, Any], namespace: str) -> Finding |
     remedy = (
         f"see `kubectl -n {namespace} describe pods -l {labels}` and `kubectl -n {namespace} logs` of them"
     )
-    say = warning if ready else failed
-    return say("parts", f"{name}: {ready} of {wanted} pods are ready", remedy)
+    finding = warning if ready else failed
+    return finding("parts", f"{name}: {ready} of {wanted} pods are ready", remedy)
 
 
 async def missing_rights(client: KubeClient, namespace: str) -> list[Finding]:

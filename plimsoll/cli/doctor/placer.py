@@ -1,12 +1,13 @@
 """The checks of a placer by its HTTP API: whether it can place pods, and what it doubts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from plimsoll.cli.asking import NoPlacerError, Where, connected, shown_place
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.client import PlacerAwayError, PlacerRefusedError
+from plimsoll.placer_api.http import State
 
 PLACER: Final = "--placer or PLIMSOLL_PLACER_URL"
 ANSWER_S: Final = 30.0
@@ -42,6 +43,12 @@ async def placer(where: Where, namespace: str) -> AsyncIterator[Finding]:
         yield failed_by("placer", f"no placer answers at {shown_place(where)}: {error}")
         return
     yield ok("placer", f"{shown_place(where)} can place pods")
+    for finding in _judged(state):
+        yield finding
+
+
+def _judged(state: State) -> Iterator[Finding]:
+    """The findings from the placer's state."""
     if not state.nodes:
         remedy = "start the monitors; if they run, compare their PLIMSOLL_NATS_URL with the placer's"
         yield failed("nodes", "it knows no node, so no pod can be placed", remedy)

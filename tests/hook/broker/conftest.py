@@ -17,8 +17,8 @@ from hook.broker.core.journal import Snapshot, decode_line
 from plimsoll.broker.announcements import Announcement, ShareUnenforced
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import Counts, Limits
-from plimsoll.broker.subscription import announcements
-from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register
+from plimsoll.broker.subscription import subscribed
+from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register, Subscribe
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 GIB: Final = 1 << 30
@@ -255,9 +255,10 @@ class Broker:
         try:
             async with (
                 asyncio.timeout(DEADLINE_S),
-                contextlib.aclosing(announcements(self.root)) as stream,
+                contextlib.aclosing(subscribed(self.root, Subscribe())) as stream,
             ):
                 async for entry in stream:
+                    assert isinstance(entry, Announcement)
                     if entry not in entries and not isinstance(entry, ShareUnenforced):
                         entries.append(entry)
                     if len(entries) == count:

@@ -16,8 +16,8 @@ from hook.broker.core.registration.checks import RECORD_NAME
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
-from hook.broker.files.work import Disk, FileWork
-from hook.broker.shares.gates import Pace
+from hook.broker.files.work import BrokerFiles, FileWork
+from hook.broker.shares.gate_files import GateConstants
 from tests.hook.broker.conftest import MAIN, POD, registration
 
 FILE_OPERATIONS: Final = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"})
@@ -26,8 +26,8 @@ FILE_OPERATIONS: Final = frozenset({"open", "os.mkdir", "os.rename", "os.remove"
 def register(root: Path) -> None:
     """Lay a pod out, as a broker does."""
     node = Node(Journal((), 100), (), "boot")
-    disk = Disk(SharedFiles(root), JournalFile(root), ContextsFile(root))
-    FileWork(node, disk, Pace(1, 1, 1), BoundedLog()).carry_out(node.handle(registration(), 0.0))
+    disk = BrokerFiles(SharedFiles(root), JournalFile(root), ContextsFile(root))
+    FileWork(node, disk, GateConstants(1, 1, 1), BoundedLog()).carry_out(node.handle(registration(), 0.0))
 
 
 def remove(root: Path) -> None:

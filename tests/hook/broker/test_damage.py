@@ -15,7 +15,7 @@ import pytest
 from hook.broker.bounded_log import BURST
 from plimsoll.broker.announcements import Announcement, Context, Hello, Other, decode
 from plimsoll.broker.pages import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, SOCKET_NAME, VERSION, Message
-from plimsoll.broker.wire import Answer, Description, Done, Refused
+from plimsoll.broker.wire import BrokerAnswer, Description, Done, Refused
 from tests.hook.broker.conftest import DEADLINE_S, GPUS, POD, Broker, registration, until
 
 
@@ -213,9 +213,9 @@ async def test_a_request_between_announcements_gets_its_own_answer(broker: Broke
     await writer.wait_closed()
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer | Announcement:
+async def _answer(reader: asyncio.StreamReader) -> BrokerAnswer | Announcement:
     async with asyncio.timeout(DEADLINE_S):
-        return decode(await reader.readuntil(b"\n"), msgspec.json.Decoder(Answer | Other))
+        return decode(await reader.readuntil(b"\n"), msgspec.json.Decoder(BrokerAnswer | Other))
 
 
 async def _has_logged(broker: Broker, event: str) -> bool:

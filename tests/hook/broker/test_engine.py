@@ -17,12 +17,14 @@ from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.engine import Bounds, Engine, NotCarriedOutError
+from hook.broker.driver_lines import DriverLines
+from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
-from hook.broker.files.work import Disk
+from hook.broker.files.work import BrokerFiles
 from plimsoll.broker.wire import ContainerLines, Measured, MeasuredGpu
+from plimsoll.nvml.thread import DriverThread
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
 
 
@@ -63,7 +65,7 @@ class Bench:
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.files = Files(root)
         self.node = RecordingNode(self.files)
-        disk = Disk(self.files, JournalFile(root), ContextsFile(root))
+        disk = BrokerFiles(self.files, JournalFile(root), ContextsFile(root))
         self.thread = ThreadPoolExecutor(1)
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -71,7 +73,9 @@ class Bench:
             self.tasks.append(group.create_task(work, name=name))  # type: ignore[arg-type] # a coroutine
             return self.tasks[-1]
 
-        self.engine = Engine(self.node, disk, self.thread, start_task, Bounds(16))
+        self.driver = DriverThread()
+        lines = DriverLines(self.node, self.driver, root, "preload")
+        self.engine = Engine(self.node, disk, self.thread, start_task, ContainerBounds(16), lines)
 
 
 @pytest.fixture(name="bench")
@@ -84,6 +88,7 @@ async def _bench(tmp_path: Path) -> AsyncIterator[Bench]:
         for task in bench.tasks:
             task.cancel()
         bench.engine.close()
+        await bench.driver.close()
     bench.thread.shutdown()
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.client import RefusedError
-from plimsoll.broker.subscription import announcements
+from plimsoll.broker.subscription import subscribed
+from plimsoll.broker.wire import Subscribe
 from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, gpu_of, registration
 
@@ -86,8 +87,9 @@ async def test_a_subscription_survives_restarts_without_gaps(broker: Broker) -> 
     seen: dict[int, Announcement] = {}
 
     async def listen() -> None:
-        async with contextlib.aclosing(announcements(broker.root)) as stream:
+        async with contextlib.aclosing(subscribed(broker.root, Subscribe())) as stream:
             async for entry in stream:
+                assert isinstance(entry, Announcement)
                 assert seen.setdefault(entry.seq, entry) == entry
                 if len(seen) == 6:
                     return

@@ -16,7 +16,7 @@ from plimsoll.bus.subjects import RESIZE
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
-from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 from tests.servers.waiting import until
 
 DONE = Resizing(
@@ -81,10 +81,12 @@ async def _answers(client: Client) -> bool:
     return False
 
 
-async def ask(client: Client, request: bytes | Resize) -> Answer:
+async def ask(client: Client, request: bytes | Resize) -> ResizeAnswer:
     """Send one request and return its answer."""
     data = request if isinstance(request, bytes) else msgspec.json.encode(request)
-    answer: Answer = msgspec.json.decode((await client.request(RESIZE, data, timeout=30)).data, type=Answer)
+    answer: ResizeAnswer = msgspec.json.decode(
+        (await client.request(RESIZE, data, timeout=30)).data, type=ResizeAnswer
+    )
     return answer
 
 

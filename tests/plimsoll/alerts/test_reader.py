@@ -5,7 +5,7 @@ import asyncio
 import nats as nats_client
 import pytest
 
-from plimsoll.alerts.core.book import Book
+from plimsoll.alerts.core.book import AlertBook
 from plimsoll.alerts.reader import AWAY_S, STEP_S, Reader
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import Stream
@@ -18,7 +18,7 @@ from tests.servers.waiting import TIMEOUT_S, until_true
 async def test_the_clock_stands_still_while_nats_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """An outage, and a standstill of this process, make no node silent; a long outage is an alert."""
     now_s = [0.0]
-    reader = Reader(book := Book(), "nats://127.0.0.1:1", BusAccess())
+    reader = Reader(book := AlertBook(), "nats://127.0.0.1:1", BusAccess())
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s[0])
     for now_s[0] in (0.0, 2.0, 4.0, 1000.0):
         reader._answered()
@@ -43,7 +43,7 @@ async def test_a_stream_that_is_made_anew_is_read_from_its_start(nats: EmbeddedS
     node, other = Facts(), Facts("node-2")
     client = await nats_client.connect(nats.url)
     jetstream = client.jetstream(timeout=TIMEOUT_S)
-    reader = Reader(book := Book(), nats.url, BusAccess())
+    reader = Reader(book := AlertBook(), nats.url, BusAccess())
 
     async def publish(facts: Facts, body: bytes) -> None:
         await jetstream.publish(facts.subject(body), body)

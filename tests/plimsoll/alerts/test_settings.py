@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.alerts.core.alert import Kind
+from plimsoll.alerts.core.alert import AlertKind
 from plimsoll.alerts.settings import load
 from plimsoll.part.errors import InputError
 
@@ -24,14 +24,14 @@ def test_what_is_given_is_used() -> None:
     own = given(alertmanager_url=urls, kinds="gpu.health, node.silent", labels="cluster=west,team=gpu")
     read = load({**own, "PLIMSOLL_NATS_URL": "tls://nats:4222"})
     assert read.urls == (f"{URL}/prefix", "https://second:9093")
-    assert read.book().kinds == {Kind.HEALTH, Kind.SILENT}
+    assert read.book().kinds == {AlertKind.HEALTH, AlertKind.SILENT}
     assert read.labels == {"cluster": "west", "team": "gpu"}
     assert read.nats_url == "tls://nats:4222"
 
 
 def test_all_alerts_are_the_default() -> None:
     """No user has to name them."""
-    assert load(given()).book().kinds == frozenset(Kind)
+    assert load(given()).book().kinds == frozenset(AlertKind)
 
 
 @pytest.mark.parametrize(

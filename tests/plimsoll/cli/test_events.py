@@ -135,7 +135,7 @@ async def test_a_server_that_is_no_nats_is_named(greeting: bytes, monkeypatch: p
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server, asyncio.timeout(WAIT_S):
         url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(events.NoEventsError, match=f"NATS at {url} (does not answer|has no stream)"):
-            await anext(events.events(url, events.Wanted(), BusAccess(), follow=False))
+            await anext(events.events(url, events.EventFilter(), BusAccess(), follow=False))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.what)

@@ -24,7 +24,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.resize import ASK_AGAIN_S, Confirmed, NotConfirmedError, NotResizedError, resize
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
-from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 from plimsoll.quantity import GIB
 
 N1, POD, MAIN = NodeName("n.1"), PodUid("u"), ContainerName("main")
@@ -78,7 +78,7 @@ async def announce(client: Client, *limits: Limit) -> None:
 @asynccontextmanager
 async def placer(
     nats: EmbeddedServer,
-    answer: Answer,
+    answer: ResizeAnswer,
     then: Sequence[Limit] = (),
     earlier: Sequence[Limit] = (),
     request: Resize = REQUEST,
@@ -174,7 +174,7 @@ async def test_line_and_share_asked_together_are_confirmed_together(nats: Embedd
     ],
 )
 async def test_without_confirmation_it_is_not_done(
-    nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], said: str
+    nats: EmbeddedServer, answer: ResizeAnswer, then: Sequence[Limit], said: str
 ) -> None:
     """The message says how far the change came, also where only earlier announcements fit."""
     async with placer(nats, answer, then, earlier=(limit(A, 3), limit(B, 3))):
@@ -254,7 +254,7 @@ async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
     ],
 )
 async def test_the_exit_code_is_the_outcome(
-    nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], code: int, said: str
+    nats: EmbeddedServer, answer: ResizeAnswer, then: Sequence[Limit], code: int, said: str
 ) -> None:
     """The exit code is 0 for confirmed, 2 for refused, and 1 for every unconfirmed outcome."""
     async with placer(nats, answer, then):

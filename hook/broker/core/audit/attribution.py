@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from hook.broker.core.audit.overheads import Sample
+from hook.broker.core.audit.overheads import MeasuredUse
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.wire import ContainerLines, MeasuredProcess
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
@@ -17,10 +17,10 @@ from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 UNKNOWN_CONTAINER: Final = ContainerName("")
 """The container of a process that never sent a hello, in a pod of several: its cgroup names only the pod."""
 
-Place = tuple[ContainerKey, GpuUuid]
+ContainerOnGpu = tuple[ContainerKey, GpuUuid]
 """A container on a GPU."""
 
-Seen = tuple[ProcessKey, GpuUuid]
+ProcessOnGpu = tuple[ProcessKey, GpuUuid]
 """A process on a GPU."""
 
 
@@ -56,8 +56,8 @@ class Audited:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The place and state of a process at a measurement.
+class Attribution:
+    """The container and GPU of a process at a measurement, and the slots that hold its words.
 
     After a change of these, the words may not belong to NVML's figure, so the measurement does not count.
 
@@ -65,13 +65,13 @@ class Standing:
         slots: the slots that hold its words; None for a process without words, which never sent a hello.
     """
 
-    place: Place
+    place: ContainerOnGpu
     slots: tuple[int, ...] | None
     has_context: bool
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties
-class Held:
+class AttributedProcess:
     """A measured process with its container.
 
     Attributes:
@@ -92,25 +92,25 @@ class Held:
         return ProcessKey(self.process.pid, self.process.start_ticks)
 
     @cached_property
-    def seen(self) -> Seen:
+    def seen(self) -> ProcessOnGpu:
         """The process and the GPU."""
         return self.key, self.process.gpu
 
     @cached_property
-    def place(self) -> Place | None:
+    def place(self) -> ContainerOnGpu | None:
         """The container and GPU; None where no container with a line on this GPU is known."""
         if self.container is None or self.process.gpu not in self.container.line_bytes:
             return None
         return self.container.key, self.process.gpu
 
     @cached_property
-    def standing(self) -> Standing | None:
-        """The place and state of the process; None where its place is None."""
+    def attribution(self) -> Attribution | None:
+        """See `Attribution`; None where the place is None."""
         if self.place is None:
             return None
         if self.hooked is None:
-            return Standing(self.place, None, has_context=False)
-        return Standing(self.place, self.hooked.slots, self.process.gpu in self.hooked.contexts)
+            return Attribution(self.place, None, has_context=False)
+        return Attribution(self.place, self.hooked.slots, self.process.gpu in self.hooked.contexts)
 
     @cached_property
     def changed_ns(self) -> int:
@@ -123,18 +123,20 @@ class Held:
         return 0 if self.container is None else self.container.line_bytes.get(self.process.gpu, 0)
 
     @cached_property
-    def sample(self) -> Sample | None:
+    def sample(self) -> MeasuredUse | None:
         """NVML's figure beside the process's word; None where the process has a word that is not known."""
         used_bytes, gpu = self.process.used_bytes, self.process.gpu
         if self.hooked is None or self.container is None:
-            return Sample(used_bytes, 0)
+            return MeasuredUse(used_bytes, 0)
         if self.hooked.words is None:
             return None
         words = dict(zip(self.container.line_bytes, self.hooked.words, strict=False))
-        return Sample(used_bytes, words.get(gpu, 0), gpu in self.hooked.contexts)
+        return MeasuredUse(used_bytes, words.get(gpu, 0), gpu in self.hooked.contexts)
 
 
-def attributed(processes: Iterable[MeasuredProcess], containers: Sequence[Audited]) -> tuple[Held, ...]:
+def attributed(
+    processes: Iterable[MeasuredProcess], containers: Sequence[Audited]
+) -> tuple[AttributedProcess, ...]:
     """Every measured process with its container."""
     hooked = {key: (container, each) for container in containers for key, each in container.hooked.items()}
     pods: dict[PodUid, list[Audited]] = {}
@@ -147,13 +149,13 @@ def _held(
     process: MeasuredProcess,
     hooked: Mapping[ProcessKey, tuple[Audited, Hooked]],
     pods: Mapping[PodUid, Sequence[Audited]],
-) -> Held:
+) -> AttributedProcess:
     known = hooked.get(ProcessKey(process.pid, process.start_ticks))
     if known is not None:
-        return Held(process, known[0].key, *known)
+        return AttributedProcess(process, known[0].key, *known)
     siblings = pods.get(process.pod, ()) if process.pod is not None else ()
     mine = [each for each in siblings if process.container in (None, each.key.container)]
     if len(mine) == 1:
-        return Held(process, mine[0].key, mine[0])
+        return AttributedProcess(process, mine[0].key, mine[0])
     owner = ContainerKey(siblings[0].key.pod, UNKNOWN_CONTAINER) if siblings else None
-    return Held(process, owner)
+    return AttributedProcess(process, owner)

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.announcer import about
-from hook.broker.core.audit.attribution import Audited, Held, Place, Seen, Standing, attributed
+from hook.broker.core.audit.attribution import (
+    AttributedProcess,
+    Attribution,
+    Audited,
+    ContainerOnGpu,
+    ProcessOnGpu,
+    attributed,
+)
 from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
@@ -29,7 +36,7 @@ _UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never ca
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditResult:
     """The result of a measurement.
 
     Attributes:
@@ -44,7 +51,7 @@ class Verdict:
 
 
 class Audit:
-    """The node's, measurement by measurement."""
+    """Compares the processes of a node with NVML, measurement by measurement."""
 
     def __init__(self, contexts: Mapping[GpuUuid, int]) -> None:
         """Begin.
@@ -55,12 +62,12 @@ class Audit:
         self.contexts = dict(contexts)
         self.capacity: dict[GpuUuid, int] = {}
         """Usable bytes per GPU, less the bytes of processes of no registered container."""
-        self._overheads: dict[Seen, tuple[Standing, Overhead]] = {}
-        self._excess: dict[Place, int] = {}
-        self._uncharged: set[Seen] = set()
-        self._measured: Mapping[Place, int] = {}
-        self._over: frozenset[Place] = frozenset()
-        self._over_announced: frozenset[Place] = frozenset()
+        self._overheads: dict[ProcessOnGpu, tuple[Attribution, Overhead]] = {}
+        self._excess: dict[ContainerOnGpu, int] = {}
+        self._uncharged: set[ProcessOnGpu] = set()
+        self._measured: Mapping[ContainerOnGpu, int] = {}
+        self._over: frozenset[ContainerOnGpu] = frozenset()
+        self._over_announced: frozenset[ContainerOnGpu] = frozenset()
         self._bare: frozenset[ProcessKey] = frozenset()
         self._bare_announced: frozenset[ProcessKey] = frozenset()
 
@@ -72,7 +79,7 @@ class Audit:
         """Bytes that the last measurement showed of a container, hooked or not."""
         return self._measured.get((container, gpu), 0)
 
-    def take(self, measured: Measured, containers: Sequence[Audited]) -> Verdict:
+    def take(self, measured: Measured, containers: Sequence[Audited]) -> AuditResult:
         """Take in a measurement.
 
         Args:
@@ -85,28 +92,28 @@ class Audit:
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
         violated, unenforced = self._violated(held, containers), self._unenforced(held)
-        return Verdict((*violated, *unenforced), frozenset(stale), bool(learned))
+        return AuditResult((*violated, *unenforced), frozenset(stale), bool(learned))
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
         """Forget a dead process and its excess; returns the containers whose numbers changed."""
         gone = [self._overheads.pop(seen) for seen in tuple(self._overheads) if seen[0] == process]
         return frozenset(self._sum_up() if any(overhead.excess_bytes for _, overhead in gone) else ())
 
-    def _weigh(self, held: Iterable[Held], began_ns: int) -> None:
+    def _weigh(self, held: Iterable[AttributedProcess], began_ns: int) -> None:
         """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
         before, self._overheads = self._overheads, {}
         for each in held:
-            standing, sample = each.standing, each.sample
-            if standing is None or sample is None:
+            attribution, sample = each.attribution, each.sample
+            if attribution is None or sample is None:
                 continue
             known, overhead = before.get(each.seen, (None, Overhead()))
-            if known is not None and known.place != standing.place:
+            if known is not None and known.place != attribution.place:
                 overhead = Overhead()
-            if known == standing and each.changed_ns < began_ns:
+            if known == attribution and each.changed_ns < began_ns:
                 overhead.add(sample)
-            self._overheads[each.seen] = (standing, overhead)
+            self._overheads[each.seen] = (attribution, overhead)
 
-    def _learn(self, held: Sequence[Held]) -> frozenset[GpuUuid]:
+    def _learn(self, held: Sequence[AttributedProcess]) -> frozenset[GpuUuid]:
         """Learn the least cost of a context; returns the GPUs whose cost changed.
 
         A context that was made before its cost was known is in no word, so NVML shows it past the word. Later
@@ -127,14 +134,14 @@ class Audit:
 
     def _sum_up(self) -> set[ContainerKey]:
         """Sum up each container's excess; returns the containers whose excess changed."""
-        before, now = self._excess, defaultdict[Place, int](int)
-        for standing, overhead in self._overheads.values():
-            now[standing.place] += overhead.excess_bytes
+        before, now = self._excess, defaultdict[ContainerOnGpu, int](int)
+        for attribution, overhead in self._overheads.values():
+            now[attribution.place] += overhead.excess_bytes
         self._excess = {place: excess for place, excess in now.items() if excess}
         places = before.keys() | self._excess.keys()
         return {place[0] for place in places if before.get(place) != self._excess.get(place)}
 
-    def _measure_capacity(self, measured: Measured, held: Sequence[Held]) -> None:
+    def _measure_capacity(self, measured: Measured, held: Sequence[AttributedProcess]) -> None:
         ours = defaultdict[GpuUuid, int](int)
         listed = defaultdict[GpuUuid, int](int)
         for each in held:
@@ -146,8 +153,8 @@ class Audit:
             for gpu in measured.gpus
         }
 
-    def _violated(self, held: Sequence[Held], containers: Sequence[Audited]) -> list[Violated]:
-        used = defaultdict[Place, int](int)
+    def _violated(self, held: Sequence[AttributedProcess], containers: Sequence[Audited]) -> list[Violated]:
+        used = defaultdict[ContainerOnGpu, int](int)
         for each in held:
             if each.place is not None:
                 used[each.place] += each.process.used_bytes
@@ -169,7 +176,7 @@ class Audit:
             for place in new
         ]
 
-    def _unenforced(self, held: Sequence[Held]) -> list[Unenforced]:
+    def _unenforced(self, held: Sequence[AttributedProcess]) -> list[Unenforced]:
         bare = {each.key: each for each in held if each.hooked is None and each.owner is not None}
         new = sorted((bare.keys() & self._bare) - self._bare_announced)
         self._bare, self._bare_announced = (
@@ -179,7 +186,7 @@ class Audit:
         return [_unenforced(bare[key]) for key in new]
 
 
-def _unenforced(held: Held) -> Unenforced:
+def _unenforced(held: AttributedProcess) -> Unenforced:
     assert held.owner is not None
     return Unenforced(
         **about(held.owner, held.key),

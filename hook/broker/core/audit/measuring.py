@@ -77,17 +77,17 @@ class Measuring:
             Audited(key, lines, self._hooked(key, lines, event.slots.get(key, ())))
             for key, lines in containers.items()
         ]
-        verdict = self._audit.take(event.measured, audited)
+        result = self._audit.take(event.measured, audited)
         instructions: list[Instruction] = []
-        if verdict.has_learned:
+        if result.has_learned:
             instructions.append(SaveContexts(dict(self._audit.contexts)))
-        for finding in verdict.findings:
+        for finding in result.findings:
             if isinstance(finding, Unenforced) and self._lives.has_died(finding.process):
                 continue  # It died between NVML's list and now, and two monitors may send that list twice.
             self._found[ContainerKey(finding.pod, finding.container), type(finding)] += 1
             instructions += self._lives.announcer.announce(finding, now_s)
         instructions += self._absences.take(event.measured, self._holders(event))
-        return instructions, verdict.stale
+        return instructions, result.stale
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
         """Forget a dead process; returns the containers whose numbers changed."""

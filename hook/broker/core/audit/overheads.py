@@ -26,7 +26,7 @@ LEAST_CONTEXT_BYTES: Final = MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MeasuredUse:
     """A process on a GPU at a measurement that counts.
 
     Attributes:
@@ -49,11 +49,11 @@ class Overhead:
     """The overhead of a process on a GPU."""
 
     def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=RUN)
+        self._samples: deque[MeasuredUse] = deque(maxlen=RUN)
         self.excess_bytes = 0
         """Bytes that the process holds past its word, at least 0."""
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: MeasuredUse) -> None:
         """Take in the next measurement that counts."""
         before = self._samples[-1] if self._samples else sample
         possible_bytes = sample.used_bytes - min(sample.word_bytes, before.word_bytes)

@@ -2,8 +2,8 @@
 section III.D): its lines promise more than its GPUs have.
 
 There is one state machine per node. Only `take_used` makes decisions. Every other method notes a change and asks for
-a reading of the words (`Look`): only words that are read after the last grant was written show what a container may
-still reserve without asking.
+a reading of the words (`ReadUsed`). Only words that are read after the last grant was written show what a container
+may still reserve without asking.
 
 What always holds:
 
@@ -14,10 +14,10 @@ What always holds:
   process go on. The rest is spread again, so that no process has to ask while memory is plentiful.
 * A grant keeps the state safe in the sense of `bank`, so containers do not wait for each other in a circle. If memory
   vanishes for good under a safe state and a circle follows, the youngest container in the circle is refused.
-* Every ticket gets exactly one answer, `Grant` or `Refuse`, unless the ticket was withdrawn before.
+* Every ticket gets exactly one answer, `Allow` or `Refuse`, unless the ticket was withdrawn before.
 
 A wait may last for ever: it ends when other containers end or give memory back, and a server that runs for weeks does
-neither. So a wait is announced at once (`Paused`) and again every `remind_s`, and ends by `Refuse` after
+neither. So a wait is announced at once (`AnnouncePaused`) and again every `remind_s`, and ends by `Refuse` after
 `longest_wait_s` where that is set. By default there is no such bound: overcommit is meant for training jobs that wait
 through a night, and only the operator knows which wait is too long.
 """
@@ -30,7 +30,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.capacities import Capacities
 from hook.broker.core.memory.holdings import PROMISE_S, Holding, Holdings
-from hook.broker.core.memory.policies.policy import Ticket, WaitPolicy
+from hook.broker.core.memory.policies.policy import WaitPolicy, WaitTicket
 from hook.broker.core.memory.wait_queue import GOING_MOST, Wait, WaitQueue
 from plimsoll.ids import GpuUuid
 
@@ -41,7 +41,7 @@ millisecond, unless the thread is stopped just then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadUsed:
     """Read what each container on this GPU holds, after every earlier step is written. Answer by `take_used`."""
 
     gpu: GpuUuid
@@ -65,19 +65,19 @@ class SetWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class AnnouncePaused:
     """A process waits, since `waited_s` seconds. Given at the start of a wait and then every `remind_s`."""
 
-    ticket: Ticket
+    ticket: WaitTicket
     reason: str
     waited_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Allow:
     """Answer to a ticket: try again, the page allows the request now."""
 
-    ticket: Ticket
+    ticket: WaitTicket
     waited_s: float
 
 
@@ -89,12 +89,12 @@ class Refuse:
         reason: at most 63 ASCII characters, so that it fits a datagram.
     """
 
-    ticket: Ticket
+    ticket: WaitTicket
     reason: str
     waited_s: float
 
 
-Step = Look | SetGranted | SetWanted | Paused | Grant | Refuse
+Step = ReadUsed | SetGranted | SetWanted | AnnouncePaused | Allow | Refuse
 
 
 class MemoryArbiter:
@@ -112,7 +112,7 @@ class MemoryArbiter:
 
         Args:
             policy: chooses the next waiting process.
-            remind_s: seconds between two `Paused` of the same wait.
+            remind_s: seconds between two `AnnouncePaused` of the same wait.
             longest_wait_s: seconds after which a wait is refused; None for no bound.
             block_bytes: the driver's block. The last allocation under a line is rounded up to it, and may exceed the
                 line by as much.
@@ -128,7 +128,7 @@ class MemoryArbiter:
     def capacity(self, gpu: GpuUuid, usable_bytes: int) -> tuple[Step, ...]:
         """Set the bytes that all containers on a GPU may hold together; nothing is granted before the first call."""
         self._capacities.measure(gpu, usable_bytes)
-        return (Look(gpu),)
+        return (ReadUsed(gpu),)
 
     def enrol(
         self,
@@ -149,7 +149,7 @@ class MemoryArbiter:
             for gpu, line_bytes in lines.items()
             if (holding := self._holdings.find(container, gpu)) and holding.granted_bytes > line_bytes
         ]
-        return (*past_line, *map(Look, lines))
+        return (*past_line, *map(ReadUsed, lines))
 
     def leave(self, container: ContainerKey) -> tuple[Step, ...]:
         """Forget a container that was removed; its waiting requests are refused."""
@@ -159,10 +159,10 @@ class MemoryArbiter:
         for wait in waits:
             self._queue.remove(wait.ticket)
         gone = tuple(Refuse(wait.ticket, "its container is not registered any more", 0.0) for wait in waits)
-        return (*gone, *self._set_wanted(), *map(Look, gpus))
+        return (*gone, *self._set_wanted(), *map(ReadUsed, gpus))
 
     def ask(
-        self, ticket: Ticket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
+        self, ticket: WaitTicket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
     ) -> tuple[Step, ...]:
         """Take in the request of a process for `requested_bytes` more.
 
@@ -176,15 +176,15 @@ class MemoryArbiter:
         if self._holdings.find(container, gpu) is None:
             return (Refuse(ticket, "its container has no line on this GPU", 0.0),)
         self._queue.add(ticket, container, gpu, requested_bytes, now_s)
-        return (Look(gpu),)
+        return (ReadUsed(gpu),)
 
-    def withdraw(self, ticket: Ticket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the event's time
+    def withdraw(self, ticket: WaitTicket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the event's time
         """Forget a ticket: its process died, gave up, or has used its grant. An unknown ticket is ignored."""
         wait = self._queue.remove(ticket)
         if wait is not None:
-            return (*self._set_wanted(), Look(wait.gpu))
+            return (*self._set_wanted(), ReadUsed(wait.gpu))
         broken = [gpu for _, gpu, holding in self._holdings.items() if holding.promises.pop(ticket, None)]
-        return tuple(map(Look, broken))
+        return tuple(map(ReadUsed, broken))
 
     def take_used(self, gpu: GpuUuid, used: Mapping[ContainerKey, int], now_s: float) -> tuple[Step, ...]:
         """Take in a reading of the words, made after all earlier steps were carried out, and decide.
@@ -285,7 +285,7 @@ class MemoryArbiter:
             wanted = frozenset() if is_there else self._holdings.connected(wait.gpu for wait, _ in going)
             lowered = self._take_back(overdrawn | wanted)
             yield from lowered
-            yield from map(Look, sorted({step.gpu for step in lowered}))
+            yield from map(ReadUsed, sorted({step.gpu for step in lowered}))
             # Otherwise a reading is under way already: memory was taken back on more than one GPU.
             if lowered or not is_there:
                 return
@@ -294,7 +294,7 @@ class MemoryArbiter:
         yield from self._announce_paused(now_s)
         yield from self._set_wanted()
         if len(going) == GOING_MOST:
-            yield Look(going[0][0].gpu)
+            yield ReadUsed(going[0][0].gpu)
 
     def _overdrawn(self) -> frozenset[GpuUuid]:
         """The GPUs where containers may hold more than there is. Memory given back there must not be taken again."""
@@ -320,7 +320,7 @@ class MemoryArbiter:
             holding.promises[wait.ticket] = (wait.requested_bytes, now_s + PROMISE_S)
             if holding.floor_bytes > holding.granted_bytes:
                 yield _set_granted(wait.container, wait.gpu, holding, holding.floor_bytes)
-            yield Grant(wait.ticket, now_s - wait.since_s)
+            yield Allow(wait.ticket, now_s - wait.since_s)
 
     def _spread(self, bank: Bank) -> Iterable[Step]:
         """Grant memory that no process waits for, as far as that is safe: first to users of the GPU, oldest first.
@@ -346,7 +346,7 @@ class MemoryArbiter:
                 wait.announced_s = now_s
                 is_measured = wait.gpu in self._capacities.latest
                 reason = "others hold it" if is_measured else "this GPU has not been measured yet"
-                yield Paused(wait.ticket, reason, now_s - wait.since_s)
+                yield AnnouncePaused(wait.ticket, reason, now_s - wait.since_s)
 
     def _set_wanted(self) -> Iterable[Step]:
         needed = self._holdings.connected(wait.gpu for wait in self._queue.waits) | self._overdrawn()

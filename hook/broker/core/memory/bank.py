@@ -20,7 +20,7 @@ from plimsoll.ids import GpuUuid
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class MemoryClaim:
     """The bytes that a container holds of a GPU, and the most that it may come to hold."""
 
     held_bytes: int
@@ -33,7 +33,7 @@ class Bank:
     def __init__(
         self,
         usable_bytes: Mapping[GpuUuid, int],
-        claims: Mapping[ContainerKey, Mapping[GpuUuid, Claim]],
+        claims: Mapping[ContainerKey, Mapping[GpuUuid, MemoryClaim]],
     ) -> None:
         """Take the division as it is, safe or not.
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.bank import Claim
-from hook.broker.core.memory.policies.policy import Ticket
+from hook.broker.core.memory.bank import MemoryClaim
+from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.ids import GpuUuid
 
 PROMISE_S: Final = 10.0
@@ -35,7 +35,7 @@ class Holding:
     used_bytes: int = 0
     granted_bytes: int = 0
     ceiling_bytes: int = 0
-    promises: dict[Ticket, tuple[int, float]] = field(default_factory=dict)
+    promises: dict[WaitTicket, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def floor_bytes(self) -> int:
@@ -131,17 +131,17 @@ class Holdings:
             (name, gpu, holding) for name, own in self._by_container.items() for gpu, holding in own.items()
         ]
 
-    def floors(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
+    def floors(self) -> dict[ContainerKey, dict[GpuUuid, MemoryClaim]]:
         """The claims after all bytes were taken back that can be taken back."""
         return self._claims(lambda holding: holding.floor_bytes)
 
-    def ceilings(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
+    def ceilings(self) -> dict[ContainerKey, dict[GpuUuid, MemoryClaim]]:
         """The claims if every container uses all that it may."""
         return self._claims(lambda holding: holding.ceiling_bytes)
 
-    def _claims(self, held: Callable[[Holding], int]) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
+    def _claims(self, held: Callable[[Holding], int]) -> dict[ContainerKey, dict[GpuUuid, MemoryClaim]]:
         return {
-            name: {gpu: Claim(held(holding), holding.line_bytes) for gpu, holding in own.items()}
+            name: {gpu: MemoryClaim(held(holding), holding.line_bytes) for gpu, holding in own.items()}
             for name, own in self._by_container.items()
         }
 

@@ -7,7 +7,7 @@ request at once.
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from hook.broker.core.announcer import Announcer
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import DatagramReceived, HeldRead
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction, Reply
@@ -49,7 +49,7 @@ class NoOvercommit:
     def received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         """Grant a request for memory; other datagrams need no instruction."""
         datagram = event.datagram
-        if datagram.kind is not Kind.WAIT or datagram.gpu is None:
+        if datagram.kind is not DatagramKind.WAIT or datagram.gpu is None:
             return []
         return [Reply(event.connection, datagram.gpu)]
 

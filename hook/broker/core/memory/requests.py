@@ -13,27 +13,27 @@ from typing import Final, assert_never
 
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.audit.overheads import BLOCK_BYTES
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import DatagramReceived, HeldRead
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction, ReadHeld, Reply
 from hook.broker.core.memory.arbiter import (
-    Grant,
-    Look,
+    Allow,
+    AnnouncePaused,
     MemoryArbiter,
-    Paused,
+    ReadUsed,
     Refuse,
     SetGranted,
     SetWanted,
     Step,
 )
 from hook.broker.core.memory.histogram import WaitTimes
-from hook.broker.core.memory.policies.policy import Ticket
+from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import GpuUuid, ProcessKey
 
-SetLimits = Callable[[Iterable[ContainerKey]], list[Instruction]]
+WriteLimits = Callable[[Iterable[ContainerKey]], list[Instruction]]
 """Gives the instructions that write the current numbers onto the pages of these containers."""
 
 _GAVE_UP: Final = "it gave up or ended"
@@ -51,7 +51,7 @@ class Overcommit:
     arbiter: MemoryArbiter
     granted: Mapping[ContainerKey, Mapping[GpuUuid, int]] = field(default_factory=dict)
 
-    def requests(self, announcer: Announcer, set_limits: SetLimits) -> "MemoryRequests":
+    def requests(self, announcer: Announcer, set_limits: WriteLimits) -> "MemoryRequests":
         """The memory requests of a broker that just started.
 
         Args:
@@ -76,14 +76,14 @@ class _Asker:
 class MemoryRequests:
     """Every request for memory on this node; see `Overcommit.requests`."""
 
-    def __init__(self, overcommit: Overcommit, announcer: Announcer, set_limits: SetLimits) -> None:
+    def __init__(self, overcommit: Overcommit, announcer: Announcer, set_limits: WriteLimits) -> None:
         self._arbiter = overcommit.arbiter
         self._granted = overcommit.granted
         self._announcer = announcer
         self._set_limits = set_limits
         self._containers: dict[GpuUuid, list[ContainerKey]] = {}
-        self._askers: dict[Ticket, _Asker] = {}
-        self._paused: set[Ticket] = set()
+        self._askers: dict[WaitTicket, _Asker] = {}
+        self._paused: set[WaitTicket] = set()
         self._tickets = 0
         self._waited: dict[ContainerKey, WaitTimes] = {}
 
@@ -128,9 +128,9 @@ class MemoryRequests:
     def received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         """Take in a datagram of a living process: a request for memory, or memory given back on a wanted GPU."""
         gpu = event.datagram.gpu
-        if event.datagram.kind is Kind.FREED and gpu is not None:
+        if event.datagram.kind is DatagramKind.FREED and gpu is not None:
             return self.read_held([gpu])
-        if event.datagram.kind is not Kind.WAIT or gpu is None:
+        if event.datagram.kind is not DatagramKind.WAIT or gpu is None:
             return []
         if event.container not in self._containers.get(gpu, ()):
             return [Reply(event.connection, gpu)]
@@ -138,7 +138,7 @@ class MemoryRequests:
 
     def _ask(self, event: DatagramReceived, gpu: GpuUuid, now_s: float) -> list[Instruction]:
         instructions = self.connection_closed(event.connection, now_s, event.received_s)
-        ticket, self._tickets = Ticket(self._tickets), self._tickets + 1
+        ticket, self._tickets = WaitTicket(self._tickets), self._tickets + 1
         requested_bytes = event.datagram.requested_bytes
         self._askers[ticket] = _Asker(
             connection=event.connection,
@@ -232,15 +232,15 @@ class MemoryRequests:
                     stale.add(step.container)
                 case SetWanted():
                     stale.update(self._containers.get(step.gpu, ()))
-                case Look():
+                case ReadUsed():
                     instructions += self.read_held([step.gpu])
-                case Paused():
+                case AnnouncePaused():
                     self._paused.add(step.ticket)
                     asker = self._askers[step.ticket]
                     instructions += self._announce(
                         announcements.Paused, asker, step.reason, step.waited_s, now_s
                     )
-                case Grant():
+                case Allow():
                     asker = self._askers[step.ticket]
                     instructions += self._over(step.ticket, "granted", step.waited_s, now_s)
                     instructions.append(Reply(asker.connection, asker.gpu))
@@ -255,12 +255,12 @@ class MemoryRequests:
         asker = self._askers.pop(step.ticket)
         return [*resumed, Reply(asker.connection, asker.gpu, refusal=step.reason)]
 
-    def _withdraw(self, ticket: Ticket, now_s: float, at_s: float) -> list[Instruction]:
+    def _withdraw(self, ticket: WaitTicket, now_s: float, at_s: float) -> list[Instruction]:
         resumed = self._over(ticket, _GAVE_UP, max(0.0, at_s - self._askers[ticket].asked_s), now_s)
         del self._askers[ticket]
         return resumed + self.carry(self._arbiter.withdraw(ticket, at_s), now_s)
 
-    def _over(self, ticket: Ticket, how: str, waited_s: float, now_s: float) -> list[Instruction]:
+    def _over(self, ticket: WaitTicket, how: str, waited_s: float, now_s: float) -> list[Instruction]:
         """Announce the end of a wait, unless the wait was never announced as `paused`."""
         if ticket not in self._paused:
             return []

@@ -11,7 +11,7 @@ from typing import Final
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.holdings import Holdings
-from hook.broker.core.memory.policies.policy import Ticket, Waiting, WaitPolicy
+from hook.broker.core.memory.policies.policy import WaitingRequest, WaitPolicy, WaitTicket
 from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64
@@ -26,12 +26,12 @@ class Wait:
     Attributes:
         since_s: when the wait began.
         asked: its place in the order in which waits began.
-        announced_s: when `Paused` was last given for it; None for never.
+        announced_s: when `AnnouncePaused` was last given for it; None for never.
         hopeless_s: the first of the latest readings that all showed the request as impossible; None if the last
             reading did not.
     """
 
-    ticket: Ticket
+    ticket: WaitTicket
     container: ContainerKey
     gpu: GpuUuid
     requested_bytes: int
@@ -47,7 +47,7 @@ class WaitQueue:
     def __init__(self, policy: WaitPolicy, holdings: Holdings) -> None:
         self._policy = policy
         self._holdings = holdings
-        self._waits: dict[Ticket, Wait] = {}
+        self._waits: dict[WaitTicket, Wait] = {}
         self._asked = 0
 
     @property
@@ -56,14 +56,14 @@ class WaitQueue:
         return tuple(self._waits.values())
 
     def add(
-        self, ticket: Ticket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
+        self, ticket: WaitTicket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
     ) -> None:
         """A request begins to wait."""
         assert ticket not in self._waits
         self._waits[ticket] = Wait(ticket, container, gpu, requested_bytes, now_s, self._asked)
         self._asked += 1
 
-    def remove(self, ticket: Ticket) -> Wait | None:
+    def remove(self, ticket: WaitTicket) -> Wait | None:
         """Take out a wait; None for an unknown ticket."""
         return self._waits.pop(ticket, None)
 
@@ -128,10 +128,10 @@ class WaitQueue:
         gpus = self._holdings.gpus(wait.container)
         return any(other.gpu in gpus and other.container != wait.container for other in blocked)
 
-    def _view(self, wait: Wait, *, can_go_on: bool) -> Waiting:
+    def _view(self, wait: Wait, *, can_go_on: bool) -> WaitingRequest:
         holding = self._holdings.find(wait.container, wait.gpu)
         assert holding is not None
-        return Waiting(
+        return WaitingRequest(
             ticket=wait.ticket,
             container=wait.container,
             gpu=wait.gpu,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hook.broker.core.announcer import Announcer, about
-from hook.broker.core.datagram import Kind
+from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import DatagramReceived, Surveyed, Unheld
 from hook.broker.core.ids import ContainerKey, Process
-from hook.broker.core.instructions import ClearSlots, Instruction, Report, Rewrite, VacateSlots, Watch
+from hook.broker.core.instructions import ClearSlots, Instruction, LogWarning, Rewrite, VacateSlots, Watch
 from hook.broker.core.journal import Announced, Journal
 from plimsoll.broker.announcements import (
     Context,
@@ -32,7 +32,6 @@ UNKNOWN_NAMES: Final = 64
 
 REMEMBERED_DEATHS: Final = 4096
 """Deaths that are remembered, so that a datagram still under way does not announce a dead process again."""
-
 
 _UNHELD: Final = "the broker was away: until now nobody held this process to its share of compute time"
 
@@ -111,13 +110,15 @@ class Lives:
         if life is None:
             return instructions
         match datagram.kind:
-            case Kind.CONTEXT if datagram.gpu is not None:
+            case DatagramKind.CONTEXT if datagram.gpu is not None:
                 instructions += self._context(container, process.key, datagram.gpu, now_s)
-            case Kind.DENIED if datagram.gpu is not None:
+            case DatagramKind.DENIED if datagram.gpu is not None:
                 if _has_passed(life.denied_at_s.get(datagram.gpu), now_s):
                     life.denied_at_s[datagram.gpu] = now_s
                     instructions += self.announcer.announce(_denied(event, datagram.gpu), now_s)
-            case Kind.UNKNOWN if datagram.text not in life.unknown and len(life.unknown) < UNKNOWN_NAMES:
+            case DatagramKind.UNKNOWN if (
+                datagram.text not in life.unknown and len(life.unknown) < UNKNOWN_NAMES
+            ):
                 life.unknown.add(datagram.text)
                 unknown = Unknown(**about(container, process.key), text=datagram.text)
                 instructions += self.announcer.announce(unknown, now_s)
@@ -220,7 +221,7 @@ class Lives:
 
     def _received_after_death(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         """Announce a denial that arrived after the death of its process: the denial is often the cause."""
-        if event.datagram.kind is not Kind.DENIED or event.datagram.gpu is None:
+        if event.datagram.kind is not DatagramKind.DENIED or event.datagram.gpu is None:
             return []
         return self.announcer.announce(_denied(event, event.datagram.gpu), now_s)
 
@@ -241,6 +242,6 @@ def _has_passed(before_s: float | None, now_s: float) -> bool:
     return before_s is None or abs(now_s - before_s) >= DENIED_PAUSE_S
 
 
-def _impostor(container: ContainerKey, process: Process) -> Report:
+def _impostor(container: ContainerKey, process: Process) -> LogWarning:
     details = {"pid": process.key.pid, "owner": process.owner}
-    return Report("owner_belongs_to_another_process", details, container)
+    return LogWarning("owner_belongs_to_another_process", details, container)

@@ -9,7 +9,7 @@ pods are registered again after a restart.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.lifespan import Lifespan, beside, peak
@@ -18,7 +18,7 @@ from plimsoll.part.errors import InputError
 WHOLE_PCT: Final = 100
 
 
-def check_shares(request: Register, records: Iterable[Record]) -> None:
+def check_shares(request: Register, records: Iterable[PodRecord]) -> None:
     """Refuse a registration whose shares would promise more than 100 % of a GPU.
 
     Args:

@@ -5,7 +5,7 @@ from msgspec import Struct
 from plimsoll.broker.wire import Register
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class PodRecord(Struct, frozen=True, kw_only=True):
     """A registered pod.
 
     Attributes:

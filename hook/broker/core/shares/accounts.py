@@ -14,8 +14,9 @@ as half of its last kernel has left the window.
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
 
+from hook.broker.core.shares.gates import Gate
+from hook.broker.core.shares.history import History
 from hook.broker.core.shares.settings import (
     BURST_NS,
     CREDIT_NS,
@@ -29,10 +30,6 @@ from hook.broker.core.shares.settings import (
     SPARE_NS,
     URGENT_NS,
 )
-from hook.broker.core.shares.spans import Tally
-
-if TYPE_CHECKING:
-    from hook.broker.core.shares.clients import Client
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +37,7 @@ class Account:
     """The account of a container on a GPU.
 
     Attributes:
+        gate: the container's gate, which covers all of its GPUs.
         request, limit: the container's terms, 0 to 1.
         floor: growth of the spare per elapsed time, 0 to 1; the container's request, but not 0.
         claim_ns: the largest lag while the container pauses.
@@ -55,10 +53,11 @@ class Account:
         rests: no tick changes the account until the container wants the GPU again.
         charge_ns: the time in this tick in which the GPU ran its work.
         pause: the part of this tick in which it wanted nothing, 0 to 1.
+        has_processes: the container has a process.
     """
 
-    client: "Client"
-    tally: Tally
+    gate: Gate
+    history: History
     request: float = 0.0
     limit: float = 1.0
     floor: float = FLOOR
@@ -76,6 +75,7 @@ class Account:
     rests: bool = False
     charge_ns: float = 0.0
     pause: float = 1.0
+    has_processes: bool = False
 
     def settle(self, served_ns: float, idle_ns: float, span_ns: int) -> float:
         """Enter a tick.
@@ -112,10 +112,10 @@ class Account:
             grown_ns = self.limit * span_ns
             self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, self.most_credit_ns + grown_ns)
         if charge_ns:
-            self.tally.ran_ns += charge_ns
+            self.history.ran_ns += charge_ns
             self.charge_ns = 0.0
         if self.pause:
-            self.tally.paused_ns += self.pause * span_ns
+            self.history.paused_ns += self.pause * span_ns
         self.pause = 1.0
         return excess_ns
 
@@ -147,12 +147,12 @@ class Account:
             return False
         # If two are behind, only the larger claim counts. Otherwise each container would wait for the other for ever.
         is_urgent = claim_ns - max(self.lag_ns, 0.0) > URGENT_NS
-        return is_urgent or self.lag_ns < -quantum_ns / (8 if self.client.is_shut else 2)
+        return is_urgent or self.lag_ns < -quantum_ns / (8 if self.gate.is_shut else 2)
 
     @property
     def is_spent(self) -> bool:
         """Whether the limit alone holds the container now."""
-        return self.limit < 1 and self.credit_ns < (self.enough_ns if self.client.is_shut else 0.0)
+        return self.limit < 1 and self.credit_ns < (self.enough_ns if self.gate.is_shut else 0.0)
 
     @property
     def may_rest(self) -> bool:
@@ -160,4 +160,4 @@ class Account:
         is_full = self.spare_ns >= self.most_spare_ns and (
             self.limit >= 1 or self.credit_ns >= self.most_credit_ns
         )
-        return is_full and self.lag_ns >= 0 and not self.is_active and not self.client.is_shut
+        return is_full and self.lag_ns >= 0 and not self.is_active and not self.gate.is_shut

@@ -16,7 +16,7 @@ Words = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ShareTerms:
     """The share that a container was promised of each of its GPUs.
 
     Attributes:
@@ -40,7 +40,7 @@ class Joined:
     """
 
     container: ContainerKey
-    terms: Terms
+    terms: ShareTerms
     now_ns: int
     word: int = 0
 
@@ -131,7 +131,7 @@ class SetGate:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
+class UnmetSpan:
     """A container wanted compute time throughout a whole span and got less than its request.
 
     Attributes:
@@ -148,7 +148,7 @@ class Unmet:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareViolated:
+class ShareOveruse:
     """NVML showed that a process used more of a GPU than its words can mean, over two spans in a row.
 
     Attributes:
@@ -164,7 +164,7 @@ class ShareViolated:
     told_pct: float
 
 
-ShareInstruction = SetGate | Unmet | ShareViolated
+ShareInstruction = SetGate | UnmetSpan | ShareOveruse
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class ShareUse:
         waits: the number of such times.
     """
 
-    terms: Terms
+    terms: ShareTerms
     state: GateState
     used_pct: float = 0.0
     busy_s: float = 0.0

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.charging import charge
 from hook.broker.core.shares.events import GateState
+from hook.broker.core.shares.gates import Gate
 from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.rates import dues
 from hook.broker.core.shares.settings import HOLD_NS, MOMENT, MS, WINDOW_NS
 from plimsoll.ids import GpuUuid
-
-if TYPE_CHECKING:
-    from hook.broker.core.shares.clients import Client
 
 ERROR_NS: Final = 20.0 * MS
 """The charges of a tick are means, so they may exceed its work by work that earlier ticks did not charge. This bounds
@@ -22,7 +20,7 @@ that work to a few ticks."""
 
 
 @dataclass(eq=False, slots=True)
-class Gpu:
+class SharedGpu:
     """The containers that share a GPU.
 
     Attributes:
@@ -67,7 +65,7 @@ class Gpu:
             account.pressed_ns = now_ns
         if not account.is_active:
             account.is_active = self.are_rates_stale = True
-            account.tally.begin_span(now_ns)
+            account.history.begin_span(now_ns)
         if account is not self.sole:
             self.take_over(account, now_ns)
 
@@ -77,26 +75,31 @@ class Gpu:
         While the gate of the former `sole` is open, the broker cannot see when that account last wanted the GPU.
         """
         if self.sole is not None:
-            is_open = self.sole.client.state is GateState.OPEN
+            is_open = self.sole.gate.state is GateState.OPEN
             self.others_ns = now_ns if is_open else self.sole.wanted_ns
         self.sole = account
 
+    def populate(self, account: Account, *, has_processes: bool) -> None:
+        """Note that an account's container has its first process, or none any more."""
+        self.populated += has_processes - account.has_processes
+        account.has_processes = has_processes
+
     def has_rivals(self, account: Account) -> bool:
         """Whether another container has processes on this GPU."""
-        return self.populated > bool(account.client.processes)
+        return self.populated > account.has_processes
 
     def may_open(self, account: Account, now_ns: int, relax_ns: float) -> bool:
         """Whether no other container wants this GPU. If no container wants it, only `sole` may have an open gate."""
         if self.has_rivals(account):
             return self.sole is account and now_ns - self.others_ns > relax_ns
-        if account.client.processes:
+        if account.has_processes:
             self.sole = account
         return True
 
     def remove(self, account: Account) -> None:
         """Remove the account of a container that leaves."""
         self.accounts.remove(account)
-        self.populated -= bool(account.client.processes)
+        self.populated -= account.has_processes
         self.readings = [reading for reading in self.readings if reading[0] is not account]
         self.sole = None if self.sole is account else self.sole
         self.are_rates_stale = self.is_live_stale = True
@@ -128,8 +131,8 @@ class Gpu:
             if excess_ns > 0:
                 self._forgive(excess_ns)
 
-    def standing(self, now_ns: int, quantum_ns: float) -> Iterator["Client"]:
-        """The containers whose gate must be shut."""
+    def standing(self, now_ns: int, quantum_ns: float) -> Iterator[Gate]:
+        """The gates that must be shut."""
         behind_ns = quantum_ns / 4
         claims = [
             (a.lag_ns, n)
@@ -143,7 +146,7 @@ class Gpu:
             if account.spare_ns > 0 and account.limit == 1:
                 continue  # Neither sum can shut its gate.
             if account.must_stand(second_ns if n == first else first_ns, quantum_ns):
-                yield account.client
+                yield account.gate
 
     def _divide(self, now_ns: int) -> None:
         """Compute the dues again if the set of active accounts has changed."""

@@ -6,8 +6,8 @@ from hook.broker.core.describing import describe
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.processes.lives import Lives
-from hook.broker.core.registration.record import Record
-from hook.broker.core.shares.events import GateState, ShareUse, Terms
+from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.shares.events import GateState, ShareTerms, ShareUse
 from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
@@ -23,7 +23,7 @@ POD = Register(
 
 def used(state: GateState, *, whole: bool = False) -> ShareUse:
     """A use of 30 % with 4 s waited."""
-    return ShareUse(Terms((GPU,), 20, 50, whole), state, used_pct=30.0, waited_s=4.0)
+    return ShareUse(ShareTerms((GPU,), 20, 50, whole), state, used_pct=30.0, waited_s=4.0)
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,7 @@ def test_a_containers_time_is_told_where_it_is_shared_and_known(
     use: ShareUse | None, told: ShareUsed | None
 ) -> None:
     """Behind an open gate the use is unknown. Whole GPUs, and a container without a gate, have no share."""
-    [described] = describe([Record(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get).containers
+    [described] = describe(
+        [PodRecord(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get
+    ).containers
     assert described.share == told

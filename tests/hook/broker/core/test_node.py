@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.datagram import Datagram, DatagramKind
 from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed, WordsRead
 from hook.broker.core.ids import ContainerKey, Process, SlotUse, owner_word
 from hook.broker.core.instructions import (
@@ -24,7 +24,7 @@ from hook.broker.core.instructions import (
 )
 from hook.broker.core.journal import Journal, JournalLine, decode_line
 from hook.broker.core.node import Node
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from plimsoll.broker.announcements import Announcement, Context, Resized
 from plimsoll.broker.wire import (
     Acknowledge,
@@ -55,7 +55,7 @@ class Disk:
     """The state that outlives a broker."""
 
     journal: list[JournalLine] = field(default_factory=list)
-    records: dict[PodUid, Record] = field(default_factory=dict)
+    records: dict[PodUid, PodRecord] = field(default_factory=dict)
 
 
 KILLED_AFTER = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3))
@@ -127,7 +127,7 @@ class NodeMachine(RuleBasedStateMachine):
         """Write an announcement to disk. No number stands for two announcements."""
         assert self.everything.setdefault(line.seq, line) == line
 
-    def check_announced(self, record: Record) -> None:
+    def check_announced(self, record: PodRecord) -> None:
         """A changed line in a pod's record was announced before, so that no resize is lost."""
         old = self.disk.records.get(record.pod.pod)
         before = old.pod.containers[0].lines if old else record.pod.containers[0].lines
@@ -187,8 +187,10 @@ class NodeMachine(RuleBasedStateMachine):
     def speak(self, data: st.DataObject, limit: int | None) -> None:
         """Send a process's message, which may arrive after its death."""
         body = data.draw(st.sampled_from(self.bodies))
-        kind = data.draw(st.sampled_from(Kind))
-        gpu = data.draw(st.sampled_from(GPUS)) if kind in {Kind.CONTEXT, Kind.DENIED} else None
+        kind = data.draw(st.sampled_from(DatagramKind))
+        gpu = (
+            data.draw(st.sampled_from(GPUS)) if kind in {DatagramKind.CONTEXT, DatagramKind.DENIED} else None
+        )
         if body.alive or body.process.key in self.watched:
             datagram = Datagram(kind, 0, body.process.owner, gpu=gpu, text="cuFoo")
             self.handle(DatagramReceived(body.container, body.process, datagram), limit)
@@ -270,9 +272,9 @@ def test_last_words_after_the_exit_bring_nobody_back() -> None:
     node.handle(pod(PODS[0]), NOW_S)
     process = Process(ProcessKey(7, 5), owner_word(7, 5))
     container = ContainerKey(PODS[0], MAIN)
-    node.handle(DatagramReceived(container, process, Datagram(Kind.HELLO, 0, process.owner)), NOW_S)
+    node.handle(DatagramReceived(container, process, Datagram(DatagramKind.HELLO, 0, process.owner)), NOW_S)
     node.handle(Died(process.key), NOW_S)
-    for kind in (Kind.HELLO, Kind.CONTEXT, Kind.DENIED):
+    for kind in (DatagramKind.HELLO, DatagramKind.CONTEXT, DatagramKind.DENIED):
         node.handle(
             DatagramReceived(container, process, Datagram(kind, 0, process.owner, gpu=GPUS[0])), NOW_S
         )
@@ -285,7 +287,7 @@ def test_a_process_that_died_after_nvmls_list_is_not_unenforced() -> None:
     node.handle(pod(PODS[0]), NOW_S)
     hooked, bare = (Process(ProcessKey(pid, 5), owner_word(pid, 5)) for pid in (7, 8))
     container = ContainerKey(PODS[0], MAIN)
-    node.handle(DatagramReceived(container, hooked, Datagram(Kind.HELLO, 0, hooked.owner)), NOW_S)
+    node.handle(DatagramReceived(container, hooked, Datagram(DatagramKind.HELLO, 0, hooked.owner)), NOW_S)
     node.handle(Died(hooked.key), NOW_S)
     processes = tuple(
         MeasuredProcess(

@@ -9,7 +9,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import (
     Bind,
     Mount,
-    Sources,
+    VolumeSources,
     container_binds,
     counts_of,
     counts_source,
@@ -26,7 +26,7 @@ from plimsoll.part.errors import InputError
 
 KUBELET: Final = PurePosixPath("/var/lib/kubelet")
 TARGET: Final = KUBELET / "pods/u-1/volumes/kubernetes.io~csi/plimsoll/mount"
-SOURCES: Final = Sources(
+SOURCES: Final = VolumeSources(
     tree=PurePosixPath("/stage/tree"),
     limits=PurePosixPath("/stage/limits/u-1"),
     library=PurePosixPath("/stage/library/v1"),

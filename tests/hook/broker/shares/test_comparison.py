@@ -8,11 +8,11 @@ import pytest
 
 from hook.broker.core.events import Unheld
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import S, ShareSettings
 from hook.broker.shares import ticks as shares
-from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.gate_files import GateConstants, open_gate
 from hook.broker.shares.ticks import Shares
 from hook.broker.shares.utilisation import Used
 from hook.broker.shares.work_pages import open_counts
@@ -42,7 +42,7 @@ async def test_a_process_that_hides_its_work_is_found_by_its_pid(
     NVML shows half of the GPU for it. Another process's excess lasts too short a time to count.
     """
     monkeypatch.setattr(shares, "COMPARE_S", 0.1)
-    told: list[Unmet | Unheld | ShareViolated] = []
+    told: list[UnmetSpan | Unheld | ShareOveruse] = []
 
     async def ask() -> Mapping[tuple[GpuUuid, int], Used]:
         return {(GPUS[0], LIAR.pid): Used(50.0, 0, S), (GPUS[0], BRIEF.pid): Used(50.0, 0, S // 10)}
@@ -55,7 +55,7 @@ async def test_a_process_that_hides_its_work_is_found_by_its_pid(
         told.append,
     )
     await asyncio.to_thread(_claim, tmp_path / "counts")
-    gate = await asyncio.to_thread(open_gate, tmp_path, Pace(10_000, 100_000, 2000))
+    gate = await asyncio.to_thread(open_gate, tmp_path, GateConstants(10_000, 100_000, 2000))
     held.join(KEY, LINES, gate, await asyncio.to_thread(open_counts, tmp_path / "counts"))
     comparing = asyncio.create_task(held.compare(ask))
 
@@ -65,7 +65,7 @@ async def test_a_process_that_hides_its_work_is_found_by_its_pid(
     await until(is_told, "the process is announced")
     comparing.cancel()
     held.close()
-    assert told == [ShareViolated(KEY, OWNER, GPUS[0], 50.0, 0.0)]
+    assert told == [ShareOveruse(KEY, OWNER, GPUS[0], 50.0, 0.0)]
 
 
 async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
@@ -75,12 +75,12 @@ async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
 
     A tenant may write any number of them.
     """
-    monkeypatch.setattr("hook.broker.shares.sharers.UNKNOWN_S", 0.05)
+    monkeypatch.setattr("hook.broker.shares.tenant_files.UNKNOWN_S", 0.05)
     monkeypatch.setattr(shares, "SCAN_S", 0.02)
     surveyed: list[ContainerKey] = []
     held = Shares(lambda: Scheduler(ShareSettings()), 0.005, lambda _: {}, surveyed.append, lambda _: None)
     await asyncio.to_thread(_claim, tmp_path / "counts")
-    gate = await asyncio.to_thread(open_gate, tmp_path, Pace(10_000, 100_000, 2000))
+    gate = await asyncio.to_thread(open_gate, tmp_path, GateConstants(10_000, 100_000, 2000))
     held.join(KEY, LINES, gate, await asyncio.to_thread(open_counts, tmp_path / "counts"))
 
     async def is_surveyed() -> bool:

@@ -13,7 +13,7 @@ from hook.broker.core.shares.events import Joined, ShareEvent, ShareInstruction,
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.shares import ticks as shares
-from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.gate_files import GateConstants, open_gate
 from hook.broker.shares.ticks import Shares
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT, Counts
@@ -62,7 +62,7 @@ class _Made:
 async def _joined(made: Callable[[], Scheduler], directory: Path) -> AsyncIterator[GateView]:
     held = Shares(made, 0.005, lambda _: {}, lambda _: None, lambda _: None)
     try:
-        gate = await asyncio.to_thread(open_gate, directory, Pace(10_000, 100_000, 2000))
+        gate = await asyncio.to_thread(open_gate, directory, GateConstants(10_000, 100_000, 2000))
         held.join(KEY, LINES, gate, None)
         yield await asyncio.to_thread(GateView, directory)
     finally:
@@ -125,7 +125,7 @@ async def test_a_scheduler_that_fails_once_is_replaced_by_one_that_knows_as_much
     await asyncio.to_thread(_be_at_work, counts)
     held = Shares(_Made(_FailingOnce), 0.005, lambda _: {}, lambda _: None, lambda _: None)
     with capture_logs() as lines:
-        gate = await asyncio.to_thread(open_gate, tmp_path, Pace(10_000, 100_000, 2000))
+        gate = await asyncio.to_thread(open_gate, tmp_path, GateConstants(10_000, 100_000, 2000))
         held.join(KEY, LINES, gate, await asyncio.to_thread(open_counts, counts))
         view = await asyncio.to_thread(GateView, tmp_path)
 

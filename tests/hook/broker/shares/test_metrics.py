@@ -7,14 +7,14 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from hook.broker.core.shares.events import GateState, ShareUse, Terms
+from hook.broker.core.shares.events import GateState, ShareTerms, ShareUse
 from hook.broker.shares.metrics import ShareRow, share_families
 from plimsoll.ids import GpuUuid
 
 NAMES = ("default", "train", "6c4b1c0e", "main")
 LABELS = {"namespace": "default", "pod": "train", "uid": "6c4b1c0e", "container": "main"}
 USE = ShareUse(
-    Terms((GpuUuid("GPU-a"),), request_pct=30, limit_pct=80), GateState.SHUT, used_pct=29.5,
+    ShareTerms((GpuUuid("GPU-a"),), request_pct=30, limit_pct=80), GateState.SHUT, used_pct=29.5,
     busy_s=100.25, waited_s=200.5, waits=7,
 )  # fmt: skip
 

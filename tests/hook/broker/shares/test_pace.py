@@ -12,7 +12,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import ShareEvent, ShareInstruction, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.gate_files import GateConstants, open_gate
 from hook.broker.shares.ticks import IDLE_TICK_S, Shares
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import Counts
@@ -64,7 +64,7 @@ async def _metered(folder: Path, *, is_busy: bool, laborious_s: float = 0.0) -> 
     scheduler = _Timed(laborious_s)
     held = Shares(lambda: scheduler, TICK_S, lambda _: {}, lambda _: None, lambda _: None)
     try:
-        gate = await asyncio.to_thread(open_gate, folder, Pace(10_000, 100_000, 2000))
+        gate = await asyncio.to_thread(open_gate, folder, GateConstants(10_000, 100_000, 2000))
         held.join(KEY, LIMITED, gate, await asyncio.to_thread(open_counts, folder / "counts"))
         yield scheduler
     finally:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from hook.broker.engine import Engine
-from hook.broker.sockets.control import StartTask, bind_control_socket, serve_control
+from hook.broker.sockets.control import bind_control_socket, serve_control
+from hook.broker.sockets.hook import StartTask
 from plimsoll.broker.wire import CONTROL_NAME
 from tests.hook.broker.conftest import DEADLINE_S
 

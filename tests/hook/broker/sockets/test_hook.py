@@ -42,7 +42,7 @@ async def _sockets(
     listeners: dict[ContainerKey, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[HookSockets]:
     """Both containers' sockets, which accept no connection for the length of a test."""
-    monkeypatch.setattr(hook_sockets, "LAST_WORDS_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(hook_sockets, "DRAIN_DEAD_S", 10 * DEADLINE_S)
     held: list[Coroutine[Any, Any, None]] = []
 
     def hold(task: Coroutine[Any, Any, None], _: str) -> asyncio.Task[None]:
@@ -69,8 +69,8 @@ def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: AR
 async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
     """A burial waits for the unaccepted connections of the dead process's own container, and of no other one."""
     async with asyncio.timeout(DEADLINE_S):
-        await sockets.last_words(os.getpid(), [OWN])
-    words = asyncio.create_task(sockets.last_words(os.getpid(), [OTHER]))
+        await sockets.drain_dead(os.getpid(), [OWN])
+    words = asyncio.create_task(sockets.drain_dead(os.getpid(), [OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     words.cancel()
 
@@ -80,7 +80,7 @@ async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
     sockets: HookSockets, listeners: dict[ContainerKey, socket.socket]
 ) -> None:
     """If a pod is removed while a burial waits for a dead process's last messages, the wait ends, not the broker."""
-    words = asyncio.create_task(sockets.last_words(os.getpid(), [OWN, OTHER]))
+    words = asyncio.create_task(sockets.drain_dead(os.getpid(), [OWN, OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     sockets.close(OTHER)
     listeners[OTHER].close()

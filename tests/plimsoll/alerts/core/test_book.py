@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from plimsoll.alerts.core.alert import Kind
-from plimsoll.alerts.core.book import FOREIGN_S, Book, Place
+from plimsoll.alerts.core.alert import AlertKind
+from plimsoll.alerts.core.book import FOREIGN_S, AlertBook, StreamPlace
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError
@@ -17,7 +17,7 @@ from tests.plimsoll.alerts.facts import GIB, TIME, A, B, Facts, ill, task
 WALL_S = 2e9
 
 
-def firing(book: Book, now_s: float = 0.0) -> list[str]:
+def firing(book: AlertBook, now_s: float = 0.0) -> list[str]:
     """Each alert's name and what it is about."""
     shown = []
     for labels in book.firing(now_s):
@@ -27,17 +27,17 @@ def firing(book: Book, now_s: float = 0.0) -> list[str]:
     return sorted(shown)
 
 
-def taken(book: Book, *bodies: bytes, start: int = 1, at_s: float = 0.0) -> Book:
+def taken(book: AlertBook, *bodies: bytes, start: int = 1, at_s: float = 0.0) -> AlertBook:
     """The book after these messages, numbered from `start`."""
     for seq, body in enumerate(bodies, start):
-        book.take(body, Place(seq, at_s), WALL_S)
+        book.take(body, StreamPlace(seq, at_s), WALL_S)
     return book
 
 
 def test_a_gpu_is_unfit_until_a_report_has_it_healthy() -> None:
     """Fatal and degraded are alerts of their own, and `info` is none."""
     node = Facts()
-    book = taken(Book(), node.report(health=(ill(), ill(B, HealthClass.DEGRADED))))
+    book = taken(AlertBook(), node.report(health=(ill(), ill(B, HealthClass.DEGRADED))))
     assert firing(book) == ["PlimsollGpuDegraded GPU-b", "PlimsollGpuFatal GPU-a"]
     taken(book, node.report(health=(ill(A, HealthClass.DEGRADED), ill(B, HealthClass.INFO))), start=2)
     assert firing(book) == ["PlimsollGpuDegraded GPU-a"]
@@ -47,7 +47,7 @@ def test_a_gpu_is_unfit_until_a_report_has_it_healthy() -> None:
 
 def test_an_alert_says_what_it_is_about() -> None:
     """Labels name the GPU, the time is the state's own, and the texts say what was found."""
-    [alert] = taken(Book(), Facts().report(health=(ill(),))).firing(0).values()
+    [alert] = taken(AlertBook(), Facts().report(health=(ill(),))).firing(0).values()
     assert dict(alert.labels) == {
         "alertname": "PlimsollGpuFatal",
         "severity": "critical",
@@ -64,7 +64,7 @@ def test_pressure_is_what_the_newest_report_says() -> None:
     """A late report changes nothing."""
     node = Facts()
     late, short, over = node.report(), node.report(short=(A,)), node.report()
-    book = taken(Book(), short, late)
+    book = taken(AlertBook(), short, late)
     assert firing(book) == ["PlimsollGpuPressure GPU-a"]
     assert firing(taken(book, over, start=3)) == []
 
@@ -78,7 +78,9 @@ def test_a_container_past_its_line_fires_until_it_is_within_it() -> None:
         task(73, 9 * GIB, container=other),
         task(74, 9 * GIB, gpu=B),
     )
-    book = taken(Book(), node.report(*over), node.limit("violated", line_bytes=3 * GIB), node.report(*over))
+    book = taken(
+        AlertBook(), node.report(*over), node.limit("violated", line_bytes=3 * GIB), node.report(*over)
+    )
     assert firing(book) == ["PlimsollLimitViolated main"]
     taken(book, node.report(task(71, 2 * GIB), task(72, GIB), *over[2:]), start=4)
     assert firing(book) == []
@@ -89,14 +91,14 @@ def test_a_container_past_its_line_fires_until_it_is_within_it() -> None:
 def test_a_report_from_before_the_event_ends_nothing() -> None:
     """The monitor reports memory in steps: the last report may still show less than the line."""
     node = Facts()
-    book = taken(Book(), node.report(task(used_bytes=GIB)), node.limit("violated", line_bytes=2 * GIB))
+    book = taken(AlertBook(), node.report(task(used_bytes=GIB)), node.limit("violated", line_bytes=2 * GIB))
     assert firing(book) == ["PlimsollLimitViolated main"]
 
 
 def test_an_earlier_report_that_is_read_later_ends_nothing() -> None:
     """A service that starts reads the events `limit.*` first, and then the reports that came meanwhile."""
     node = Facts()
-    book = taken(Book(), node.report())
+    book = taken(AlertBook(), node.report())
     before, event = node.report(), node.limit("unenforced", pid=71)
     taken(book, event, start=3)
     taken(book, before, start=2)
@@ -108,10 +110,10 @@ def test_a_raised_line_ends_a_violation(report_first: bool) -> None:  # noqa: FB
     """Also for a run that begins later, and so reads the newest report first."""
     node = Facts()
     bodies = [node.limit("violated", line_bytes=GIB), node.limit("resized", line_bytes=4 * GIB)]
-    places = [Place(1, 0), Place(2, 0)]
-    report, last = node.report(task(used_bytes=3 * GIB)), Place(3, 0)
+    places = [StreamPlace(1, 0), StreamPlace(2, 0)]
+    report, last = node.report(task(used_bytes=3 * GIB)), StreamPlace(3, 0)
     order = [(report, last), *zip(bodies, places, strict=True)]
-    book = Book()
+    book = AlertBook()
     for body, place in order if report_first else (*order[1:], order[0]):
         book.take(body, place, WALL_S)
     assert firing(book) == []
@@ -121,7 +123,7 @@ def test_a_process_without_its_hook_fires_until_it_is_gone() -> None:
     """The container's other processes do not keep it."""
     node = Facts()
     book = taken(
-        Book(), node.report(task(71), task(72)), node.limit("unenforced", pid=71), node.report(task(71))
+        AlertBook(), node.report(task(71), task(72)), node.limit("unenforced", pid=71), node.report(task(71))
     )
     assert firing(book) == ["PlimsollLimitUnenforced main"]
     assert firing(taken(book, node.report(task(72)), start=4)) == []
@@ -130,7 +132,7 @@ def test_a_process_without_its_hook_fires_until_it_is_gone() -> None:
 def test_many_events_at_once_end_no_alert() -> None:
     """Neither an event without a state nor an entry that stands for many processes says that a process is gone."""
     node = Facts()
-    book = taken(Book(), node.report(task(pid=7)), node.limit("unenforced", pid=7))
+    book = taken(AlertBook(), node.report(task(pid=7)), node.limit("unenforced", pid=7))
     assert firing(book) == ["PlimsollLimitUnenforced main"]
     together = structs.replace(task(pid=5), processes=40)
     taken(book, node.report(omitted=True), node.report(together), start=3)
@@ -145,7 +147,7 @@ def test_processes_without_a_broker_are_one_alert_until_it_is_back() -> None:
     tasks = (task(71), task(72), task(73, gpu=B))
     away = [node.limit("unenforced", pid=pid, broker_away=True) for pid in (71, 72)]
     book = taken(
-        Book(), node.report(*tasks, broker_away=True), *away, node.limit("unenforced", pid=73, gpu=B)
+        AlertBook(), node.report(*tasks, broker_away=True), *away, node.limit("unenforced", pid=73, gpu=B)
     )
     taken(book, node.report(*tasks, broker_away=True), start=5)
     assert len(book.firing(0)) == 2
@@ -157,13 +159,13 @@ def test_processes_without_a_broker_are_one_alert_until_it_is_back() -> None:
 def test_a_gap_in_shares_that_is_over_is_no_alert() -> None:
     """The broker reports it once the process is held again."""
     node = Facts()
-    assert firing(taken(Book(), node.report(task()), node.limit("unenforced", pid=71, gpu=None))) == []
+    assert firing(taken(AlertBook(), node.report(task()), node.limit("unenforced", pid=71, gpu=None))) == []
 
 
 def test_a_gpu_that_cannot_be_read_ends_no_alert_of_its_containers() -> None:
     """While it is lost nobody knows; once the node is there without it, they are gone."""
     node = Facts()
-    book = taken(Book(), node.report(task()), node.limit("unenforced", pid=71))
+    book = taken(AlertBook(), node.report(task()), node.limit("unenforced", pid=71))
     taken(book, node.report(gpus=(B,), health=(ill(),)), start=3)
     assert firing(book) == ["PlimsollGpuFatal GPU-a", "PlimsollLimitUnenforced main"]
     assert firing(taken(book, node.report(gpus=(B,)), start=4)) == []
@@ -172,8 +174,8 @@ def test_a_gpu_that_cannot_be_read_ends_no_alert_of_its_containers() -> None:
 def test_a_foreign_monitor_fires_while_it_is_named() -> None:
     """Monitors name each other again and again; the first time is when it began."""
     node = Facts()
-    book = taken(Book(), node.report(), node.foreign())
-    book.take(node.foreign(), Place(3, 1000.0), WALL_S)
+    book = taken(AlertBook(), node.report(), node.foreign())
+    book.take(node.foreign(), StreamPlace(3, 1000.0), WALL_S)
     assert firing(book, 1000.0 + FOREIGN_S) == ["PlimsollForeignMonitor node-1"]
     assert firing(book, 1001.0 + FOREIGN_S) == []
 
@@ -181,7 +183,7 @@ def test_a_foreign_monitor_fires_while_it_is_named() -> None:
 def test_a_node_is_silent_after_three_heartbeats_until_it_reports() -> None:
     """Its other alerts stand meanwhile; forgotten, it has none."""
     node = Facts(heartbeat_s=60)
-    book = taken(Book(forget_s=1000), node.report(health=(ill(),)))
+    book = taken(AlertBook(forget_s=1000), node.report(health=(ill(),)))
     assert firing(book, 180) == ["PlimsollGpuFatal GPU-a"]
     assert firing(book, 181) == ["PlimsollGpuFatal GPU-a", "PlimsollNodeSilent node-1"]
     assert firing(taken(book, node.report(), start=2, at_s=200), 200) == []
@@ -192,13 +194,13 @@ def test_a_node_is_silent_after_three_heartbeats_until_it_reports() -> None:
 def test_only_wanted_alerts_fire() -> None:
     """By the names of the settings."""
     node = Facts()
-    book = taken(Book(kinds={Kind.PRESSURE}), node.report(health=(ill(),), short=(B,)))
+    book = taken(AlertBook(kinds={AlertKind.PRESSURE}), node.report(health=(ill(),), short=(B,)))
     assert firing(book) == ["PlimsollGpuPressure GPU-b"]
 
 
 def test_an_outage_of_the_bus_fires() -> None:
     """Its other alerts stand."""
-    book = taken(Book(), Facts().report(short=(B,)))
+    book = taken(AlertBook(), Facts().report(short=(B,)))
     book.bus_away_since = TIME
     assert firing(book) == ["PlimsollBusAway", "PlimsollGpuPressure GPU-b"]
 
@@ -207,7 +209,7 @@ def test_an_outage_of_the_bus_fires() -> None:
 def test_a_damaged_message_is_refused_and_changes_nothing(body: bytes) -> None:
     """The reader names it and goes on."""
     with pytest.raises(InputError):
-        taken(Book(), body)
+        taken(AlertBook(), body)
 
 
 @st.composite
@@ -234,14 +236,14 @@ def histories(draw: st.DrawFn) -> list[bytes]:
 def test_a_run_that_begins_later_fires_the_same(bodies: list[bytes], data: st.DataObject) -> None:
     """It reads the newest report, then the events `limit.*` of the stream, then what comes; twice changes nothing."""
     numbered = list(enumerate(bodies, 1))
-    live, begun = Book(), data.draw(st.integers(1, len(bodies)))
+    live, begun = AlertBook(), data.draw(st.integers(1, len(bodies)))
     for seq, body in numbered:
-        live.take(body, Place(seq, 0), WALL_S)
-    late = Book()
+        live.take(body, StreamPlace(seq, 0), WALL_S)
+    late = AlertBook()
     kept = numbered[:begun]
     reports = [each for each in kept if b"node.state" in each[1]]
     limits = [each for each in kept if b"dev.plimsoll.limit" in each[1]]
     again = data.draw(st.integers(0, begun))
     for seq, body in (*reports[-1:], *limits, *numbered[again:]):
-        late.take(body, Place(seq, 0), WALL_S)
+        late.take(body, StreamPlace(seq, 0), WALL_S)
     assert late.firing(0) == live.firing(0)

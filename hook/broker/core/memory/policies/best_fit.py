@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hook.broker.core.memory.policies.policy import Waiting
+from hook.broker.core.memory.policies.policy import WaitingRequest
 
 
 class BestFit:
@@ -12,7 +12,7 @@ class BestFit:
     memory must also be safe to take here. A large container may starve, as the paper says of its own policy.
     """
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:
         """See `WaitPolicy`."""
         able = [each for each in waiting if each.can_go_on] or waiting
         fitting = [each for each in able if each.missing_bytes <= free_bytes]

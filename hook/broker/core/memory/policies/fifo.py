@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hook.broker.core.memory.policies.policy import Waiting
+from hook.broker.core.memory.policies.policy import WaitingRequest
 
 
 class Fifo:
@@ -11,6 +11,6 @@ class Fifo:
     No container starves: younger containers that hold nothing yet do not pass older ones.
     """
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:  # noqa: ARG002 - a policy
         """See `WaitPolicy`."""
         return min(waiting, key=lambda one: (one.enrolled, one.asked))

@@ -7,12 +7,12 @@ from typing import NewType, Protocol
 from hook.broker.core.ids import ContainerKey
 from plimsoll.ids import GpuUuid
 
-Ticket = NewType("Ticket", int)
+WaitTicket = NewType("WaitTicket", int)
 """The number of one wait of one thread. The caller chooses it and uses no number twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """A request that waits for memory of one GPU.
 
     Attributes:
@@ -23,7 +23,7 @@ class Waiting:
         can_go_on: there is memory for the request, and granting it is safe.
     """
 
-    ticket: Ticket
+    ticket: WaitTicket
     container: ContainerKey
     gpu: GpuUuid
     requested_bytes: int
@@ -43,7 +43,7 @@ class WaitPolicy(Protocol):
     with all that it asked for, once that is safe.
     """
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:
         """The next request; the same one again for the same arguments.
 
         Args:

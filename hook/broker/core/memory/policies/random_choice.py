@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from hook.broker.core.memory.policies.policy import Ticket, Waiting
+from hook.broker.core.memory.policies.policy import WaitingRequest, WaitTicket
 
 
 class RandomChoice:
@@ -21,9 +21,9 @@ class RandomChoice:
         """Args: seed: at most 64 bytes."""
         self.seed = seed
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:  # noqa: ARG002 - a policy
         """See `WaitPolicy`."""
         return min(waiting, key=lambda one: self._lot(one.ticket))
 
-    def _lot(self, ticket: Ticket) -> bytes:
+    def _lot(self, ticket: WaitTicket) -> bytes:
         return blake2b(str(ticket).encode(), digest_size=8, key=self.seed).digest()

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from hook.broker.core.memory.policies.policy import Waiting
+from hook.broker.core.memory.policies.policy import WaitingRequest
 
 
 class RecentUse:
     """The most recently suspended (ConVGPU III.D). Old requests starve while new ones keep coming."""
 
-    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
+    def choose(self, waiting: Sequence[WaitingRequest], free_bytes: int) -> WaitingRequest:  # noqa: ARG002 - a policy
         """See `WaitPolicy`."""
         return max(waiting, key=lambda one: one.asked)

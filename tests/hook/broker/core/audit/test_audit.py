@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked
-from hook.broker.core.audit.audit import Audit, Verdict
-from hook.broker.core.audit.overheads import RUN, Overhead, Sample
+from hook.broker.core.audit.audit import Audit, AuditResult
+from hook.broker.core.audit.overheads import RUN, MeasuredUse, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
@@ -43,7 +43,7 @@ class Bench:
         slots: tuple[int, ...] = (0,),
         began_ns: int = BEGAN_NS,
         changed_ns: int = BEGAN_NS - 1,
-    ) -> Verdict:
+    ) -> AuditResult:
         """Take one measurement. A process with a word is hooked, in the container `main`."""
         contexts = frozenset({GPU} if with_context else ())
         hooked = {key: Hooked((word,), contexts, slots, changed_ns) for key, word in (words or {}).items()}
@@ -61,7 +61,7 @@ class Bench:
         measured = Measured(began_ns=began_ns, gpus=(gpu,), processes=processes)
         return self.audit.take(measured, self._containers(hooked))
 
-    def run(self, used_bytes: int, word_bytes: int, times: int = RUN + 1) -> Verdict:
+    def run(self, used_bytes: int, word_bytes: int, times: int = RUN + 1) -> AuditResult:
         """Repeat a measurement of one process until the audit believes it; returns the last verdict."""
         return [self.take({ONE: used_bytes}, {ONE: word_bytes}) for _ in range(times)][-1]
 
@@ -218,12 +218,12 @@ class Program:
 def test_who_fills_its_line_while_it_is_measured_stays_charged() -> None:
     """A word that grew before the memory did does not lower the excess; a word that stands still does."""
     overhead = Overhead()
-    overhead.add(Sample(300 * MIB, 100 * MIB))
-    overhead.add(Sample(400 * MIB, 700 * MIB))
+    overhead.add(MeasuredUse(300 * MIB, 100 * MIB))
+    overhead.add(MeasuredUse(400 * MIB, 700 * MIB))
     assert overhead.excess_bytes == 200 * MIB
-    overhead.add(Sample(900 * MIB, 700 * MIB))
+    overhead.add(MeasuredUse(900 * MIB, 700 * MIB))
     assert overhead.excess_bytes == 200 * MIB
-    overhead.add(Sample(750 * MIB, 700 * MIB))
+    overhead.add(MeasuredUse(750 * MIB, 700 * MIB))
     assert overhead.excess_bytes == 50 * MIB
 
 

@@ -11,17 +11,17 @@ from random import Random
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.arbiter import (
-    Grant,
-    Look,
+    Allow,
+    AnnouncePaused,
     MemoryArbiter,
-    Paused,
+    ReadUsed,
     Refuse,
     SetGranted,
     SetWanted,
     Step,
 )
 from hook.broker.core.memory.capacities import LASTING_S
-from hook.broker.core.memory.policies.policy import Ticket, WaitPolicy
+from hook.broker.core.memory.policies.policy import WaitPolicy, WaitTicket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 
@@ -44,8 +44,8 @@ class Member:
     ops: deque[tuple[GpuUuid, int]]
     used: dict[GpuUuid, int] = field(default_factory=dict)
     page: dict[GpuUuid, int] = field(default_factory=dict)
-    waits_for: Ticket | None = None
-    granted: Ticket | None = None
+    waits_for: WaitTicket | None = None
+    granted: WaitTicket | None = None
 
 
 class Crowd:
@@ -55,8 +55,8 @@ class Crowd:
         self.arbiter = MemoryArbiter(policy)
         self.members: dict[ContainerKey, Member] = {}
         self.usable: dict[GpuUuid, int] = {}
-        self.answers: dict[Ticket, Step] = {}
-        self.asked: dict[Ticket, tuple[ContainerKey, GpuUuid]] = {}
+        self.answers: dict[WaitTicket, Step] = {}
+        self.asked: dict[WaitTicket, tuple[ContainerKey, GpuUuid]] = {}
         self.wanted: dict[GpuUuid, bool] = {}
         self.looks = 0
         self.now_s = 0.0
@@ -90,7 +90,7 @@ class Crowd:
             member.used[gpu] += size
             return True
         self._hang_up(member)
-        ticket = Ticket(len(self.asked))
+        ticket = WaitTicket(len(self.asked))
         self.asked[ticket] = (container, gpu)
         member.waits_for = ticket
         self.carry_out(self.arbiter.ask(ticket, container, gpu, size, self.now_s))
@@ -153,19 +153,19 @@ class Crowd:
         todo = deque(steps)
         while todo:
             match step := todo.popleft():
-                case Look(gpu):
+                case ReadUsed(gpu):
                     todo.extendleft(reversed(self.look(gpu)))
                 case SetGranted(container, gpu, granted_bytes):
                     self._write(container, gpu, granted_bytes)
                 case SetWanted(gpu, is_wanted):
                     self.wanted[gpu] = is_wanted
-                case Grant(ticket) | Refuse(ticket):
+                case Allow(ticket) | Refuse(ticket):
                     assert ticket not in self.answers, f"{ticket} was answered twice"
                     self.answers[ticket] = step
                     for member in self.members.values():
                         if member.waits_for == ticket:
                             member.waits_for, member.granted = None, ticket
-                case Paused(ticket):
+                case AnnouncePaused(ticket):
                     assert ticket not in self.answers
         for gpu, usable_bytes in self.usable.items():
             on = [member for member in self.members.values() if gpu in member.lines]

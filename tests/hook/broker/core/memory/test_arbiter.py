@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hook.broker.core.memory.arbiter import Grant, MemoryArbiter, Paused, Refuse
+from hook.broker.core.memory.arbiter import Allow, AnnouncePaused, MemoryArbiter, Refuse
 from hook.broker.core.memory.capacities import LASTING_S
 from hook.broker.core.memory.holdings import PROMISE_S
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
-from hook.broker.core.memory.policies.policy import Ticket, Waiting
+from hook.broker.core.memory.policies.policy import WaitingRequest, WaitTicket
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.core.memory.crowd import Crowd, key
 
@@ -63,7 +63,7 @@ def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
         assert node.runnable(), "every container waits for another"
         node.step(random.choice(node.runnable()))
     assert set(node.answers) == set(node.asked)
-    assert all(isinstance(answer, Grant) for answer in node.answers.values())
+    assert all(isinstance(answer, Allow) for answer in node.answers.values())
     assert node.arbiter.waits == ()
     assert not any(node.wanted.values())
 
@@ -137,9 +137,11 @@ def test_a_policy_orders_those_who_wait() -> None:
     """The policies are ConVGPU's. The three waiting containers are the best fit, the oldest, and the last comer."""
     free_bytes = 5
 
-    def waiting(ticket: int, missing_bytes: int, enrolled: int, *, can_go_on: bool = True) -> Waiting:
-        asked = Ticket(ticket)
-        return Waiting(asked, key(ticket), A, missing_bytes, missing_bytes, enrolled, ticket, can_go_on)
+    def waiting(ticket: int, missing_bytes: int, enrolled: int, *, can_go_on: bool = True) -> WaitingRequest:
+        asked = WaitTicket(ticket)
+        return WaitingRequest(
+            asked, key(ticket), A, missing_bytes, missing_bytes, enrolled, ticket, can_go_on
+        )
 
     crowd = [waiting(0, 3, 2), waiting(1, 5, 1), waiting(2, 9, 3, can_go_on=False), waiting(3, 2, 4)]
     chosen = {name: wait_policy(name, b"1").choose(crowd, free_bytes).ticket for name in NAMES}
@@ -157,12 +159,12 @@ def test_a_wait_is_told_at_once_and_again_and_ends_at_the_longest() -> None:
     core.enrol(key(0), {A: USABLE})
     core.enrol(key(1), {A: USABLE})
     held = {key(0): USABLE, key(1): 0}
-    core.ask(Ticket(7), key(1), A, 4, now_s=100)
+    core.ask(WaitTicket(7), key(1), A, 4, now_s=100)
     steps = {now_s: core.take_used(A, held, now_s) for now_s in (100, 105, 110, 124, 125)}
-    assert Paused(Ticket(7), "others hold it", 0) in steps[100]
+    assert AnnouncePaused(WaitTicket(7), "others hold it", 0) in steps[100]
     assert steps[105] == ()
-    assert steps[110] == (Paused(Ticket(7), "others hold it", 10),)
-    assert Refuse(Ticket(7), "it has waited for 25 s", 25) in steps[125]
+    assert steps[110] == (AnnouncePaused(WaitTicket(7), "others hold it", 10),)
+    assert Refuse(WaitTicket(7), "it has waited for 25 s", 25) in steps[125]
     assert core.waits == ()
 
 
@@ -173,15 +175,15 @@ def test_what_is_promised_is_kept_until_it_is_used_or_late() -> None:
     for number in (0, 1):
         core.enrol(key(number), {A: USABLE})
     held = {key(0): USABLE, key(1): 0}
-    core.ask(Ticket(0), key(1), A, 6, now_s=0)
+    core.ask(WaitTicket(0), key(1), A, 6, now_s=0)
     core.take_used(A, held, 0)
     held = {key(0): 0, key(1): 0}
     core.take_used(A, held, 1)
-    assert Grant(Ticket(0), 1) in core.take_used(A, held, 1)
-    core.ask(Ticket(1), key(0), A, 6, now_s=2)
-    assert not any(isinstance(step, Grant) for now_s in (2, 3, 4) for step in core.take_used(A, held, now_s))
+    assert Allow(WaitTicket(0), 1) in core.take_used(A, held, 1)
+    core.ask(WaitTicket(1), key(0), A, 6, now_s=2)
+    assert not any(isinstance(step, Allow) for now_s in (2, 3, 4) for step in core.take_used(A, held, now_s))
     late = [step for _ in range(2) for step in core.take_used(A, held, 1 + PROMISE_S)]
-    assert Grant(Ticket(1), PROMISE_S - 1) in late
+    assert Allow(WaitTicket(1), PROMISE_S - 1) in late
 
 
 def test_a_line_past_the_gpu_and_one_past_its_own_container_are_refused() -> None:
@@ -210,9 +212,9 @@ def test_no_wait_is_refused_for_less_that_does_not_last() -> None:
     core.capacity(A, USABLE)
     for number in (0, 1):
         core.enrol(key(number), {A: USABLE})
-        core.ask(Ticket(number), key(number), A, 4, now_s=0)
+        core.ask(WaitTicket(number), key(number), A, 4, now_s=0)
 
-    def refused(usable_bytes: int, now_s: float) -> list[Ticket]:
+    def refused(usable_bytes: int, now_s: float) -> list[WaitTicket]:
         core.capacity(A, usable_bytes)
         steps = core.take_used(A, {key(0): 3, key(1): 3}, now_s)
         return [step.ticket for step in steps if isinstance(step, Refuse)]

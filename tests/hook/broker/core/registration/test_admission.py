@@ -7,7 +7,7 @@ from msgspec import json, structs
 
 from hook.broker.core.registration.admission import check_shares, promised_pct
 from hook.broker.core.registration.checks import check
-from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.record import PodRecord
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.lifespan import MAIN, Lifespan
@@ -30,7 +30,7 @@ def pod(uid: str, *shares_pct: int, whole: bool = False) -> Register:
 
 def test_a_pod_may_take_what_is_left_and_no_more() -> None:
     """On a GPU with 70 promised, 30 are admitted and 31 are refused, with the pods that hold the rest."""
-    records = [Record(pod=pod("a", 30, 30)), Record(pod=pod("b", 10))]
+    records = [PodRecord(pod=pod("a", 30, 30)), PodRecord(pod=pod("b", 10))]
     check_shares(pod("c", 10, 20), records)
     with pytest.raises(InputError) as caught:
         check_shares(pod("c", 31), records)
@@ -48,21 +48,21 @@ def test_one_pod_alone_may_not_pass_a_hundred() -> None:
 
 def test_who_leaves_or_owns_its_gpus_takes_nothing() -> None:
     """Unregistered pods and whole GPUs do not count in the sum, and are not checked against it."""
-    records = [Record(pod=pod("a", 100), leaving=True), Record(pod=pod("b", 100, whole=True))]
+    records = [PodRecord(pod=pod("a", 100), leaving=True), PodRecord(pod=pod("b", 100, whole=True))]
     check_shares(pod("c", 100), records)
-    check_shares(pod("d", 100, whole=True), [Record(pod=pod("e", 100))])
+    check_shares(pod("d", 100, whole=True), [PodRecord(pod=pod("e", 100))])
 
 
 def test_who_came_back_while_leaving_is_asked_again() -> None:
     """The share of an unregistered pod goes to others, so it must fit anew when it is registered again."""
-    records = [Record(pod=pod("a", 60), leaving=True), Record(pod=pod("b", 60))]
+    records = [PodRecord(pod=pod("a", 60), leaving=True), PodRecord(pod=pod("b", 60))]
     with pytest.raises(InputError, match="give at most 40"):
         check_shares(pod("a", 60), records)
 
 
 def test_what_stands_is_never_refused() -> None:
     """A pod that stands past 100, admitted by an older broker, may keep or lower its share, and not raise it."""
-    records = [Record(pod=pod("a", 80)), Record(pod=pod("b", 60))]
+    records = [PodRecord(pod=pod("a", 80)), PodRecord(pod=pod("b", 60))]
     check_shares(pod("b", 60), records)
     check_shares(pod("b", 50), records)
     with pytest.raises(InputError, match="to 141; give at most 60"):
@@ -72,16 +72,16 @@ def test_what_stands_is_never_refused() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 100), st.booleans()), max_size=30))
 def test_the_sum_never_passes_a_hundred(asked: list[tuple[str, int, bool]]) -> None:
     """After any registrations, changes and removals the standing shares sum to at most 100."""
-    records: dict[str, Record] = {}
+    records: dict[str, PodRecord] = {}
     for uid, share_pct, leaves in asked:
         if leaves and uid in records:
-            records[uid] = Record(pod=records[uid].pod, leaving=True)
+            records[uid] = PodRecord(pod=records[uid].pod, leaving=True)
             continue
         try:
             check_shares(pod(uid, share_pct), records.values())
         except InputError:
             continue
-        records[uid] = Record(pod=pod(uid, share_pct))
+        records[uid] = PodRecord(pod=pod(uid, share_pct))
         standing = [record.pod for record in records.values() if not record.leaving]
         assert sum(promised_pct(each.containers, GPUS[0]) for each in standing) <= 100
 
@@ -101,7 +101,7 @@ WARM, PROXY, CHECK = Lifespan(0), Lifespan(1, sidecar=True), Lifespan(2)
 
 def test_an_init_container_takes_no_share_from_its_successors() -> None:
     """Shares of containers that never run at once are not summed up, and a sidecar's counts with all later ones."""
-    records = [Record(pod=pod("a", 10))]
+    records = [PodRecord(pod=pod("a", 10))]
     check_shares(staged("b", (90, WARM), (20, PROXY), (70, CHECK), (70, MAIN)), records)
     with pytest.raises(InputError) as caught:
         check_shares(staged("b", (90, WARM), (20, PROXY), (75, CHECK), (70, MAIN)), records)
@@ -111,19 +111,19 @@ def test_an_init_container_takes_no_share_from_its_successors() -> None:
     )
     with pytest.raises(InputError, match=r"containers\[0\].* 91 brings .* to 101; give at most 90"):
         check_shares(staged("b", (91, WARM), (20, MAIN)), records)
-    named = Record(pod=staged("b", (90, WARM), (20, MAIN)))
+    named = PodRecord(pod=staged("b", (90, WARM), (20, MAIN)))
     with pytest.raises(InputError, match=r"give at most 10, or unregister one of b \(90\)"):
         check_shares(pod("a", 11), [named])
 
 
 def test_a_record_of_an_earlier_broker_is_read() -> None:
     """A record without lifespans holds ordinary containers, and one with lifespans is read back."""
-    given = Record(pod=staged("a", (30, WARM), (20, PROXY), (10, MAIN)))
-    assert json.decode(json.encode(given), type=Record) == given
+    given = PodRecord(pod=staged("a", (30, WARM), (20, PROXY), (10, MAIN)))
+    assert json.decode(json.encode(given), type=PodRecord) == given
     earlier = json.decode(json.encode(given))
     for container in earlier["pod"]["containers"]:
         container.pop("lifespan", None)
-    read = json.decode(json.encode(earlier), type=Record)
+    read = json.decode(json.encode(earlier), type=PodRecord)
     assert [container.lifespan for container in read.pod.containers] == [MAIN] * 3
 
 

@@ -18,8 +18,8 @@ from hook.broker.core.shares.events import (
     Joined,
     SetGate,
     ShareInstruction,
+    ShareTerms,
     ShareUse,
-    Terms,
     Ticked,
     Utilised,
     Words,
@@ -181,7 +181,7 @@ class Simulation:
         self.scheduler = Scheduler(ShareSettings(tick_ms=tick))
         self._by_key = {container.key: container for container in containers}
         for c in containers if gated else ():
-            terms = Terms(self._uuids, round(100 * c.request), round(100 * c.limit))
+            terms = ShareTerms(self._uuids, round(100 * c.request), round(100 * c.limit))
             self._carry_out(self.scheduler.handle(Joined(c.key, terms, ns(0))))
         self._ask_nvml()
         self._run()

@@ -13,8 +13,8 @@ from hook.broker.core.shares.events import (
     SetGate,
     ShareEvent,
     ShareInstruction,
+    ShareTerms,
     ShareUse,
-    Terms,
     Ticked,
 )
 from hook.broker.core.shares.scheduler import Scheduler
@@ -97,7 +97,7 @@ class Node:
         self, name: str, request: int = 0, limit: int = 100, gpus: int = 1, *, whole: bool = False
     ) -> None:
         """Add a container, or change its terms."""
-        self.handle(Joined(key(name), Terms(GPUS[:gpus], request, limit, whole), self.now_ns))
+        self.handle(Joined(key(name), ShareTerms(GPUS[:gpus], request, limit, whole), self.now_ns))
 
     def leave(self, name: str) -> None:
         """Remove a container."""
@@ -129,7 +129,7 @@ class Node:
 
     def account(self, name: str, place: int = 0) -> Account:
         """A container's account on one GPU."""
-        return self.scheduler._clients[key(name)].accounts[place]
+        return self.scheduler._tenants[key(name)].accounts[place]
 
 
 def two(first: int = 50, second: int = 50) -> tuple[Node, Played, Played]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hook.broker.core.shares.events import Unmet
+from hook.broker.core.shares.events import UnmetSpan
 from tests.hook.broker.core.shares.model import Actor, Container, Simulation, Sleep, Step
 from tests.hook.broker.core.shares.programs import greedy
 
@@ -24,7 +24,7 @@ def test_an_init_container_and_its_successor_have_the_same_promise(own: float) -
     main = Container("main", 0.6, 1, [greedy(own)], start=END)
     other = Container("other", 0.4, 1, [greedy(1)])
     simulation = Simulation([init, main, other])
-    assert not [step for step in simulation.instructions if isinstance(step, Unmet)]
+    assert not [step for step in simulation.instructions if isinstance(step, UnmetSpan)]
     assert sum(init.seconds[:3]) / 30 == pytest.approx(60, abs=3)
     assert sum(main.seconds[3:10]) / 70 == pytest.approx(60, abs=2)
     assert sum(init.seconds[4:]) == 0
@@ -35,7 +35,7 @@ def test_an_ended_init_container_gives_its_time_to_all() -> None:
     init = Container("init", 0.9, 1, [greedy(1, stop=END)])
     one, other = (Container(name, 0.05, 1, [greedy(1)]) for name in ("one", "other"))
     simulation = Simulation([init, one, other])
-    assert not [step for step in simulation.instructions if isinstance(step, Unmet)]
+    assert not [step for step in simulation.instructions if isinstance(step, UnmetSpan)]
     assert [sum(each.seconds[4:10]) / 60 for each in (one, other)] == pytest.approx([50, 50], abs=2)
 
 

@@ -94,7 +94,7 @@ def test_no_more_is_charged_than_the_time_that_passed(seed: int) -> None:
     for _ in range(120):
         elapsed_ns += chaos.step()
         for place in range(chaos.gpus):
-            charged_ns = sum(chaos.node.account(name, place).tally.ran_ns for name in chaos.names)
+            charged_ns = sum(chaos.node.account(name, place).history.ran_ns for name in chaos.names)
             began.setdefault(place, (elapsed_ns, charged_ns))
             assert charged_ns - began[place][1] <= elapsed_ns - began[place][0] + ERROR_NS + 1
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.shares.events import Appeared, GateState, Joined, Terms, Ticked
+from hook.broker.core.shares.events import Appeared, GateState, Joined, ShareTerms, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
@@ -109,7 +109,7 @@ class Both:
         uuids = tuple(GpuUuid(f"GPU-{gpu}") for gpu in range(gpus))
         for n, tenant in enumerate(self.tenants):
             key = ContainerKey(PodUid(str(n)), ContainerName("main"))
-            self.scheduler.handle(Joined(key, Terms(uuids, *terms[n]), self.now_ns))
+            self.scheduler.handle(Joined(key, ShareTerms(uuids, *terms[n]), self.now_ns))
             for m in range(self.chance.randint(1, 2)):
                 number = 10 * n + m + 1
                 tenant.processes[number] = Reader()
@@ -137,9 +137,9 @@ class Both:
         A gate or a spare may differ while a sum is at its threshold; then the reference takes the core's. A full sum
         stays full, and the core does not update it any more, so the two may differ by what one tick adds.
         """
-        clients = list(self.scheduler._clients.values())
+        cores = list(self.scheduler._tenants.values())
         for n, tenant in enumerate(self.tenants):
-            pairs = [(self.reference.accounts[tenant, g], a) for g, a in enumerate(clients[n].accounts)]
+            pairs = [(self.reference.accounts[tenant, g], a) for g, a in enumerate(cores[n].accounts)]
             for sums, account in pairs:
                 assert abs(sums.lag - account.lag_ns) < NEAR_NS
                 near_ns = TICK_MOST_NS if sums in self.rested else NEAR_NS
@@ -152,10 +152,10 @@ class Both:
                 if account.rests:
                     self.rested.add(sums)
                     sums.spare, sums.credit = account.spare_ns, account.credit_ns
-            if tenant.is_shut != clients[n].is_shut:
+            if tenant.is_shut != cores[n].gate.is_shut:
                 assert self._is_on_edge()
-                tenant.is_shut = clients[n].is_shut
-            assert (clients[n].state is GateState.SHUT) == tenant.is_shut
+                tenant.is_shut = cores[n].gate.is_shut
+            assert (cores[n].gate.state is GateState.SHUT) == tenant.is_shut
 
     def _is_on_edge(self) -> bool:
         sums = self.reference.accounts.values()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hook.broker.core.shares.events import GateState, Joined, Terms, Utilised
+from hook.broker.core.shares.events import GateState, Joined, ShareTerms, Utilised
 from hook.broker.core.shares.settings import DEBT_NS, MS, SAVED_NS, SPARE_NS, S
 from plimsoll.broker.pages import GATE_STEP
 from tests.hook.broker.core.shares.node import GPUS, TICK_NS, Node, key, two
@@ -235,9 +235,9 @@ def test_words_of_the_gate_count_on() -> None:
     """
     node = Node()
     word = 7 * GATE_STEP + SHUT.value
-    node.handle(Joined(key("A"), Terms(GPUS[:1], 30, 50), node.now_ns, word))
+    node.handle(Joined(key("A"), ShareTerms(GPUS[:1], 30, 50), node.now_ns, word))
     assert node.words["A"] == 8 * GATE_STEP + METERED.value
-    node.handle(Joined(key("W"), Terms(GPUS[1:2], 30, 50, whole=True), node.now_ns, 2**32 - 1))
+    node.handle(Joined(key("W"), ShareTerms(GPUS[1:2], 30, 50, whole=True), node.now_ns, 2**32 - 1))
     assert node.words["W"] == OPEN.value
 
 
@@ -267,7 +267,7 @@ def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> 
     a.work(node.now_ns)
     node.tick()
     account, meter = node.account("A"), node.scheduler._processes[1].places[0][2]
-    charged_ns = account.tally.ran_ns
+    charged_ns = account.history.ran_ns
     if is_tick_first:
         node.tick(span_ns=6 * S)
         node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
@@ -275,7 +275,7 @@ def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> 
         node.now_ns += 6 * S
         node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
         node.tick()
-    assert account.tally.ran_ns == charged_ns
+    assert account.history.ran_ns == charged_ns
     assert account.credit_ns >= -5 * MS
     a.work(node.now_ns)
     node.tick(200)

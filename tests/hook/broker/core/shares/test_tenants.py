@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hook.broker.core.shares.events import Unmet
+from hook.broker.core.shares.events import UnmetSpan
 from tests.hook.broker.core.shares.model import MS, Container, Program, Simulation
 from tests.hook.broker.core.shares.programs import greedy, locked, share, sync
 
@@ -15,7 +15,7 @@ from tests.hook.broker.core.shares.programs import greedy, locked, share, sync
 def _worst(*containers: Container, span: float = 10_000.0) -> float:
     """The largest distance of a share from its request."""
     simulation = Simulation(containers, span=span)
-    assert not [step for step in simulation.instructions if isinstance(step, Unmet)]
+    assert not [step for step in simulation.instructions if isinstance(step, UnmetSpan)]
     return max(abs(share(simulation, one) - 100 * one.request) for one in containers)
 
 
@@ -63,7 +63,7 @@ class _Stalled(Simulation):
     def _account(self) -> None:
         if self.now > 3000:
             for container, lag in self.lags.items():
-                self.scheduler._clients[container.key].accounts[0].lag_ns = lag * MS
+                self.scheduler._tenants[container.key].accounts[0].lag_ns = lag * MS
             self.lags.clear()
         super()._account()
 

@@ -5,14 +5,14 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
-from hook.broker.core.shares.events import Unmet
+from hook.broker.core.shares.events import UnmetSpan
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import Unregister
 from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
-UNMET = Unmet(CONTAINER, GPUS[1], used_pct=21.3456, request_pct=30, span_s=10.012)
+UNMET = UnmetSpan(CONTAINER, GPUS[1], used_pct=21.3456, request_pct=30, span_s=10.012)
 NOW_S = 1_700_000_000.0
 
 
@@ -46,8 +46,8 @@ def test_every_span_is_announced_and_counted() -> None:
     one.handle(UNMET, NOW_S)
     one.handle(UNMET, NOW_S + 10)
     assert [(entry.seq, entry.what) for entry in one.after(0)] == [(1, "unmet"), (2, "unmet")]
-    assert one.unmet.count(CONTAINER) == 2
-    assert one.unmet.count(ContainerKey(POD, ContainerName("other"))) == 0
+    assert one.share_findings.unmet[CONTAINER] == 2
+    assert one.share_findings.unmet[ContainerKey(POD, ContainerName("other"))] == 0
 
 
 def test_unmet_requests_leave_half_of_the_journal_to_lives() -> None:
@@ -59,7 +59,7 @@ def test_unmet_requests_leave_half_of_the_journal_to_lives() -> None:
     for _ in range(20):
         one.handle(UNMET, NOW_S)
     assert one.journal_length == 8
-    assert one.unmet.count(CONTAINER) == 20
+    assert one.share_findings.unmet[CONTAINER] == 20
 
 
 def test_who_is_not_registered_has_no_unmet_request() -> None:
@@ -70,4 +70,4 @@ def test_who_is_not_registered_has_no_unmet_request() -> None:
     one.handle(Surveyed(CONTAINER, (), {}), NOW_S)
     assert one.handle(UNMET, NOW_S) == []
     one.handle(registration(), NOW_S)
-    assert one.unmet.count(CONTAINER) == 0
+    assert one.share_findings.unmet[CONTAINER] == 0

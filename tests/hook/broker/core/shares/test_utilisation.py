@@ -2,7 +2,7 @@
 
 import pytest
 
-from hook.broker.core.shares.events import GateState, ShareViolated, Ticked, Unmet, Utilised
+from hook.broker.core.shares.events import GateState, ShareOveruse, Ticked, UnmetSpan, Utilised
 from hook.broker.core.shares.settings import MS, S
 from tests.hook.broker.core.shares.node import GPUS, Node, key, two
 
@@ -50,7 +50,7 @@ def test_a_request_that_is_not_met_is_told_every_span() -> None:
     for played in (a, b, extra):
         played.work(node.now_ns)
     node.tick(4600)
-    unmet = [step for step in node.told if isinstance(step, Unmet)]
+    unmet = [step for step in node.told if isinstance(step, UnmetSpan)]
     assert [(step.container, step.gpu, step.request_pct) for step in unmet] == [(key("A"), GPUS[0], 60)] * 2
     assert unmet[0].used_pct == pytest.approx(33, abs=1)
     assert unmet[0].span_s == pytest.approx(10, abs=1.1)
@@ -84,7 +84,7 @@ def test_a_process_that_uses_more_than_its_words_say_is_told_of_once() -> None:
     for used_pct in (40, 5, 40, 40, 40):
         node.tick(200)
         node.handle(Utilised(GPUS[0], node.now_ns, {1: used_pct, 2: 100}))
-    assert node.told == [ShareViolated(key("A"), 1001, GPUS[0], 40, 0.0)]
+    assert node.told == [ShareOveruse(key("A"), 1001, GPUS[0], 40, 0.0)]
 
 
 def test_of_a_gate_that_stays_open_figures_say_nothing() -> None:

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.datagram import Datagram, DatagramKind
 from hook.broker.core.events import DatagramReceived, Died, Surveyed
 from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
-from hook.broker.core.shares.events import ShareViolated
+from hook.broker.core.shares.events import ShareOveruse
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import Unregister
 from plimsoll.ids import ProcessKey
@@ -16,7 +16,7 @@ from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
 LIAR = Process(ProcessKey(7, 70), owner=700)
-FOUND = ShareViolated(CONTAINER, LIAR.owner, GPUS[1], used_pct=83.0, told_pct=12.345)
+FOUND = ShareOveruse(CONTAINER, LIAR.owner, GPUS[1], used_pct=83.0, told_pct=12.345)
 NOW_S = 1_700_000_000.0
 
 
@@ -24,7 +24,7 @@ def node() -> Node:
     """A node with one registered container, and a process in it."""
     node = Node(Journal([], 100), [], "boot")
     node.handle(registration(), NOW_S)
-    node.handle(DatagramReceived(CONTAINER, LIAR, Datagram(Kind.HELLO, 0, LIAR.owner)), NOW_S)
+    node.handle(DatagramReceived(CONTAINER, LIAR, Datagram(DatagramKind.HELLO, 0, LIAR.owner)), NOW_S)
     return node
 
 
@@ -49,7 +49,7 @@ def test_a_finding_without_a_known_process_is_about_the_container() -> None:
     assert isinstance(told.line, announcements.ShareViolated)
     assert (told.line.what, told.line.pid) == ("violated", 0)
     one.handle(FOUND, NOW_S)
-    assert one.share_violations.count(CONTAINER) == 2
+    assert one.share_findings.overuse[CONTAINER] == 2
 
 
 def test_what_is_not_registered_has_no_findings() -> None:
@@ -59,4 +59,4 @@ def test_what_is_not_registered_has_no_findings() -> None:
     one.handle(Died(LIAR.key), NOW_S)
     one.handle(Unregister(pod=POD), NOW_S)
     one.handle(Surveyed(CONTAINER, (), {}), NOW_S)
-    assert (one.handle(FOUND, NOW_S), one.share_violations.count(CONTAINER)) == ([], 0)
+    assert (one.handle(FOUND, NOW_S), one.share_findings.overuse[CONTAINER]) == ([], 0)

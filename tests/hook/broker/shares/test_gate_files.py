@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.shares.gates import Gate, Pace, open_gate
+from hook.broker.shares.gate_files import GateConstants, GateFile, open_gate
 from plimsoll.broker.pages import GATE_MAGIC, GATE_METERED, GATE_OPEN, GATE_SHUT, GATE_STEP, VERSION
 from plimsoll.broker.pages import Gate as GatePage
 from tests.hook.broker.conftest import DEADLINE_S
 from tests.hook.broker.gateview import GateView
 
-PACE = Pace(ahead_us=10_000, alone_us=100_000, slice_us=2000)
+PACE = GateConstants(ahead_us=10_000, alone_us=100_000, slice_us=2000)
 
 
 @contextlib.contextmanager
-def opened(directory: Path, pace: Pace = PACE) -> Iterator[Gate]:
+def opened(directory: Path, constants: GateConstants = PACE) -> Iterator[GateFile]:
     """The broker's side of a gate, for the length of a block."""
-    gate = open_gate(directory, pace)
+    gate = open_gate(directory, constants)
     try:
         yield gate
     finally:
@@ -31,7 +31,7 @@ def opened(directory: Path, pace: Pace = PACE) -> Iterator[Gate]:
 
 
 def test_a_new_gate_is_open_and_says_how_to_wait(tmp_path: Path) -> None:
-    """A new file holds its head, its pace and an open gate, and every tenant may read it."""
+    """A new file holds its head, its constants and an open gate, and every tenant may read it."""
     with opened(tmp_path) as gate:
         page = GateView(tmp_path).page
         assert (page.magic, page.version, page.size, page.word) == (
@@ -66,7 +66,7 @@ def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Pat
     with opened(tmp_path):
         inode = path.stat().st_ino
     damage(path)
-    with opened(tmp_path, Pace(1000, 2500, 500)) as gate:
+    with opened(tmp_path, GateConstants(1000, 2500, 500)) as gate:
         view = GateView(tmp_path)
         assert (path.stat().st_ino, path.stat().st_size) == (inode, ctypes.sizeof(GatePage))
         assert (view.page.magic, view.page.version, view.page.size) == (

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.shares.events import Terms
-from hook.broker.shares.gates import Gate
+from hook.broker.core.shares.events import ShareTerms
+from hook.broker.shares.gate_files import GateFile
 from hook.broker.shares.work_pages import WorkPages
 from plimsoll.ids import ProcessKey
 
@@ -27,7 +27,7 @@ _log: Final = structlog.get_logger()
 
 
 @dataclass(eq=False, slots=True)
-class Sharer:
+class TenantFiles:
     """A container with its gate and pages.
 
     Attributes:
@@ -38,15 +38,15 @@ class Sharer:
     """
 
     key: ContainerKey
-    terms: Terms
-    gate: Gate
+    terms: ShareTerms
+    gate: GateFile
     pages: WorkPages
     is_scanned: bool = False
     unknown_s: dict[int, float] = field(default_factory=dict)
     surveyed_s: float = -SURVEY_PAUSE_S
     unheld: set[ProcessKey] = field(default_factory=set)
 
-    def adopt(self, gate: Gate) -> None:
+    def adopt(self, gate: GateFile) -> None:
         """Take the gate of a new layout; close it if the file is the same."""
         if self.gate.identity == gate.identity:
             gate.close()

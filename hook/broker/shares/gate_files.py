@@ -42,7 +42,7 @@ _libc: Final = ctypes.PyDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class GateConstants:
     """The numbers that are the same on every gate of a node; see `pages.Gate`."""
 
     ahead_us: int
@@ -50,7 +50,7 @@ class Pace:
     slice_us: int
 
 
-class Gate:
+class GateFile:
     """A container's gate, mapped; `close` it when the container leaves.
 
     Attributes:
@@ -59,7 +59,7 @@ class Gate:
             beat. The container's processes have run without a gate since.
     """
 
-    def __init__(self, file: int, pace: Pace) -> None:
+    def __init__(self, file: int, constants: GateConstants) -> None:
         """Map an open file of `GATE_BYTES`, and mend wrong fields in it."""
         about = os.fstat(file)
         self.identity: Final = (about.st_dev, about.st_ino)
@@ -71,7 +71,7 @@ class Gate:
         # The clock restarts at boot, so an old beat may lie ahead of it.
         is_lost = not 0 <= time.monotonic_ns() - self._beat.value <= LOST_NS
         self.was_unheld: Final = not self.is_open and is_lost
-        self._head(pace)
+        self._head(constants)
         self.beat()
 
     @property
@@ -101,7 +101,7 @@ class Gate:
         """Write a beat, which shows that the broker lives."""
         self._beat.value = time.monotonic_ns()
 
-    def take_over(self, older: "Gate") -> None:
+    def take_over(self, older: "GateFile") -> None:
         """Take the state of a gate whose file was replaced, and let its waiting threads through."""
         self.set(older.word, older.sharers)
         older.open_for_good()
@@ -120,16 +120,16 @@ class Gate:
         del self._word, self._sharers, self._beat  # A map with pointers into it cannot be closed.
         self._map.close()
 
-    def _head(self, pace: Pace) -> None:
+    def _head(self, constants: GateConstants) -> None:
         page = GatePage.from_buffer(self._map)
         right = {"magic": GATE_MAGIC, "version": VERSION, "size": GATE_BYTES}
-        right |= asdict(pace)
+        right |= asdict(constants)
         for name, value in right.items():
             if getattr(page, name) != value:
                 setattr(page, name, value)
 
 
-def open_gate(directory: Path, pace: Pace) -> Gate:
+def open_gate(directory: Path, constants: GateConstants) -> GateFile:
     """Make or mend the gate file in a directory, and map it. Blocks.
 
     Raises:
@@ -141,14 +141,14 @@ def open_gate(directory: Path, pace: Pace) -> Gate:
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        _make(path, pace)
+        _make(path, constants)
         file = _opened(path)
     try:
         # Even a file of the right size may have a hole: a write to it on a full disk would kill the broker by SIGBUS.
         os.posix_fallocate(file, 0, GATE_BYTES)
         if os.fstat(file).st_size != GATE_BYTES:
             os.ftruncate(file, GATE_BYTES)
-        return Gate(file, pace)
+        return GateFile(file, constants)
     finally:
         os.close(file)
 
@@ -172,10 +172,10 @@ def _opened(path: Path) -> int:
     raise OSError(errno.ENXIO, "is no regular file", str(path))
 
 
-def _make(path: Path, pace: Pace) -> None:
+def _make(path: Path, constants: GateConstants) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    page = GatePage(magic=GATE_MAGIC, version=VERSION, size=GATE_BYTES, sharers=1, **asdict(pace))
+    page = GatePage(magic=GATE_MAGIC, version=VERSION, size=GATE_BYTES, sharers=1, **asdict(constants))
     write_whole(path, bytes(page), GATE_MODE, GATE_BYTES)
 
 

@@ -1,20 +1,16 @@
-"""The latest seconds of an account: its compute time, and spans in which it did not get its request."""
+"""The latest seconds of an account: its compute time, and how much it had of it in a span of wanting."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hook.broker.core.shares.events import Unmet
 from hook.broker.core.shares.settings import PAUSED, S
-
-if TYPE_CHECKING:
-    from hook.broker.core.shares.clients import Client
 
 UNMET_PCT: Final = 2.0
 """A container is announced from this many points below its request on: shares are accurate to this."""
 
 
 @dataclass(eq=False, slots=True)
-class Tally:
+class History:
     """The compute time of an account on its GPU.
 
     Attributes:
@@ -49,25 +45,7 @@ class Tally:
         if self.span is None:
             return None
         since_ns, ran_ns, paused_ns = self.span
-        had, paused = (
-            (self.ran_ns - ran_ns) / (now_ns - since_ns),
-            (self.paused_ns - paused_ns) / (now_ns - since_ns),
-        )
+        span_ns = now_ns - since_ns
+        had, paused = (self.ran_ns - ran_ns) / span_ns, (self.paused_ns - paused_ns) / span_ns
         is_short = paused <= PAUSED and 100 * (had + paused) < request_pct - UNMET_PCT
         return 100 * had if is_short else None
-
-
-def unmet(client: "Client", span_ns: float, behind_ns: float, now_ns: int) -> Unmet | None:
-    """The finding for the GPU with the least compute time, if a span ends there with the request unmet."""
-    found = []
-    for gpu, account in zip(client.gpus, client.accounts, strict=True):
-        since_ns = account.tally.span[0] if account.is_active and account.tally.span else now_ns
-        if now_ns - since_ns >= span_ns:
-            had_pct = account.tally.short_pct(client.terms.request_pct, now_ns)
-            if had_pct is not None and account.lag_ns > behind_ns:
-                found.append((had_pct, gpu.uuid, (now_ns - since_ns) / S))
-            account.tally.begin_span(now_ns)
-    if not found:
-        return None
-    had_pct, gpu_uuid, span_s = min(found)
-    return Unmet(client.key, gpu_uuid, had_pct, client.terms.request_pct, span_s)
