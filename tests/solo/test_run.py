@@ -104,6 +104,18 @@ async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
     assert process.returncode == 9
 
 
+async def test_an_ignored_signal_stays_ignored(machine: Machine) -> None:
+    """Under `nohup`, neither `plimsoll run` nor its command ends by the terminal's SIGHUP."""
+    script = "kill -HUP $PPID; kill -HUP $$; exit 7"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = await machine.start("--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    await process.communicate()
+    assert process.returncode == 7
+
+
 async def test_simultaneous_commands_share_one_broker_and_never_the_same_room(machine: Machine) -> None:
     """Three simultaneous commands want 10 GiB of a card of 24: two run, and one is refused for lack of room."""
     started = [await machine.start("--gpu-memory", "10Gi", "--", "sh", "-c", "read _") for _ in range(3)]
