@@ -15,6 +15,7 @@ from placer.core.resize.registered import RegisteredResize, registered_resize
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
+from plimsoll.cli import output
 from plimsoll.cli.command import parsed
 from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
@@ -66,7 +67,8 @@ def _pod_named(name: str, description: Description) -> PodUid:
         if use.namespace == RUN_NAMESPACE and name in (use.pod_name, use.pod)
     }
     if not found:
-        names = sorted({use.pod_name for use in description.containers if use.namespace == RUN_NAMESPACE})
+        running = {use.pod_name for use in description.containers if use.namespace == RUN_NAMESPACE}
+        names = sorted(map(output.printable, running))
         remedy = f"running are: {', '.join(names) or 'none'}"
         raise InputError("command", name, "is not running under `plimsoll run` here", remedy)
     if len(found) > 1:
@@ -76,7 +78,7 @@ def _pod_named(name: str, description: Description) -> PodUid:
 
 def _shown(use: ContainerUse, request: Resize, resized: Resizing) -> Iterator[str]:
     for place, (before, after) in enumerate(zip(resized.before, resized.after, strict=True)):
-        text = f"{use.pod_name} on {after.gpu}: {change_shown(request, before, after)}"
+        text = f"{output.printable(use.pod_name)} on {after.gpu}: {change_shown(request, before, after)}"
         if request.gpu_memory is not None:
             held_bytes = sum(process.used_bytes[place] for process in use.processes)
             over = "" if held_bytes <= after.line_bytes else ": growth is refused until it is below"
@@ -101,10 +103,12 @@ def main(arguments: list[str] | None = None) -> int:
         container=given.container,
     )
     try:
-        sys.stdout.write(asyncio.run(resize_command(given.broker_root or default_root(), request)) + "\n")
+        output.lines(asyncio.run(resize_command(given.broker_root or default_root(), request)))
     except PlimsollError as error:
-        sys.stderr.write(f"plimsoll resize: {error}\n")
+        output.note(f"plimsoll resize: {error}")
         return BAD_INPUT if isinstance(error, InputError) else 1
+    except output.OutputClosedError as error:
+        return error.code
     return 0
 
 

@@ -24,7 +24,11 @@ class Machine:
         )
 
     async def start(
-        self, *arguments: str, module: str = "solo", **environment: str
+        self,
+        *arguments: str,
+        module: str = "solo",
+        stdout: int = asyncio.subprocess.PIPE,
+        **environment: str,
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
         return await asyncio.create_subprocess_exec(
@@ -38,7 +42,7 @@ class Machine:
                 "PYTHONPATH": str(REPOSITORY),
             },
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
 

@@ -232,6 +232,26 @@ async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> Non
     assert (code, "did not" in errors) == (1, True), errors
 
 
+async def test_a_resize_writes_no_control_characters_and_may_have_no_reader(machine: Machine) -> None:
+    """Names are shown without control characters, and a reader that has ended ends the command silently with 141."""
+    process = await machine.start(
+        "--name", "a\x1b[31m", "--gpu-memory", "1Gi", "--", "sh", "-c", "echo; read _"
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    code, output, _ = await machine.resize("a\x1b[31m", "--gpu-memory", "2Gi")
+    assert (code, output.partition(" on ")[0]) == (0, "a\N{REPLACEMENT CHARACTER}[31m")
+    _, _, errors = await machine.resize("nobody", "--gpu-memory", "1Gi")
+    assert "running are: a\N{REPLACEMENT CHARACTER}[31m\n" in errors
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = await machine.start("a\x1b[31m", "--gpu-memory", "1Gi", module="solo.resize", stdout=writer)
+    os.close(writer)
+    _, said = await unread.communicate()
+    assert (unread.returncode, said) == (141, b"")
+    await process.communicate(b"\n")
+
+
 async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_runs(machine: Machine) -> None:
     """Share and limit reach the broker, together or alone, up to the share that other commands leave.
 
