@@ -5,6 +5,7 @@ room and the registration happen under the lock of the broker's directory.
 """
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ async def _apply(checked: RegisteredResize, broker: BrokerClient) -> None:
     try:
         await broker.register(checked.registration)
     except RefusedError as error:
+        with contextlib.suppress(RefusedError, BrokerAwayError):
+            await broker.register(checked.undo)
         raise checked.refused_by(error) from error
     except BrokerAwayError as error:
         raise NotNowError(f"{error}; ask again") from error
