@@ -21,6 +21,7 @@ from plimsoll.cli.command import parsed
 from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.log import log_plainly
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
 from solo.machine import read_machine
@@ -95,6 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code: 0 once the change holds, 2 for bad input, 1 for any other error.
     """
+    log_plainly()
     words = sys.argv[1:] if arguments is None else arguments
     given = parsed(COMMAND, f"plimsoll resize -n {RUN_NAMESPACE}", words)
     request = Resize(
