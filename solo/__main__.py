@@ -12,6 +12,7 @@ from plimsoll.cli.command import parsed
 from plimsoll.cli.commands.run import COMMAND
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part.errors import InputError, PlimsollError, errors_in
+from plimsoll.part.log import log_plainly
 from plimsoll.part.settings import raise_all
 from plimsoll.part.variables import unknown_variables
 from solo.machine import NoGpuError
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The command's exit code; 2 for bad input, 75 for no room, 1 for any other error.
     """
+    log_plainly()
     try:
         options = options_of(sys.argv[1:] if arguments is None else arguments)
         raise_all(unknown_variables(options.environment))

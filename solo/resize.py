@@ -5,6 +5,7 @@ room and the registration happen under the lock of the broker's directory.
 """
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,12 @@ from placer.core.resize.registered import RegisteredResize, registered_resize
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
+from plimsoll.cli import output
 from plimsoll.cli.command import parsed
 from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.log import log_plainly
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
 from solo.machine import read_machine
@@ -53,6 +56,8 @@ async def _apply(checked: RegisteredResize, broker: BrokerClient) -> None:
     try:
         await broker.register(checked.registration)
     except RefusedError as error:
+        with contextlib.suppress(RefusedError, BrokerAwayError):
+            await broker.register(checked.undo)
         raise checked.refused_by(error) from error
     except BrokerAwayError as error:
         raise NotNowError(f"{error}; ask again") from error
@@ -66,7 +71,8 @@ def _pod_named(name: str, description: Description) -> PodUid:
         if use.namespace == RUN_NAMESPACE and name in (use.pod_name, use.pod)
     }
     if not found:
-        names = sorted({use.pod_name for use in description.containers if use.namespace == RUN_NAMESPACE})
+        running = {use.pod_name for use in description.containers if use.namespace == RUN_NAMESPACE}
+        names = sorted(map(output.printable, running))
         remedy = f"running are: {', '.join(names) or 'none'}"
         raise InputError("command", name, "is not running under `plimsoll run` here", remedy)
     if len(found) > 1:
@@ -76,7 +82,7 @@ def _pod_named(name: str, description: Description) -> PodUid:
 
 def _shown(use: ContainerUse, request: Resize, resized: Resizing) -> Iterator[str]:
     for place, (before, after) in enumerate(zip(resized.before, resized.after, strict=True)):
-        text = f"{use.pod_name} on {after.gpu}: {change_shown(request, before, after)}"
+        text = f"{output.printable(use.pod_name)} on {after.gpu}: {change_shown(request, before, after)}"
         if request.gpu_memory is not None:
             held_bytes = sum(process.used_bytes[place] for process in use.processes)
             over = "" if held_bytes <= after.line_bytes else ": growth is refused until it is below"
@@ -90,6 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code: 0 once the change holds, 2 for bad input, 1 for any other error.
     """
+    log_plainly()
     words = sys.argv[1:] if arguments is None else arguments
     given = parsed(COMMAND, f"plimsoll resize -n {RUN_NAMESPACE}", words)
     request = Resize(
@@ -101,10 +108,12 @@ def main(arguments: list[str] | None = None) -> int:
         container=given.container,
     )
     try:
-        sys.stdout.write(asyncio.run(resize_command(given.broker_root or default_root(), request)) + "\n")
+        output.lines(asyncio.run(resize_command(given.broker_root or default_root(), request)))
     except PlimsollError as error:
-        sys.stderr.write(f"plimsoll resize: {error}\n")
+        output.note(f"plimsoll resize: {error}")
         return BAD_INPUT if isinstance(error, InputError) else 1
+    except output.OutputClosedError as error:
+        return error.code
     return 0
 
 

@@ -144,20 +144,25 @@ FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 
 
 class _Signals:
-    """Passes this process's signals on to the command once it has started; before, a signal cancels the start."""
+    """Passes this process's signals on to the command once it has started; before, a signal cancels the start.
+
+    An ignored signal stays ignored, here and in the command: `nohup` ignores SIGHUP, for example.
+    """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._task = asyncio.current_task()
+        numbers = (*PASSED_ON, *FROM_TERMINAL)
+        self._numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        for number in (*PASSED_ON, *FROM_TERMINAL):
+        for number in self._numbers:
             loop.add_signal_handler(number, self._pass_on, number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in (*PASSED_ON, *FROM_TERMINAL):
+        for number in self._numbers:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     async def follow(self, process: asyncio.subprocess.Process) -> int:

@@ -46,7 +46,9 @@ static bool complete(const struct node_file *node, int card, unsigned number, co
     int length = snprintf(instance->model, sizeof instance->model, "%s MIG %s", whole->model, read->profile);
     if (length >= (int)sizeof instance->model)
         return refuse(fault, "model", whole->model, "must leave room for ` MIG ` and the profile");
-    node_default_uuid(node->path, "MIG", (unsigned)card * NODE_MAX_INSTANCES + number, instance->uuid);
+    /* No card has such a number: the bytes without `GPU-` and `MIG-`, as CUDA gives them, differ too. */
+    unsigned index = NODE_MAX_GPUS + (unsigned)card * NODE_MAX_INSTANCES + number;
+    node_default_uuid(node->path, "MIG", index, instance->uuid);
     if (*read->uuid)
         memcpy(instance->uuid, read->uuid, sizeof instance->uuid);
     return true;

@@ -1,5 +1,7 @@
 """The resize of a local pod: room is taken in the ledger before its node's broker is asked, and given back after."""
 
+import contextlib
+
 from placer.core.ledger import Ledger
 from placer.core.resize.change import NotNowError
 from placer.core.resize.registered import RegisteredResize, registered_resize
@@ -36,6 +38,8 @@ async def _apply(checked: RegisteredResize, broker: BrokerClient, ledger: Ledger
         await broker.register(checked.registration)
         settled = change.new
     except RefusedError as error:
+        with contextlib.suppress(RefusedError):
+            await broker.register(checked.undo)
         settled = change.counted
         raise checked.refused_by(error) from error
     finally:

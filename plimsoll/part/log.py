@@ -2,6 +2,7 @@
 
 Libraries log by `logging`, warnings and errors that nobody caught are written by Python's hooks. All of them pass
 through this module, so that each line of the log is one JSON object, and no traceback spreads over several lines.
+Commands write plain lines.
 """
 
 import contextlib
@@ -47,6 +48,15 @@ def log_json(level: str) -> None:
     sys.excepthook = _uncaught
     sys.unraisablehook = _unraisable
     threading.excepthook = _uncaught_in_thread
+
+
+def log_plainly() -> None:
+    """Write warnings and errors as plain lines on standard error: standard output belongs to a command's program."""
+    structlog.configure(
+        processors=[structlog.dev.ConsoleRenderer(colors=False)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _StandardError())),
+    )
 
 
 class _StandardError:

@@ -239,3 +239,13 @@ def test_an_instance_costs_what_its_card_costs(node: Node) -> None:
         assert program(f"n.nvmlDeviceGetMemoryInfo({mig(0)}).total") == 10_000_000_000
         assert program(f"n.nvmlDeviceGetAttributes_v2({mig(0)}).multiprocessorCount") == 30
         assert program(f"n.nvmlDeviceGetUUID({mig(0)})").startswith("MIG-")
+
+
+def test_default_uuids_differ_between_cards_and_instances(tmp_path: Path) -> None:
+    """CUDA gives the bytes alone, without `GPU-` and `MIG-`, so these differ too."""
+    path = tmp_path / "node"
+    instances = "[mig 0 0]\nprofile = 1g.5gb\n[mig 0 1]\nprofile = 1g.5gb\n"
+    path.write_text(f"[gpu 0]\nmig = yes\nmemory = 40Gi\n[gpu 1]\n{instances}")
+    shown = subprocess.run([LIBRARIES / "book"], env=environment(path), check=True, capture_output=True)
+    places = json.loads(shown.stdout)["gpus"]
+    assert len({place["uuid"].partition("-")[2] for place in places}) == len(places) == 4

@@ -24,7 +24,11 @@ class Machine:
         )
 
     async def start(
-        self, *arguments: str, module: str = "solo", **environment: str
+        self,
+        *arguments: str,
+        module: str = "solo",
+        stdout: int = asyncio.subprocess.PIPE,
+        **environment: str,
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
         return await asyncio.create_subprocess_exec(
@@ -38,7 +42,7 @@ class Machine:
                 "PYTHONPATH": str(REPOSITORY),
             },
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
 
@@ -91,13 +95,19 @@ class Machine:
 
     async def used_bytes(self) -> int:
         """The bytes that all processes hold on the GPU, from the emulator's records."""
+        return int(json.loads(await self._book())["gpus"][0]["used_bytes"])
+
+    async def lose_gpu(self) -> None:
+        """Take the GPU off the bus."""
+        await self._book("lose", "0")
+
+    async def _book(self, *arguments: str) -> bytes:
         book = await asyncio.create_subprocess_exec(
-            str(BUILD / "emulator" / "book"),
+            *(str(BUILD / "emulator" / "book"), *arguments),
             env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
             stdout=asyncio.subprocess.PIPE,
         )
-        shown = json.loads((await book.communicate())[0])
-        return int(shown["gpus"][0]["used_bytes"])
+        return (await book.communicate())[0]
 
     async def registered(self) -> set[PodUid]:
         """The commands that the broker has registered; none if there is no broker."""

@@ -100,3 +100,17 @@ async def test_the_exit_code_comes_although_the_disk_is_full_by_then(machine: Ma
         await process.communicate(b"\n")
         assert process.returncode == 7
         await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_a_resize_that_the_full_disk_refuses_changes_nothing(machine: Machine) -> None:
+    """Exit code 2 means that the earlier line holds, though the broker had taken the new one in."""
+    async with small_disk(machine.root):
+        process = await running(machine, "echo ready; read _")
+        [pod], before = await machine.registered(), await machine.lines()
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread((machine.root / "filler").write_bytes, bytes(2 * DISK_BYTES))
+        code, _, errors = await machine.resize(pod, "--gpu-memory", "2Gi")
+        assert (code, "No space left" in errors) == (2, True), errors
+        assert await machine.lines() == before
+        await process.communicate(b"\n")
+        await eventually(lambda: has_ended(machine), expected=True)

@@ -104,6 +104,25 @@ async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
     assert process.returncode == 9
 
 
+async def test_standard_output_is_the_programs_alone(machine: Machine) -> None:
+    """A GPU that is lost is reported on standard error, where it cannot be taken for the program's output."""
+    await machine.lose_gpu()
+    _, output, errors = await machine.run("--gpu-memory", "1Gi", "--", "true")
+    assert (output, "GPU is lost" in errors) == ("", True), errors
+
+
+async def test_an_ignored_signal_stays_ignored(machine: Machine) -> None:
+    """Under `nohup`, neither `plimsoll run` nor its command ends by the terminal's SIGHUP."""
+    script = "kill -HUP $PPID; kill -HUP $$; exit 7"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = await machine.start("--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    await process.communicate()
+    assert process.returncode == 7
+
+
 async def test_simultaneous_commands_share_one_broker_and_never_the_same_room(machine: Machine) -> None:
     """Three simultaneous commands want 10 GiB of a card of 24: two run, and one is refused for lack of room."""
     started = [await machine.start("--gpu-memory", "10Gi", "--", "sh", "-c", "read _") for _ in range(3)]
@@ -218,6 +237,26 @@ async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> Non
     await process.communicate()
     code, _, errors = await machine.resize("trainer", "--gpu-memory", "1Gi")
     assert (code, "did not" in errors) == (1, True), errors
+
+
+async def test_a_resize_writes_no_control_characters_and_may_have_no_reader(machine: Machine) -> None:
+    """Names are shown without control characters, and a reader that has ended ends the command silently with 141."""
+    process = await machine.start(
+        "--name", "a\x1b[31m", "--gpu-memory", "1Gi", "--", "sh", "-c", "echo; read _"
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    code, output, _ = await machine.resize("a\x1b[31m", "--gpu-memory", "2Gi")
+    assert (code, output.partition(" on ")[0]) == (0, "a\N{REPLACEMENT CHARACTER}[31m")
+    _, _, errors = await machine.resize("nobody", "--gpu-memory", "1Gi")
+    assert "running are: a\N{REPLACEMENT CHARACTER}[31m\n" in errors
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = await machine.start("a\x1b[31m", "--gpu-memory", "1Gi", module="solo.resize", stdout=writer)
+    os.close(writer)
+    _, said = await unread.communicate()
+    assert (unread.returncode, said) == (141, b"")
+    await process.communicate(b"\n")
 
 
 async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_runs(machine: Machine) -> None:

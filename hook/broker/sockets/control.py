@@ -214,17 +214,28 @@ def _decoded(line: bytes) -> BrokerRequest:
     except msgspec.ValidationError as error:
         raise _refusal(line, str(error)) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        shown = line[:80].decode(errors="backslashreplace").rstrip()
-        raise InputError("line", shown, f"is not JSON ({error})", "send one JSON object a line") from error
+        raise _no_json(line, error) from error
     return request
 
 
 def _refusal(line: bytes, problem: str) -> InputError:
-    """The error for a request that is JSON but does not match `plimsoll.broker.wire`, with field and value."""
+    """The error for a line that does not match `plimsoll.broker.wire`, with field and value.
+
+    The decoder reports the first field that does not match. The rest of the line may still be no JSON.
+    """
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return _no_json(line, error)
     what, _, path = problem.partition(" - at ")
     field = path.strip("`").removeprefix("$").removeprefix(".") or "request"
     remedy = "see plimsoll.broker.wire for what each request holds"
-    return InputError(field, _value_at(msgspec.json.decode(line), field), f"is refused ({what})", remedy)
+    return InputError(field, _value_at(value, field), f"is refused ({what})", remedy)
+
+
+def _no_json(line: bytes, problem: Exception) -> InputError:
+    shown = line[:80].decode(errors="backslashreplace").rstrip()
+    return InputError("line", shown, f"is not JSON ({problem})", "send one JSON object a line")
 
 
 def _value_at(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON

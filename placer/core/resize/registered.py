@@ -28,10 +28,13 @@ class RegisteredResize:
     Attributes:
         change: the pod's booking before and after.
         registration: the request to the broker that puts the change in force.
+        undo: the registration before. A broker that refuses `registration` for its full disk has put it in force, and
+            would lose it at its next start, so the caller registers this one then.
     """
 
     change: ResizeChange
     registration: Register
+    undo: Register
 
     @property
     def answer(self) -> Resizing:
@@ -72,7 +75,7 @@ def registered_resize(
     if change.before == change.after:
         raise InputError(*asked_field(request), "is what it has already", "give another value")
     check_room(change, request, ledger, view)
-    return RegisteredResize(change, _changed(before, change))
+    return RegisteredResize(change, _changed(before, change), undo=before)
 
 
 def _in_force(description: Description, booking: Booking) -> Booking:
