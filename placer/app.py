@@ -13,7 +13,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import nats.errors
 import structlog
@@ -58,9 +58,6 @@ from plimsoll.native.preload import preloadable
 from plimsoll.part.ending import heed_cancellation, noticed, tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
-
-if TYPE_CHECKING:
-    from placer.kube.frontend import KubeFrontEnd
 
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
@@ -312,6 +309,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd  # noqa: PLC0415
     from placer.kube.options import KubeOptions  # noqa: PLC0415
+    from placer.kube.parts import KubeParts  # noqa: PLC0415
     from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize.tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from placer.stores.rooms import room_store  # noqa: PLC0415
@@ -348,39 +346,37 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
             on_failure=metrics.lease_failures.inc,
         )
         loaded = parts.intake.ready
-        front_end = KubeFrontEnd(
+        kube = KubeParts(
             transport,
             parts.decider,
             parts.publisher,
-            loaded,
             options,
             lease=lease,
             leads=cluster.leads,
             room_memory=rooms,
         )
-        front_end.explainer.news_of = parts.limits.of
-        front_end.recall = parts.learning.restore
-        cluster.lease, cluster.front_end = lease, front_end
+        kube.explainer.news_of = parts.limits.of
+        cluster.lease, cluster.parts = lease, kube
         metrics.leader.set_function(lease.is_held)
         metrics.lease_transitions.set_function(lambda: lease.transitions)
-        front_end.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
+        kube.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
         parts.rpc.add(NotByBus())
         try:
             async with asyncio.TaskGroup() as tasks:
-                _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
-                _start(tasks, "scheduler", front_end.run())
-                read = read_violations(parts.client, front_end.evictions.suspect, front_end.leads)
+                _start(tasks, "lease", _run_for_lead(lease, kube.synced, loaded))
+                _start(tasks, "scheduler", KubeFrontEnd(kube, loaded, parts.learning.restore).run())
+                read = read_violations(parts.client, kube.evictions.suspect, kube.leads)
                 _start(tasks, "violations", read)
                 if settings.extender_port is not None:
-                    _start(tasks, "extender", serve_extender(settings, settings.extender_port, front_end))
+                    _start(tasks, "extender", serve_extender(settings, settings.extender_port, kube.extender))
         finally:
             # No write of this placer is under way any more.
             await lease.release()
 
 
-async def _run_for_lead(lease: Lease, front_end: "KubeFrontEnd", loaded: asyncio.Event) -> None:
+async def _run_for_lead(lease: Lease, synced: asyncio.Event, loaded: asyncio.Event) -> None:
     """Take part in the election once all that decisions read was read: a placer that cannot decide must not lead."""
-    await front_end.synced.wait()
+    await synced.wait()
     await loaded.wait()
     await lease.run()
 

@@ -56,7 +56,8 @@ class Supposed:
     Attributes:
         load: the load of the others, and of `held`.
         held: the nominations that count.
-        rules: the check by rules about other pods, without those pods; None for a node that does not exist.
+        rules: the check by rules about other pods, without those pods. None: no pod is left out, or the node does
+            not exist.
         without: the pods that are supposed to be gone.
     """
 
@@ -196,9 +197,12 @@ class Cluster:
             return 0
         return max(0, offer.allocatable.get(resource, 0) - self._load(name).amounts[resource])
 
-    def load_on(self, name: NodeName) -> Load:
-        """A copy of a node's load, without nominations."""
-        return self._load(name).copy()
+    def load_on(self, name: NodeName, held: Iterable[Nomination] = ()) -> Load:
+        """A copy of a node's load, with that of these nominations."""
+        load = self._load(name).copy()
+        for one in held:
+            load.add(one.needs)
+        return load
 
     def misfits(
         self,
@@ -222,25 +226,30 @@ class Cluster:
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
-        held = self.nominations.against_others(priority_of(pod), name) if supposed is None else supposed.held
-        load = self._load_beside(held, name) if supposed is None else supposed.load
-        without = {} if supposed is None else supposed.without
-        reasons = misfits(rules, needs, offer, load)
+        if supposed is None:
+            held = self.nominations.against_others(priority_of(pod), name)
+            supposed = Supposed(self._load_beside(held, name), held, None)
+        reasons = misfits(rules, needs, offer, supposed.load)
         if not reasons and rules.uses_volume:
             reasons = self.volumes.lacks_driver(name)
         if not reasons and needs.mounts:
-            moves = _moves(without.values(), held)
+            moves = _moves(supposed.without.values(), supposed.held)
             reasons = self.volumes.misfits(pod, needs.mounts, name, node_labels(offer.node), moves)
         if reasons:
             return reasons
         about_pods = domain_rules_of(pod, rules) if domains is None else domains
-        check = None if supposed is None else supposed.rules
-        reason = self.pod_rules.obstacle(pod, about_pods, name) if check is None else check.obstacle()
+        reason = self._kept_out(pod, about_pods, name, supposed)
+        return () if reason is None else (reason,)
+
+    def _kept_out(self, pod: Pod, rules: DomainRules, name: NodeName, supposed: Supposed) -> str | None:
+        """The reason by rules about other pods why a node is unfit for a pod, or None."""
+        check, held = supposed.rules, supposed.held
+        reason = self.pod_rules.obstacle(pod, rules, name) if check is None else check.obstacle()
         if reason is None and held:
             # As in kube-scheduler, the node must fit with the nominated pods too. They may come, or may not.
-            check = check or self.pod_rules.check(pod, about_pods, name, [(name, one.pod) for one in held])
+            check = check or self.pod_rules.check(pod, rules, name, [(name, one.pod) for one in held])
             reason = check.obstacle_beside()
-        return () if reason is None else (reason,)
+        return reason
 
     def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The ports and resources that a node lacks for a pod, beside the room that is held for others.
@@ -345,13 +354,8 @@ class Cluster:
             self._announce(node, EVERYTHING)
 
     def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> Load:
-        """The load of a node with that of nominated pods."""
-        if not held:
-            return self._load(name)
-        load = self.load_on(name)
-        for one in held:
-            load.add(one.needs)
-        return load
+        """The load of a node with that of nominated pods; read only."""
+        return self.load_on(name, held) if held else self._load(name)
 
     def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
         """Change the load of a node, and its place among the nodes."""

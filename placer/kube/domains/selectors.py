@@ -133,6 +133,10 @@ def scope_of(
     return Scope(frozenset(names or ()), None if selector is None else label_rule(selector, unknown=unknown))
 
 
+SelectorPart = tuple[Scope, LabelRule]
+"""The namespaces and the labels of the pods that one term is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The pods that a rule counts: those that all of its parts select.
@@ -142,7 +146,7 @@ class Selection:
         only_living: pods that are being deleted do not count.
     """
 
-    parts: tuple[tuple[Scope, LabelRule], ...]
+    parts: tuple[SelectorPart, ...]
     only_living: bool
 
     def selects(self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf) -> bool:

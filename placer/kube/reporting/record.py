@@ -178,31 +178,41 @@ class Recorder:
                 await self._write(pending, is_last=not self._waiting[uid])
             except PlimsollError as error:
                 if pending.may_pass(error):
-                    structlog.get_logger().warning(
-                        "news waits", pod=pending.news.pod.full_name, error=str(error)
-                    )
-                    self._waiting[uid].appendleft(pending)
-                    if isinstance(error, TransientError):
-                        await asyncio.sleep(pauses.next_s())  # the API server is away
-                        self._ready.put_nowait(uid)
-                    else:  # perhaps forbidden in this namespace alone, so news of other pods goes on
-                        pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
-                        asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
+                    await self._put_back(uid, pending, error, pauses)
                     continue
-                self.metrics.news_dropped.inc()
-                structlog.get_logger().warning(
-                    "news not written",
-                    pod=pending.news.pod.full_name,
-                    reason=pending.news.reason,
-                    error=str(error),
-                )
+                self._drop(pending, error)
             else:
                 pauses.reset()
-            if self._waiting[uid]:
-                self._ready.put_nowait(uid)
-            else:
-                del self._waiting[uid]
-                self._regulate()
+            self._go_on(uid)
+
+    async def _put_back(self, uid: PodUid, pending: _Pending, error: PlimsollError, pauses: Pauses) -> None:
+        """Let news wait for another try; returns after a pause while the API server is away."""
+        structlog.get_logger().warning("news waits", pod=pending.news.pod.full_name, error=str(error))
+        self._waiting[uid].appendleft(pending)
+        if isinstance(error, TransientError):
+            await asyncio.sleep(pauses.next_s())  # the API server is away
+            self._ready.put_nowait(uid)
+        else:  # perhaps forbidden in this namespace alone, so news of other pods goes on
+            pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
+            asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
+
+    def _drop(self, pending: _Pending, error: PlimsollError) -> None:
+        """Count and log news that cannot be written."""
+        self.metrics.news_dropped.inc()
+        structlog.get_logger().warning(
+            "news not written",
+            pod=pending.news.pod.full_name,
+            reason=pending.news.reason,
+            error=str(error),
+        )
+
+    def _go_on(self, uid: PodUid) -> None:
+        """Let the next news of a pod be written in its turn, if there is any."""
+        if self._waiting[uid]:
+            self._ready.put_nowait(uid)
+        else:
+            del self._waiting[uid]
+            self._regulate()
 
     async def _write(self, pending: _Pending, *, is_last: bool) -> None:
         """Write an event, and before it the condition, unless that of newer news follows at once.

@@ -123,22 +123,22 @@ class Board:
     grace_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.front_end = self.scene.front_end
-        self.preempting = self.front_end._preempting
+        self.parts = self.scene.parts
+        self.preempting = self.parts.preempting
         self.preempting.orders.writes = PreemptionWrites(cast("Transport", self))
-        self.front_end._watches.on_budget(Synced())
-        self.front_end.leads.set()
+        self.parts.watches.on_budget(Synced())
+        self.parts.leads.set()
 
     def budgets(self, *budgets: DisruptionBudget) -> None:
         """The watch shows budgets."""
         for one in budgets:
-            self.front_end._budgets.on_change(Added(one))
+            self.parts.budgets.on_change(Added(one))
 
     def want(self, refused: Pod) -> Wanted:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        waiting = self.front_end._waiting[PodUid(refused.metadata.uid)]
-        waiting.wanted = wanted = understood(refused, self.front_end.options.policy)
+        waiting = self.parts.waiting[PodUid(refused.metadata.uid)]
+        waiting.wanted = wanted = understood(refused, self.parts.options.policy)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -213,7 +213,7 @@ class Board:
 
     def _end(self, name: str) -> None:
         """A pod begins to end; its timestamp is the end of its grace period."""
-        until = self.front_end.clock() + timedelta(seconds=self.grace_s)
+        until = self.parts.clock() + timedelta(seconds=self.grace_s)
         self.scene.show_again(name, deletionTimestamp=rfc3339(until))
 
     def _change(self, name: str, **status: object) -> None:

@@ -20,8 +20,8 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.kube.binding.binding import answer
 from placer.kube.cluster.drift import DriftCheck
-from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.kube.pods.wanted import Wanted
 from placer.kube.queue.lanes import LONGEST_BACKOFF_S, Place
 from placer.kube.queue.tries import Probe, Try
@@ -61,11 +61,10 @@ class Scene:
     ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
-        self.front_end = KubeFrontEnd(
+        self.parts = KubeParts(
             transport=cast("Transport", None),  # nothing is written: `settle` plays the API server
             decider=self.decider,
             bus=Told(),
-            reports_loaded=asyncio.Event(),
             options=KubeOptions(
                 POLICIES["headroom"],
                 pool_namespace=pool_namespace,
@@ -74,7 +73,7 @@ class Scene:
             clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
             room_memory=rooms or NoMemory(),
         )
-        self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
+        self.cluster, self.queue = self.parts.cluster, self.parts.queue
         self.cluster.bookings.decides = True
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
@@ -106,17 +105,17 @@ class Scene:
         }
         node, old = msgspec.convert(document, Node), self.nodes.get(name)
         self.nodes[name] = node
-        self.front_end._watches.on_node(Added(node) if old is None else Modified(node, old))
+        self.parts.watches.on_node(Added(node) if old is None else Modified(node, old))
 
     def namespace(self, name: str, labels: Object) -> None:
         """The watch shows a namespace that is new or changed."""
         document = {"metadata": {"name": name, "labels": labels}}
-        self.front_end._watches.on_namespace(Added(msgspec.convert(document, Namespace)))
+        self.parts.watches.on_namespace(Added(msgspec.convert(document, Namespace)))
 
     def remove_node(self, name: str) -> None:
         """The watch shows that a node is gone."""
         if name in self.nodes:
-            self.front_end._watches.on_node(Deleted(self.nodes.pop(name)))
+            self.parts.watches.on_node(Deleted(self.nodes.pop(name)))
 
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
         """A node reports GPUs of 24 GiB with this much free memory, and these tasks."""
@@ -139,7 +138,7 @@ class Scene:
         """The watch shows a pod that is new or changed."""
         old = self.pods.get(pod.metadata.name)
         self.pods[pod.metadata.name] = pod
-        self.front_end._pod_changes.take(Added(pod) if old is None else Modified(pod, old))
+        self.parts.pod_changes.take(Added(pod) if old is None else Modified(pod, old))
 
     def show_again(self, name: str, **metadata: object) -> None:
         """The watch shows a later version of a pod, with these changes of its metadata."""
@@ -151,7 +150,7 @@ class Scene:
     def delete(self, name: str) -> None:
         """The watch shows that a pod is gone."""
         if name in self.pods:
-            self.front_end._pod_changes.take(Deleted(self.pods.pop(name)))
+            self.parts.pod_changes.take(Deleted(self.pods.pop(name)))
 
     def is_placed(self, name: str) -> bool:
         """Whether the pod has a node."""
@@ -169,7 +168,7 @@ class Scene:
 
     def refusal(self, name: str) -> str:
         """The text of the refusal that was reported last for a pod."""
-        return self.front_end._waiting[PodUid(self.pods[name].metadata.uid)].refused_for
+        return self.parts.waiting[PodUid(self.pods[name].metadata.uid)].refused_for
 
     def drift_check(self) -> DriftCheck:
         """The comparison with the API server, which has no server to ask here."""
@@ -178,13 +177,13 @@ class Scene:
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the name of each pod that is placed or refused from now on."""
-        report = self.front_end._refusals.report
+        report = self.parts.refusals.report
 
         def reported(pod: Pod, note: str, reason: str) -> None:
             listener(pod.metadata.name)
             report(pod, note, reason)
 
-        self.front_end._refusals.report = reported
+        self.parts.refusals.report = reported
         self._on_placed = listener
 
     async def settle(self, steps: int | None = None) -> None:
@@ -199,7 +198,7 @@ class Scene:
                     self._try(uid)
                 case Probe() as probe:
                     self.probes += 1
-                    await self.front_end._attempts.probe(probe)
+                    await self.parts.attempts.probe(probe)
                 case None if not self.queue.counts[Place.TAKEN]:
                     return
                 case None:
@@ -217,27 +216,27 @@ class Scene:
 
     def missed(self) -> list[tuple[str, NodeName]]:
         """The parked pods that a node could take, each with such a node. It must be empty at every moment."""
-        self.front_end._wakeups.catch_up()
+        self.parts.wakeups.catch_up()
         return [
             (name, node)
             for name in self.pods
             if self.is_parked(name)
             for node in sorted(self.cluster.nodes)
-            if not self.front_end._choice.obstacles(self._wanted(name), node)
+            if not self.parts.choice.obstacles(self._wanted(name), node)
         ]
 
     def _wanted(self, name: str) -> Wanted:
-        wanted = self.front_end._waiting[PodUid(self.pods[name].metadata.uid)].wanted
+        wanted = self.parts.waiting[PodUid(self.pods[name].metadata.uid)].wanted
         assert wanted is not None, "a parked pod's demand was read"
         return wanted
 
     def _take(self) -> Try | Probe | None:
-        self.front_end._wakeups.catch_up()
+        self.parts.wakeups.catch_up()
         return self.queue.take(asyncio.get_running_loop().time())
 
     def _try(self, uid: PodUid) -> None:
         self.tries += 1
-        placed = self.front_end._attempts.attempt(uid)
+        placed = self.parts.attempts.attempt(uid)
         if placed is None:
             return
         pod = placed.wanted.pod
@@ -297,7 +296,7 @@ async def scene(
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
     made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()
     real_s = loop.time
-    task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
+    task = asyncio.create_task(made.parts.refusals.run(), name="explain refusals")
     try:
         with patch.object(loop, "time", lambda: real_s() + made.late_s):
             yield made

@@ -273,4 +273,4 @@ async def test_pod_of_higher_priority_takes_the_room_that_several_wait_for(
 
 
 async def _has_seen(world: World, pods: int) -> bool:
-    return len(world.front_end._queue) == pods
+    return len(world.parts.queue) == pods

@@ -20,9 +20,9 @@ async def label(apiserver: ApiServer, value: str | None) -> None:
 
 def headroom(world: World) -> int:
     """Bytes that are free of promises on the node's GPU."""
-    found = world.front_end.decider.candidates.find(N1)
+    found = world.parts.decider.candidates.find(N1)
     assert found is not None
-    return room_on(N1, found.node.gpus[0], world.front_end.decider.ledger).free_bytes
+    return room_on(N1, found.node.gpus[0], world.parts.decider.ledger).free_bytes
 
 
 async def test_a_node_that_opted_out_takes_no_pod_and_keeps_its_own(

@@ -19,6 +19,7 @@ from placer.kube.cluster.drift import DriftCheck
 from placer.kube.evictions import EvictionRules
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.kube.relocation.rules import RelocationRules
 from placer.metrics import Metrics
 from placer.stores.list_writer import ListWriter
@@ -104,7 +105,7 @@ class World:
     told: Told
     metrics: Metrics
     ready: asyncio.Event
-    front_end: KubeFrontEnd
+    parts: KubeParts
     seqs: dict[str, int] = field(default_factory=dict)
 
     async def report(
@@ -190,14 +191,14 @@ def gpu_of(pod: Object) -> tuple[str, str]:
     return pod["spec"]["nodeName"], pod["metadata"]["annotations"][GPU_KEY]
 
 
-async def until_in_step(transport: Transport, front_end: KubeFrontEnd) -> None:
+async def until_in_step(transport: Transport, parts: KubeParts) -> None:
     """Wait until the ledger counts each pod as its decision on the API server says: no test leaves a drift."""
-    decider, cluster = front_end.decider, front_end._cluster
+    decider, cluster = parts.decider, parts.cluster
     drift = DriftCheck(transport, cluster, decider.ledger, decider.metrics, every_s=1)
 
     async def is_in_step() -> bool:
         apart = await drift.apart()
-        return not apart or not front_end.synced.is_set()
+        return not apart or not parts.synced.is_set()
 
     await until(is_in_step)
 
@@ -240,11 +241,10 @@ async def scheduler(
         ready.set()
     try:
         async with connect(kubeconfig or api.kubeconfig()) as client:
-            front_end = KubeFrontEnd(
+            parts = KubeParts(
                 transport=wrap(client),
                 decider=decider,
                 bus=told,
-                reports_loaded=ready,
                 options=KubeOptions(
                     POLICIES["headroom"],
                     binds_at_once=binds_at_once,
@@ -254,12 +254,12 @@ async def scheduler(
                     relocation=relocation,
                 ),
             )
-            task = asyncio.create_task(front_end.run(), name="scheduler")
+            task = asyncio.create_task(KubeFrontEnd(parts, ready).run(), name="scheduler")
             writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")
             try:
-                yield World(api, namespace, ledger, scores, reports, told, metrics, ready, front_end)
+                yield World(api, namespace, ledger, scores, reports, told, metrics, ready, parts)
                 assert not task.done(), "the scheduler ended by itself"
-                await until_in_step(client, front_end)
+                await until_in_step(client, parts)
             finally:
                 for one in (writer, task):
                     one.cancel()

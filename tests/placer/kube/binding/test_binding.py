@@ -375,5 +375,5 @@ async def _refusals(world: World) -> list[str]:
 
 def _shows(world: World, stored: Object) -> bool:
     """Whether the watch has shown this version of a pod that waits."""
-    waiting = world.front_end._waiting[PodUid(stored["metadata"]["uid"])]
+    waiting = world.parts.waiting[PodUid(stored["metadata"]["uid"])]
     return bool(waiting.pod.metadata.resourceVersion == stored["metadata"]["resourceVersion"])

@@ -97,7 +97,7 @@ async def test_hung_binds_of_one_namespace_leave_places_to_others(
         await world.report("n1", 24)
         for number in range(SLOW_AT_MOST):
             await create_pod(apiserver, namespace, pod_manifest(f"p{number}", {MEMORY: "1Gi"}))
-        await until_true(lambda: world.front_end._committer.is_held_up(namespace))
+        await until_true(lambda: world.parts.committer.is_held_up(namespace))
         for number in range(SLOW_AT_MOST, 2 * at_once):
             await create_pod(apiserver, namespace, pod_manifest(f"p{number}", {MEMORY: "1Gi"}))
         await create_pod(apiserver, other, pod_manifest("p", {MEMORY: "1Gi"}))

@@ -20,6 +20,7 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.metrics import Metrics
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
@@ -55,12 +56,12 @@ class Ground:
     Attributes:
         api: the API server.
         asked: kube-scheduler's answers.
-        front_end: the placer.
+        parts: the placer's.
     """
 
     api: ApiServer
     asked: Oracle
-    front_end: KubeFrontEnd
+    parts: KubeParts
     _rounds: Iterable[int] = field(default_factory=itertools.count)
     _made: list[str] = field(default_factory=list)  # paths of objects
 
@@ -105,9 +106,7 @@ class Ground:
 
     def seen(self, pod: Object) -> Pod | None:
         """A pod as the placer's watch showed it last."""
-        return self.front_end._watches.pods._known.get(
-            (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        )
+        return self.parts.watches.pods._known.get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     async def create(self, pod: Object) -> Object:
         """Create a pod."""
@@ -151,7 +150,7 @@ class Ground:
             "status": {"allocatable": {"pods": "0"}, "capacity": {"pods": "0"}},
         }
         await self.api.must("POST", "/api/v1/nodes", canary)
-        nodes = self.front_end._watches._nodes._known
+        nodes = self.parts.watches._nodes._known
 
         def placer_knows() -> bool:
             found = nodes.get(("default", CANARY)) or nodes.get(("", CANARY))
@@ -188,12 +187,14 @@ async def ground(api: ApiServer, folder: Path) -> AsyncIterator[Ground]:
     loaded = asyncio.Event()
     loaded.set()
     async with oracle(api.kubeconfig(), folder) as asked, connect(api.kubeconfig()) as client:
-        front_end = KubeFrontEnd(client, decider, Told(), loaded, KubeOptions(POLICY))
-        task = asyncio.create_task(front_end.run(), name="the placer of the differential test")
-        made = Ground(api, asked, front_end)
+        parts = KubeParts(client, decider, Told(), KubeOptions(POLICY))
+        task = asyncio.create_task(
+            KubeFrontEnd(parts, loaded).run(), name="the placer of the differential test"
+        )
+        made = Ground(api, asked, parts)
         try:
             await made.make_shared()
-            await soon(front_end.leads.is_set)
+            await soon(parts.leads.is_set)
             yield made
             assert not task.done(), "the placer ended by itself"
         finally:

@@ -29,13 +29,13 @@ def scene() -> Scene:
     made = Scene()
     leads = asyncio.Event()
     leads.set()
-    made.front_end.extender.leadership = Leadership(leads, None, lambda: 0.0)
+    made.parts.extender.leadership = Leadership(leads, None, lambda: 0.0)
     return made
 
 
 def extender_of(scene: Scene) -> Extender:
     """The extender under test."""
-    return scene.front_end.extender
+    return scene.parts.extender
 
 
 def outside(
@@ -258,9 +258,9 @@ async def test_kube_schedulers_pods_are_none_of_the_queue(scene: Scene) -> None:
     scene.show(pod)
     scene.show(outside("plain", {"cpu": "1"}))
     assert len(scene.queue) == 0
-    assert [one.metadata.name for one in scene.front_end._outside] == ["p"]
+    assert [one.metadata.name for one in scene.parts.outside] == ["p"]
     scene.delete("p")
-    assert list(scene.front_end._outside) == []
+    assert list(scene.parts.outside) == []
 
 
 def test_the_demand_is_read_from_json_as_the_api_server_gives_it() -> None:

@@ -80,7 +80,7 @@ async def plan(playing: Board) -> None:
 
 def relocating_of(playing: Board) -> Relocating:
     """The part under test."""
-    return playing.front_end._relocating
+    return playing.parts.relocating
 
 
 def node_of(playing: Board, name: str) -> str | None:

@@ -21,9 +21,9 @@ OFF = RelocationRules(Mode.OFF, rest_s=0.0)
 @asynccontextmanager
 async def port(playing: Board) -> AsyncIterator[str]:
     """The HTTP port of a placer with this front end; gives its URL."""
-    playing.front_end.synced.set()
+    playing.parts.synced.set()
     reader, registry = reader_of(playing.scene.decider), playing.scene.decider.metrics.registry
-    api = Api(reader.rows, reader, tuple, list, registry, previewing=lambda: playing.front_end.previewing)
+    api = Api(reader.rows, reader, tuple, list, registry, previewing=lambda: playing.parts.previewing)
     async with serving_port(api, "127.0.0.1", 0) as opened:
         yield f"http://127.0.0.1:{opened}"
 

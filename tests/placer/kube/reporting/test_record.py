@@ -72,7 +72,7 @@ async def tried_again(world: World) -> None:
     """Wake the parked pod, as after five minutes, and wait for the next decision and its explanation."""
     await until(lambda: is_parked(world))
     before = decisions(world)
-    world.front_end._wakeups.wake(EVERYTHING)
+    world.parts.wakeups.wake(EVERYTHING)
 
     async def look() -> bool:
         return decisions(world) > before and await is_parked(world)
@@ -82,7 +82,7 @@ async def tried_again(world: World) -> None:
 
 async def is_parked(world: World) -> bool:
     """Whether the only pod waits for a change: a change before that is read by the explanation itself."""
-    return world.front_end._queue.heeds_changes
+    return world.parts.queue.heeds_changes
 
 
 def decisions(world: World) -> float:

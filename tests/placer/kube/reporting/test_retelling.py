@@ -24,7 +24,7 @@ async def until_all_are_told(world: World, pods: int, text: str) -> None:
 
 
 async def _are_parked(world: World, pods: int) -> bool:
-    return world.front_end._queue.counts[Place.PARKED] == pods
+    return world.parts.queue.counts[Place.PARKED] == pods
 
 
 async def test_reasons_follow_nodes_that_come_and_leave(

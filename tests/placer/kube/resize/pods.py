@@ -54,7 +54,7 @@ async def resize(
     asked = Resize(
         pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
     )
-    return await world.front_end.resize(asked)
+    return await world.parts.resizer.resize(asked)
 
 
 async def written(world: World, name: str) -> Counted:

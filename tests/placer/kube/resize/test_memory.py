@@ -176,7 +176,7 @@ async def test_pods_that_cannot_be_resized_are_refused_by_name(
                 await world.until_refused(name, "Insufficient")
             else:
                 await world.until_bound(name)
-        await world.front_end.synced.wait()
+        await world.parts.synced.wait()
         with pytest.raises(InputError, match=said):
             await resize(world, name, "6Gi")
 
