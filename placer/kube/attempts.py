@@ -17,6 +17,7 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.kube.binding.committer import Placed
 from placer.kube.choice import NodeChoice
+from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.pods.waiting import Waiting
 from placer.kube.pods.wanted import understood
@@ -24,9 +25,9 @@ from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.hints import NOTHING, causes_of
 from placer.kube.queue.queue import Queue
 from placer.kube.queue.tries import Probe, Try
-from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, Refusals
+from placer.kube.refusals.refusals import PUT_OFF, Refusals
+from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.telling import Telling
-from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -46,7 +47,7 @@ class Attempts:
         waiting: the same pods, by uid.
         choice: decides, and judges nodes.
         policy: the policy for pods that name none.
-        volumes: reserves the volumes of a pod that has a place.
+        claims: reserves the volumes of a pod that has a place.
         preempting: gives the pods that could be preempted.
         refusals: explains refusals.
         telling: reports each result to people, and on the bus.
@@ -59,7 +60,7 @@ class Attempts:
     waiting: Mapping[PodUid, Waiting]
     choice: NodeChoice
     policy: Policy
-    volumes: VolumeFrontEnd
+    claims: PodClaims
     preempting: Preempting
     refusals: Refusals
     telling: Telling
@@ -126,7 +127,7 @@ class Attempts:
             self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            volumes = self.volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
+            volumes = self.claims.reserve(pod, wanted.needs.mounts, result.booking.node)
             cluster.assume(result.booking, wanted.needs, wanted.pod)
             self.preempting.placed(uid, result.booking.node)
             self.queue.placed(uid, loop_now_s())

@@ -19,6 +19,7 @@ from placer.kube.binding.binding import Binder
 from placer.kube.binding.committer import Committer
 from placer.kube.binding.scope import Scopes
 from placer.kube.choice import NodeChoice
+from placer.kube.claims import PodClaims
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.evictions import Evictions
 from placer.kube.extender.binds import Binds
@@ -38,19 +39,19 @@ from placer.kube.preemption.victim_search import VictimSearch
 from placer.kube.preemption.writes import PreemptionWrites
 from placer.kube.queue.metrics import WaitingPods
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import SCHEDULER_ERROR, Refusals, pause_beside
+from placer.kube.refusals.refusals import Refusals, pause_beside
+from placer.kube.refusals.retelling import Retelling
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
+from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.explain import KubeExplainer
 from placer.kube.reporting.live import KubePods
 from placer.kube.reporting.record import Recorder
-from placer.kube.reporting.retelling import Retelling
 from placer.kube.reporting.telling import PlacementEvents, Telling
 from placer.kube.resize.resize import KubeResizer
 from placer.kube.resize.tickets import Tickets
 from placer.kube.volumes.binder import VolumeBinder
-from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.wakeups import Wakeups
 from placer.kube.watches import Watches
@@ -113,7 +114,7 @@ class KubeParts:
     scopes: Scopes = field(init=False)
     binder: Binder = field(init=False)
     pool: PoolWatch = field(init=False)
-    volumes: VolumeFrontEnd = field(init=False)
+    claims: PodClaims = field(init=False)
     recorder: Recorder = field(init=False)
     telling: Telling = field(init=False)
     preempting: Preempting = field(init=False)
@@ -136,7 +137,7 @@ class KubeParts:
     def __post_init__(self) -> None:
         self._wire_cluster()
         self._wire_writes()
-        self._wire_volumes()
+        self._wire_claims()
         self._wire_reports()
         self._wire_preemption()
         self._wire_relocation()
@@ -181,9 +182,9 @@ class KubeParts:
             self.bus,
         )
 
-    def _wire_volumes(self) -> None:
+    def _wire_claims(self) -> None:
         index, options = self.cluster.volumes, self.options
-        self.volumes = VolumeFrontEnd(
+        self.claims = PodClaims(
             self.cluster,
             self.queue,
             VolumeWatches(self.transport, index, options.timing),
@@ -231,7 +232,7 @@ class KubeParts:
             self.waiting,
             self.queue,
             self.cluster,
-            self.volumes,
+            self.claims,
             self.preempting,
             self.pool,
             self.tickets,
@@ -246,7 +247,7 @@ class KubeParts:
             self.cluster,
             self.pod_changes,
             self.budgets,
-            self.volumes,
+            self.claims,
             self.retelling,
             self.wakeups,
         )
@@ -257,7 +258,7 @@ class KubeParts:
             self.waiting,
             self.queue,
             self.cluster,
-            self.volumes,
+            self.claims,
             self.binder,
             self.recorder,
             self.telling,
@@ -284,7 +285,7 @@ class KubeParts:
             self.waiting,
             self.choice,
             self.options.policy,
-            self.volumes,
+            self.claims,
             self.preempting,
             self.refusals,
             self.telling,

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from placer.kube.claims import PodClaims
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pod_changes import PodChanges
 from placer.kube.preemption.budgets import Budgets
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.reporting.retelling import Retelling
-from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.refusals.retelling import Retelling
 from placer.kube.wakeups import Wakeups
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
@@ -33,7 +33,7 @@ class Watches:
         cluster: takes nodes and namespaces.
         pod_changes: takes pods.
         budgets: takes disruption budgets.
-        volumes: has watches of its own.
+        claims: has watches of its own, of claims and volumes.
         retelling: learns that nodes changed.
         wakeups: wakes pods that could not preempt before the budgets were read.
         pods: the watch of pods; of no use before `start`.
@@ -44,7 +44,7 @@ class Watches:
     cluster: Cluster
     pod_changes: PodChanges
     budgets: Budgets
-    volumes: VolumeFrontEnd
+    claims: PodClaims
     retelling: Retelling
     wakeups: Wakeups
     pods: Reflector[Pod] = field(init=False)
@@ -70,7 +70,7 @@ class Watches:
         group.create_task(self.pods.run(), name="kube: watch pods")
         group.create_task(budgets.run(), name="kube: watch disruption budgets")
         group.create_task(self._namespaces.run(), name="kube: watch namespaces")
-        self.volumes.watches.start(group)
+        self.claims.watches.start(group)
         self._have_started = True
 
     async def until_synced(self) -> None:
@@ -78,14 +78,14 @@ class Watches:
         await self._nodes_synced.wait()
         await self.pod_changes.synced.wait()
         await self._namespaces_synced.wait()
-        await self.volumes.watches.synced.wait()
+        await self.claims.watches.synced.wait()
 
     def broken_s(self) -> float:
         """The longest `Reflector.broken_s` of all watches: 0 while all are live, infinite before the lists."""
         if not self._have_started:
             return math.inf
         watches = (self.pods, self._nodes, self._namespaces)
-        return max(self.volumes.watches.broken_s(), *(watch.broken_s() for watch in watches))
+        return max(self.claims.watches.broken_s(), *(watch.broken_s() for watch in watches))
 
     def on_node(self, change: Change[Node]) -> None:
         """Take in a change of a node."""
@@ -95,14 +95,14 @@ class Watches:
                 if old is not None and _same_node(node, old):
                     return  # a heartbeat
                 self.retelling.note()
-                self.volumes.binder.note_nodes()
+                self.claims.binder.note_nodes()
                 try:
                     self.cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
                 self.cluster.remove_node(NodeName(node.metadata.name))
-                self.volumes.binder.note_nodes()
+                self.claims.binder.note_nodes()
                 self.retelling.note()
             case Synced():
                 self._nodes_synced.set()

@@ -16,16 +16,16 @@ import structlog
 
 from placer.core.plan import Plan
 from placer.kube.binding.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.waiting import Waiting
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import SCHEDULER_ERROR
+from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.record import Recorder
 from placer.kube.reporting.telling import Telling
-from placer.kube.volumes.frontend import VolumeFrontEnd
 from placer.kube.volumes.reservation import Reservation
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -63,7 +63,7 @@ class Committer:
         waiting: the pods without a node, by uid.
         queue: the same pods, by rank.
         cluster: holds the places of the pods that are being bound.
-        volumes: binds claims.
+        claims: binds them.
         binder: binds pods.
         recorder: writes news; it waits while pods are being bound.
         telling: reports each result to people, and on the bus.
@@ -79,7 +79,7 @@ class Committer:
     waiting: MutableMapping[PodUid, Waiting]
     queue: Queue
     cluster: Cluster
-    volumes: VolumeFrontEnd
+    claims: PodClaims
     binder: Binder
     recorder: Recorder
     telling: Telling
@@ -152,7 +152,7 @@ class Committer:
     async def _has_volumes(self, placed: Placed, volumes: Reservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
         uid = placed.wanted.request.pod
-        problem = await self.volumes.bind(volumes)
+        problem = await self.claims.bind(volumes)
         if problem is None:
             return True
         pod = placed.wanted.pod

@@ -100,7 +100,7 @@ class Cluster:
         self.nominations = Nominations(self._nomination_changed, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
-        self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
+        self.volumes = Volumes(self.changes.note, self._volumes_gained, self._labels.having)
         self.pod_rules = PodRules(self._offers, self._residents, self.nominations, self._first_rule_came)
 
     def on_gain(self, listener: Listener) -> None:
@@ -336,6 +336,9 @@ class Cluster:
     def _announce(self, node: NodeName | None, lifted: Cause) -> None:
         for listener in self._listeners:
             listener(node, lifted)
+
+    def _volumes_gained(self, node: NodeName | None) -> None:
+        self._announce(node, Cause.VOLUMES)
 
     def _note_filled(self, node: NodeName) -> None:
         for listener in self._filled:

@@ -26,7 +26,7 @@ from placer.kube.pods.pods import PodIndex
 from placer.kube.pods.waiting import Waiting
 from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.queue.queue import Queue
-from placer.kube.queue.standing import standing_of
+from placer.kube.reporting.standing import standing_of
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
+from placer.kube.reporting.condition import POD_SCHEDULED, scheduled_condition
 from placer.kube.reporting.pod_events import REMEMBERED_EVENTS, News, PodEvents, cut
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -238,7 +239,7 @@ class Recorder:
         for _ in range(WRITES_OF_A_CONDITION):
             if pod is None or pod.metadata.uid != uid or pod.spec.nodeName:
                 return  # gone or bound since the decision
-            known = _scheduled_condition(pod)
+            known = scheduled_condition(pod)
             stands = known is not None and (known.status, known.reason, known.message) == ("False", *wanted)
             # The pod may have been read before the last write.
             if stands and self._conditions.get(uid, wanted) == wanted:
@@ -259,7 +260,7 @@ class Recorder:
 
     async def _patch_condition(self, pod: Pod, known: PodCondition | None, wanted: tuple[str, str]) -> None:
         condition: dict[str, object] = {
-            "type": "PodScheduled",
+            "type": POD_SCHEDULED,
             "status": "False",
             "reason": wanted[0],
             "message": wanted[1],
@@ -285,10 +286,6 @@ class Recorder:
 def _may_pass(error: PlimsollError) -> bool:
     """Whether the same write may succeed later: a server refuses all until it has read its roles."""
     return isinstance(error, TransientError) or (isinstance(error, ApiError) and error.status == FORBIDDEN)
-
-
-def _scheduled_condition(pod: Pod) -> PodCondition | None:
-    return next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
 
 
 def _path(pod: Pod) -> str:

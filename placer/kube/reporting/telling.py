@@ -12,7 +12,7 @@ import structlog
 from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.kube.pods.waiting import Waiting
-from placer.kube.refusals import UNSCHEDULABLE
+from placer.kube.reporting.condition import UNSCHEDULABLE
 from placer.kube.reporting.pod_events import News, cut
 from placer.kube.reporting.record import Recorder
 from placer.publisher import placement

@@ -1,7 +1,7 @@
 """Small clusters for preemption: bound pods, budgets and a refused pod in a line each, and an API server's part.
 
 The API server accepts every patch. A deletion is graceful: the pod gets its deletion timestamp, and ends when the
-test says so. Tests on a real API server are in `test_preemption_servers`.
+test says so. Tests on a real API server are in `preemption.test_servers`.
 """
 
 import asyncio

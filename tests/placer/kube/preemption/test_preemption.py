@@ -1,6 +1,6 @@
 """Preemption on the pure core, in a table: which pods end, and on which node, as kube-scheduler decides for its part.
 
-Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_preemption_servers` asks it for some.
+Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_servers` asks it for some.
 """
 
 import pytest

@@ -11,8 +11,8 @@ from placer.api.explaining import SLICE, WAITING_AT_MOST, NotExplainedError
 from placer.core.explain.scan import PageAsked
 from placer.core.reasons import Reason
 from placer.kube.queue.hints import Cause
-from placer.kube.queue.standing import WAKES
 from placer.kube.reporting import explain as explaining
+from placer.kube.reporting.standing import WAKES
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import PodStatus
 from plimsoll.placer_api.explain import Explained, Finding, PodState, Waiting

@@ -58,7 +58,7 @@ class World:
         self.stale: set[NodeName] = set()
         self.woken: set[NodeName | None] = set()
         self.told: set[ClaimKey] = set()
-        self.index = Volumes(self.stale.add, lambda node, _: self.woken.add(node), nodes_with)
+        self.index = Volumes(self.stale.add, self.woken.add, nodes_with)
         self.index.on_claim(self.told.add)
         self.index.on_any_claim(lambda: self.told.update(ClaimKey("default", f"c{n}") for n in range(4)))
         self.objects: dict[tuple[type, str], Any] = {}
@@ -72,7 +72,7 @@ class World:
 
     def rebuilt(self) -> Volumes:
         """An index made of the objects as they are now, without any history."""
-        made = Volumes(lambda _: None, lambda *_: None, nodes_with)
+        made = Volumes(lambda _: None, lambda _: None, nodes_with)
         names = list(self.objects)
         self.chance.shuffle(names)
         for name in names:
@@ -351,7 +351,7 @@ def test_reserved_volume_is_given_to_nobody_else() -> None:
 
 def test_later_version_of_a_volume_replaces_each_assumption() -> None:
     """After the watch has shown a new version, giving up an earlier place changes nothing, now and later."""
-    index = Volumes(lambda _: None, lambda *_: None, nodes_with)
+    index = Volumes(lambda _: None, lambda _: None, nodes_with)
     claim = msgspec.convert({"metadata": {"name": "c", "uid": "c", "resourceVersion": "1"}}, Claim)
     for version in ("1", "2"):
         shown = msgspec.convert({"metadata": {"name": "v", "uid": "v", "resourceVersion": version}}, Volume)
@@ -366,7 +366,7 @@ def test_later_version_of_a_volume_replaces_each_assumption() -> None:
 
 def test_class_that_comes_makes_unbound_claims_count_as_attached() -> None:
     """The claim of a pod with a node counts against the limit of its class's driver once the class is known."""
-    index = Volumes(lambda _: None, lambda *_: None, nodes_with)
+    index = Volumes(lambda _: None, lambda _: None, nodes_with)
     node = NodeName("n0")
     drivers = [{"name": "d1", "allocatable": {"count": 1}}]
     index.put_node(msgspec.convert({"metadata": {"name": node}, "spec": {"drivers": drivers}}, CsiNode))

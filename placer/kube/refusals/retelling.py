@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from placer.kube.pods.waiting import Waiting
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import refusal_of
+from placer.kube.refusals.refusals import refusal_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation

@@ -22,15 +22,13 @@ from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.hints import NOTHING, ask_of, causes_of
 from placer.kube.queue.parking import KindRefusal
 from placer.kube.queue.queue import Queue
+from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.kube.reporting.pod_events import cut
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
 
-UNSCHEDULABLE: Final = "Unschedulable"
-SCHEDULER_ERROR: Final = "SchedulerError"
-"""Reasons of the `PodScheduled` condition."""
 OPEN_IN_A_ROW: Final = 8
 """The pods that may have a place, and are explained before one that has none, while both wait."""
 OVERTAKEN_AT_MOST: Final = 3
