@@ -310,7 +310,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
     from placer.kube.frontend import KubeFrontEnd  # noqa: PLC0415
     from placer.kube.options import KubeOptions  # noqa: PLC0415
     from placer.kube.parts import KubeParts  # noqa: PLC0415
-    from placer.kube.relocation.rules import Mode, RelocationRules  # noqa: PLC0415
+    from placer.kube.relocation.rules import RelocationMode, RelocationRules  # noqa: PLC0415
     from placer.kube.resize.tickets import NotByBus, StreamConfirmations  # noqa: PLC0415
     from placer.stores.rooms import room_store  # noqa: PLC0415
     from plimsoll.kube.client import connect  # noqa: PLC0415
@@ -326,7 +326,7 @@ async def _run_kube(parts: _Parts, cluster: KubePart) -> None:
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
         relocation=RelocationRules(
-            Mode(settings.relocation),
+            RelocationMode(settings.relocation),
             settings.relocation_after_s,
             settings.relocation_keep_s,
             settings.relocation_rest_s,

@@ -22,7 +22,7 @@ import placer.pool.metrics
 import placer.webhook.metrics
 from placer.core.ledger import Ledger
 from placer.kube.extender.metrics import ExtenderMetrics
-from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.metrics import QueueMetrics
 from placer.kube.queue.queue import Queue
 from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
@@ -89,7 +89,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     for collector in (
         placer.metrics.Promises(Ledger()),
         placer.metrics.UnhealthyGpus(tuple),
-        WaitingPods(Queue()),
+        QueueMetrics(Queue()),
     ):
         placing.register(cast("Any", collector))
     ExtenderMetrics(placing)

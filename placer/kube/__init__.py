@@ -1,12 +1,12 @@
 """The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
-Here: the parts wired together (`parts`), their start and the scheduler's loop (`frontend`), the watches and what they
+Here: the parts wired together (`parts`), their start and the loop over all (`frontend`), the watches and what they
 show (`watches`, `pod_changes`, `wakeups`), the attempts (`attempts`), and the decision on one pod (`choice`). Folders
 hold the rest: the pods (`pods`), the cluster that decisions read (`cluster`), rules about other pods (`domains`),
-persistent volumes (`volumes`, and the pods that wait for a claim in `claims`), the order of tries (`queue`), the
+persistent volumes (`volumes`; the pods that wait for a claim are in `claims`), the order of tries (`queue`), the
 reasons why pods wait (`refusals`), writes that place (`binding`), preemption (`preemption`), relocation
-(`relocation`), resizes (`resize`), reports to people (`reporting`), and the answers to a kube-scheduler that stands in
-front (`extender`). No two folders import each other.
+(`relocation`), resizes (`resize`), reports to people (`reporting`), and the answers to a kube-scheduler that stands
+in front (`extender`). No two folders import each other.
 
 Not here: the choice of a GPU (`placer.core`), and reports (`placer.intake.reports`, `placer.stores.scores`).
 

@@ -19,7 +19,7 @@ from placer.kube.binding.committer import Placed
 from placer.kube.choice import NodeChoice
 from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import understood
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.hints import NOTHING, causes_of
@@ -57,7 +57,7 @@ class Attempts:
     """
 
     queue: Queue
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     choice: NodeChoice
     policy: Policy
     claims: PodClaims

@@ -18,7 +18,7 @@ import structlog
 from placer.core.violations import Violation, Violations
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
-from placer.kube.reporting.pod_events import News
+from placer.kube.reporting.pod_events import PodNews
 from placer.kube.reporting.record import Recorder
 from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
@@ -172,7 +172,7 @@ class Evictions:
             measurements=found.measurements,
             for_s=round(found.seen_s - found.since_s),
         )
-        self.recorder.record(News(pod, reason, note, None))
+        self.recorder.record(PodNews(pod, reason, note, None))
 
 
 def eviction_of(pod: Pod, *, is_trial: bool = False) -> dict[str, object]:

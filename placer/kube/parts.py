@@ -17,7 +17,7 @@ from placer.decide import Decider
 from placer.kube.attempts import Attempts
 from placer.kube.binding.binding import Binder
 from placer.kube.binding.committer import Committer
-from placer.kube.binding.scope import Scopes
+from placer.kube.binding.scope import WriteScopes
 from placer.kube.choice import NodeChoice
 from placer.kube.claims import PodClaims
 from placer.kube.cluster.cluster import Cluster
@@ -27,17 +27,17 @@ from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.waiting import Waiting
 from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preemption.budgets import Budgets
-from placer.kube.preemption.orders import Orders
+from placer.kube.preemption.orders import PreemptionOrders
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.preemption.stuck import StuckPods
 from placer.kube.preemption.victim_search import VictimSearch
 from placer.kube.preemption.writes import PreemptionWrites
-from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.metrics import QueueMetrics
 from placer.kube.queue.queue import Queue
 from placer.kube.refusals.refusals import Refusals, pause_beside
 from placer.kube.refusals.retelling import Retelling
@@ -101,7 +101,7 @@ class KubeParts:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     room_memory: RoomMemory = field(default_factory=NoMemory)
     work: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    waiting: dict[PodUid, Waiting] = field(init=False, default_factory=dict)
+    waiting: dict[PodUid, PendingPod] = field(init=False, default_factory=dict)
     queue: Queue = field(init=False, default_factory=Queue)
     pods: PodIndex = field(init=False, default_factory=PodIndex)
     outside: OutsidePods = field(init=False, default_factory=OutsidePods)
@@ -111,7 +111,7 @@ class KubeParts:
     wakeups: Wakeups = field(init=False)
     writes: Transport = field(init=False)
     late_writes: asyncio.Semaphore = field(init=False)
-    scopes: Scopes = field(init=False)
+    scopes: WriteScopes = field(init=False)
     binder: Binder = field(init=False)
     pool: PoolWatch = field(init=False)
     claims: PodClaims = field(init=False)
@@ -160,7 +160,7 @@ class KubeParts:
         self.decider.reports.on_change(self._forget_report)
         self.choice = NodeChoice(self.decider, self.cluster, partial(pause_beside, self.queue))
         self.wakeups = Wakeups(self.queue, self.decider, self.cluster, self.work.set)
-        self.metrics.registry.register(WaitingPods(self.queue))
+        self.metrics.registry.register(QueueMetrics(self.queue))
 
     def _wire_writes(self) -> None:
         """The writes that place pods, under the lease, and the pool, which the same writes change."""
@@ -168,7 +168,7 @@ class KubeParts:
         if self.lease is not None:
             self.writes, hurry = LeasedTransport(self.transport, self.lease), self.lease.hurry
         self.late_writes = asyncio.Semaphore(self.options.binds_at_once)
-        self.scopes = Scopes(self.queue.upcoming, hurry)
+        self.scopes = WriteScopes(self.queue.upcoming, hurry)
         if self.lease is not None:
             self.lease.notes = self.scopes
         self.binder = Binder(self.writes, self.scopes)
@@ -197,7 +197,7 @@ class KubeParts:
         self.telling = Telling(self.waiting, self.recorder, self.bus)
 
     def _wire_preemption(self) -> None:
-        orders = Orders(
+        orders = PreemptionOrders(
             self.cluster,
             PreemptionWrites(self.writes, self.clock),
             self.metrics.preempted_pods,

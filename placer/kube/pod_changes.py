@@ -14,8 +14,8 @@ from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.extender.pods import OutsidePods
+from placer.kube.pods.pending import PendingPod, same_pod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.waiting import Waiting, same_pod
 from placer.kube.pool import PoolWatch
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
@@ -49,7 +49,7 @@ class PodChanges:
     """
 
     pods: PodIndex
-    waiting: dict[PodUid, Waiting]
+    waiting: dict[PodUid, PendingPod]
     queue: Queue
     cluster: Cluster
     claims: PodClaims
@@ -131,7 +131,7 @@ class PodChanges:
                 assumed.pod, assumed.wanted = pod, None if changed else assumed.wanted
             return
         now_s = loop_now_s()
-        waiting = self.waiting.setdefault(uid, Waiting(pod, now_s))
+        waiting = self.waiting.setdefault(uid, PendingPod(pod, now_s))
         waiting.pod = pod
         self.claims.note_waiting(pod)
         if changed or uid not in self.queue:

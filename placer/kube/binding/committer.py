@@ -15,11 +15,11 @@ from typing import Final
 import structlog
 
 from placer.core.plan import Plan
-from placer.kube.binding.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, answer
 from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
@@ -76,7 +76,7 @@ class Committer:
         late_places: the same for claims, and for pods whose claims were bound before.
     """
 
-    waiting: MutableMapping[PodUid, Waiting]
+    waiting: MutableMapping[PodUid, PendingPod]
     queue: Queue
     cluster: Cluster
     claims: PodClaims
@@ -171,9 +171,9 @@ class Committer:
         waiting, node = self.waiting.get(uid), plan.booking.node
         is_same = waiting is not None and waiting.wanted is placed.wanted
         pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
-        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
+        binding = PodBinding(pod, node, answer(plan, rfc3339(self.clock())))
         with self.metrics.bind_seconds.time():
-            ending = await self.binder.bind(target, on_long_wait)
+            ending = await self.binder.bind(binding, on_long_wait)
         if ending.result is BindResult.BOUND:
             self.metrics.pending_bound_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)

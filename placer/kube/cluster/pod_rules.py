@@ -138,7 +138,7 @@ class PodRules:
         labels = self._labels_of(name)
         return RuleCheck(
             labels,
-            self._domains.standing(rules) if rules.key else None,
+            self._domains.tallied(rules) if rules.key else None,
             self.closed_to(pod).closing(labels),
             [(node, member_of(one)) for node, one in beside],
             is_kept_out=self._is_kept_out(pod, labels, beside),
@@ -154,7 +154,7 @@ class PodRules:
     def _counted(self, check: RuleCheck, one: Resident | None) -> Counted:
         if one is None:
             return Counted(NodeName(""))
-        headcounts = self._domains.counting(check.standing, one.member) if check.standing is not None else ()
+        headcounts = self._domains.counting(check.own, one.member) if check.own is not None else ()
         return Counted(one.node, headcounts, check.closed_by(one.keepouts, self._labels_of(one.node)))
 
     def _is_kept_out(

@@ -263,7 +263,7 @@ R_co = TypeVar("R_co", bound=Countable, covariant=True)
 
 
 @dataclass(slots=True, eq=False)
-class Reading(Generic[R_co]):
+class Tallied(Generic[R_co]):
     """Rules or wishes of a pod, with the tallies that they read.
 
     Attributes:

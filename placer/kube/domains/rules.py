@@ -16,13 +16,13 @@ from placer.kube.domains.selectors import (
     OPERATORS,
     LabelSelector,
     Member,
+    NamespaceScope,
     Requirement,
-    Scope,
     Selection,
     SelectorPart,
     label_rule,
     member_of,
-    scope_of,
+    namespace_scope,
 )
 from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Pod, PodAffinity
@@ -302,7 +302,7 @@ def _spread(constraint: Constraint, member: Member, nodes: NodeFilter) -> Spread
         constraint.maxSkew,
         constraint.minDomains if constraint.minDomains is not None else 1,
         rule.selects(member.labels),
-        Selection(((Scope(frozenset((member.namespace,))), counted),), only_living=True),
+        Selection(((NamespaceScope(frozenset((member.namespace,))), counted),), only_living=True),
         nodes,
     )
 
@@ -316,7 +316,7 @@ def _own_labels(constraint: Constraint, member: Member) -> Iterator[Requirement]
 
 def part_of(term: PodTerm, own: str) -> SelectorPart:
     """The namespaces and the labels of a term's pods; `own` is its pod's namespace."""
-    return scope_of(term.namespaces, term.namespaceSelector, own), label_rule(term.labelSelector)
+    return namespace_scope(term.namespaces, term.namespaceSelector, own), label_rule(term.labelSelector)
 
 
 def part_size(part: SelectorPart) -> int:

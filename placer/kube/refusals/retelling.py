@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
 from placer.kube.refusals.refusals import refusal_of
@@ -38,7 +38,7 @@ class Retelling:
         report: takes a pod and its new text.
     """
 
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     queue: Queue
     preempting: Preempting
     report: Callable[[Pod, str], None]

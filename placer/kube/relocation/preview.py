@@ -22,7 +22,7 @@ from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.relocating import WHOLE_GPU, Relocating, planned
-from placer.kube.relocation.rules import Mode
+from placer.kube.relocation.rules import RelocationMode
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -132,7 +132,7 @@ class Previewing:
 
     def _consequence(self) -> str:
         rules = self.relocating.rules
-        if rules.mode is not Mode.ON:
+        if rules.mode is not RelocationMode.ON:
             return f"Nothing is moved: {SETTING} is {rules.mode.value}."
         return f"The placer does this by itself once a pod has waited for {rules.after_s:g} s."
 

@@ -26,13 +26,13 @@ from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.occupants import Occupant, priority_of
 from placer.kube.pods.wanted import Wanted
-from placer.kube.preemption.orders import Order
+from placer.kube.preemption.orders import PreemptionOrder
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.movers import Movers
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from placer.kube.reporting.telling import Telling
 from placer.metrics import Metrics
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
@@ -105,13 +105,13 @@ class Relocating:
 
     async def restore(self) -> None:
         """Keep the rooms of an earlier leader, before the first decision; takes some seconds at most."""
-        if self.rules.mode is not Mode.OFF:
+        if self.rules.mode is not RelocationMode.OFF:
             await self.kept.restore()
 
     async def run(self) -> None:
         """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
         await self.preempting.leads.wait()
-        while self.rules.mode is not Mode.OFF:
+        while self.rules.mode is not RelocationMode.OFF:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
             await self.look()
@@ -198,7 +198,7 @@ class Relocating:
         structlog.get_logger().info(
             "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
         )
-        if self.rules.mode is Mode.DRY_RUN:
+        if self.rules.mode is RelocationMode.DRY_RUN:
             self._metrics.relocation_plans.labels("dry-run").inc()
             self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
@@ -223,7 +223,7 @@ class Relocating:
         self.preempting.hold(own)
         self._keep_rooms(found, board)
         await self.kept.save()
-        order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
+        order = PreemptionOrder(pod, found.place.node, tuple(_moved(found, board)), moves=True)
         self.preempting.orders.put(order)
         self.preempting.retry(uid)
         self._metrics.relocation_plans.labels("begun").inc()
@@ -262,7 +262,7 @@ class Relocating:
         if found is None:
             self._metrics.relocation_plans.labels("none").inc()
             return
-        is_dry = self.rules.mode is Mode.DRY_RUN
+        is_dry = self.rules.mode is RelocationMode.DRY_RUN
         text = told(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
         self._metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()

@@ -22,8 +22,8 @@ from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.waiting import Waiting
 from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.queue.queue import Queue
 from placer.kube.reporting.standing import standing_of
@@ -61,7 +61,7 @@ class KubeExplainer:
     """
 
     pods: PodIndex
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     queue: Queue
     choice: NodeChoice
     cluster: Cluster

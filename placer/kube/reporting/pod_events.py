@@ -44,7 +44,7 @@ NORMAL: Final = frozenset({"Scheduled", "Preempted", "RelocationPlanned", "Reloc
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class PodNews:
     """News of one pod.
 
     Attributes:
@@ -91,7 +91,7 @@ class PodEvents:
     series_every_s: float
     _written: OrderedDict[EventKey, _WrittenEvent] = field(default_factory=OrderedDict)
 
-    async def write(self, news: News, count: int, ending: str) -> None:
+    async def write(self, news: PodNews, count: int, ending: str) -> None:
         """Write an event, or that it happened again.
 
         Args:
@@ -128,7 +128,7 @@ class PodEvents:
         event.written_s = asyncio.get_running_loop().time()
         return True
 
-    async def _write_new(self, news: News, ending: str, key: EventKey, count: int) -> None:
+    async def _write_new(self, news: PodNews, ending: str, key: EventKey, count: int) -> None:
         name = f"{news.pod.metadata.name}.{ending}"
         path = f"/apis/events.k8s.io/v1/namespaces/{news.pod.metadata.namespace}/events"
         event = self._event(news, name)
@@ -141,7 +141,7 @@ class PodEvents:
         while len(self._written) > REMEMBERED_EVENTS:
             self._written.popitem(last=False)
 
-    def _event(self, news: News, name: str) -> dict[str, Any]:
+    def _event(self, news: PodNews, name: str) -> dict[str, Any]:
         meta = news.pod.metadata
         event: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from placer.kube.reporting.condition import POD_SCHEDULED, scheduled_condition
-from placer.kube.reporting.pod_events import REMEMBERED_EVENTS, News, PodEvents, cut
+from placer.kube.reporting.pod_events import REMEMBERED_EVENTS, PodEvents, PodNews, cut
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod, PodCondition, decode_pod
@@ -71,7 +71,7 @@ class _Pending:
         ending: the ending of the event's name, the same in each try.
     """
 
-    news: News
+    news: PodNews
     count: int = 1
     tries: int = 0
     since_s: float | None = None
@@ -130,7 +130,7 @@ class Recorder:
             self._binds -= 1
             self._regulate()
 
-    def record(self, news: News) -> None:
+    def record(self, news: PodNews) -> None:
         """Queue news; returns at once."""
         uid = PodUid(news.pod.metadata.uid)
         waiting = self._waiting.get(uid)
@@ -233,7 +233,7 @@ class Recorder:
         if refused is not None:
             raise refused
 
-    async def _write_condition(self, news: News, reason: str) -> None:
+    async def _write_condition(self, news: PodNews, reason: str) -> None:
         uid, wanted = PodUid(news.pod.metadata.uid), (reason, cut(news.note))
         pod: Pod | None = news.pod
         for _ in range(WRITES_OF_A_CONDITION):

@@ -22,7 +22,7 @@ from placer.core.resize.change import Change, NotNowError, asked_field, change_o
 from placer.core.resize.room import check_room
 from placer.core.supposition import Supposition
 from placer.decide import Decider
-from placer.kube.binding.scope import Scopes
+from placer.kube.binding.scope import WriteScopes
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import bookings_of
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
@@ -74,7 +74,7 @@ class KubeResizer:
     transport: Transport
     decider: Decider
     cluster: Cluster
-    scopes: Scopes
+    scopes: WriteScopes
     leads: asyncio.Event
 
     async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:

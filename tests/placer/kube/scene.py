@@ -23,7 +23,7 @@ from placer.kube.cluster.drift import DriftCheck
 from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
 from placer.kube.pods.wanted import Wanted
-from placer.kube.queue.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
 from placer.kube.queue.tries import Probe, Try
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.rules import RelocationRules
@@ -161,7 +161,7 @@ class Scene:
         entry = self.queue._entries.get(PodUid(self.pods[name].metadata.uid))
         return (
             entry is not None
-            and entry.place is Place.PARKED
+            and entry.place is QueuePlace.PARKED
             and entry.kind is not None
             and entry.kind.is_refused
         )
@@ -199,7 +199,7 @@ class Scene:
                 case Probe() as probe:
                     self.probes += 1
                     await self.parts.attempts.probe(probe)
-                case None if not self.queue.counts[Place.TAKEN]:
+                case None if not self.queue.counts[QueuePlace.TAKEN]:
                     return
                 case None:
                     await asyncio.sleep(0)  # refusals are being explained

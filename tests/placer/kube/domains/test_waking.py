@@ -143,7 +143,7 @@ async def test_pod_is_woken_although_the_counts_for_its_rules_were_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where more rules wait than counts are kept, each pod still gets its place."""
-    monkeypatch.setattr(index, "STANDINGS", 2)
+    monkeypatch.setattr(index, "RULES_KEPT", 2)
     async with scene() as made:
         two_zones(made)
         for number in range(5):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.queue.lanes import Place
+from placer.kube.queue.lanes import QueuePlace
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase, Task
 from plimsoll.ids import NodeName, PodUid
@@ -41,7 +41,7 @@ async def until_parked(world: World, pods: int) -> None:
     """Wait until this many pods are parked."""
 
     async def look() -> bool:
-        return world.parts.queue.counts[Place.PARKED] == pods
+        return world.parts.queue.counts[QueuePlace.PARKED] == pods
 
     await until(look)
 
@@ -221,7 +221,7 @@ async def test_reports_and_heartbeats_without_more_room_wake_nothing(
         await create_pod(apiserver, namespace, pod_manifest("last", {MEMORY: "1Gi"}))
         await world.until_bound("last")
         assert (refusals(world), probes(world)) == (before, 0)
-        assert world.parts.queue.counts[Place.PARKED] == 3
+        assert world.parts.queue.counts[QueuePlace.PARKED] == 3
 
 
 async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(

@@ -1,6 +1,6 @@
 """On a real API server the reasons of pods that wait follow the nodes, for each pod, by few writes."""
 
-from placer.kube.queue.lanes import Place
+from placer.kube.queue.lanes import QueuePlace
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.queue.test_waking import refusals
 from tests.placer.kube.world import MEMORY, World, condition, scheduler
@@ -24,7 +24,7 @@ async def until_all_are_told(world: World, pods: int, text: str) -> None:
 
 
 async def _are_parked(world: World, pods: int) -> bool:
-    return world.parts.queue.counts[Place.PARKED] == pods
+    return world.parts.queue.counts[QueuePlace.PARKED] == pods
 
 
 async def test_reasons_follow_nodes_that_come_and_leave(

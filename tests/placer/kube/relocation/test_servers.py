@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placer.kube.preemption import orders as preemption_orders
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.world import SHARE, World, scheduler
@@ -19,7 +19,7 @@ from tests.servers.controllers import controllers
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
-RULES = RelocationRules(Mode.ON, after_s=0.5, rest_s=0.0)
+RULES = RelocationRules(RelocationMode.ON, after_s=0.5, rest_s=0.0)
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
 
 
@@ -188,7 +188,7 @@ async def test_a_dry_run_tells_and_evicts_nothing(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
 ) -> None:
     """An event on the waiting pod names the pod that would move."""
-    rules = RelocationRules(Mode.DRY_RUN, after_s=0.5, rest_s=0.0)
+    rules = RelocationRules(RelocationMode.DRY_RUN, after_s=0.5, rest_s=0.0)
     for name in ("n1", "n2"):
         await create_node(apiserver, name)
     async with (

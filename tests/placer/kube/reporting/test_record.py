@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.reporting.pod_events import NOTE_BYTES, News, cut
+from placer.kube.reporting.pod_events import NOTE_BYTES, PodNews, cut
 from placer.kube.reporting.record import NEWS_OF_A_POD, WRITERS, Recorder
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
@@ -38,9 +38,9 @@ async def recorder(
                 await task
 
 
-def refusal(pod: Pod, note: str = "0/0 nodes are available.") -> News:
+def refusal(pod: Pod, note: str = "0/0 nodes are available.") -> PodNews:
     """News that a pod was not placed."""
-    return News(pod, "FailedScheduling", note, "Unschedulable")
+    return PodNews(pod, "FailedScheduling", note, "Unschedulable")
 
 
 async def events(api: ApiServer, namespace: str) -> list[Object]:
@@ -195,7 +195,7 @@ async def test_news_of_many_pods_is_written_at_once_and_none_is_dropped(
         for pod in pods:
             running.record(refusal(pod))
         for pod in pods:
-            running.record(News(pod, "Scheduled", "assigned", None))
+            running.record(PodNews(pod, "Scheduled", "assigned", None))
 
         async def all_there() -> bool:
             return len(await events(apiserver, namespace)) == 600
@@ -220,7 +220,7 @@ async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
     writes = LossyBinds()
     writes.event_faults.extend([lose_request, lose_request, held(away, back), lose_answer])
     async with recorder(apiserver, wrap=writes.around) as running:
-        running.record(News(pod, "Scheduled", "assigned", None))
+        running.record(PodNews(pod, "Scheduled", "assigned", None))
         for number in range(50):
             running.record(refusal(pod, f"reason {number}"))
         await until_true(away.is_set)
@@ -244,7 +244,7 @@ async def test_while_pods_are_bound_news_is_written_by_one_writer(
     async with recorder(apiserver) as running:
         with running.put_off():
             for pod in pods:
-                running.record(News(pod, "Scheduled", "assigned", None))
+                running.record(PodNews(pod, "Scheduled", "assigned", None))
             found = await _events_of(apiserver, namespace, len(pods))
     found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
     assert [event["regarding"]["name"] for event in found] == [pod.metadata.name for pod in pods]
@@ -263,10 +263,10 @@ async def test_news_does_not_wait_for_binds_for_ever(
         running.most_put_off = 1000 if is_over else 15
         with contextlib.ExitStack() as binds:
             binds.enter_context(running.put_off())
-            running.record(News(pods[0], "Scheduled", "assigned", None))
+            running.record(PodNews(pods[0], "Scheduled", "assigned", None))
             await until_true(away.is_set)
             for pod in pods[1:]:
-                running.record(News(pod, "Scheduled", "assigned", None))
+                running.record(PodNews(pod, "Scheduled", "assigned", None))
             if is_over:
                 binds.close()
             await _events_of(apiserver, namespace, 1 if not is_over else len(pods) - 1)
