@@ -6,7 +6,7 @@ test says so. Tests on a real API server are in `preemption.test_servers`.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -18,7 +18,6 @@ from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.preemption.writes import PreemptionWrites
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.rules import RelocationRules
-from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
@@ -27,9 +26,9 @@ from plimsoll.kube.transport import NotFoundError, Transport
 from plimsoll.part.times import rfc3339
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
-from tests.placer.kube.scene import MEMORY, SHARE, Object, Scene, scene
-
-WHOLE = "plimsoll.dev/gpu"
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, Object, pod_of
+from tests.placer.kube.scene import Scene, scene
+from tests.servers.tasks import running
 
 
 def pod(
@@ -38,35 +37,13 @@ def pod(
     priority: int = 0,
     limits: Object | None = None,
     *,
-    labels: Object | None = None,
-    annotations: Object | None = None,
     started: str | None = None,
     status: Object | None = None,
-    version: int = 1,
-    metadata: Object | None = None,
-    scheduler: str = SCHEDULER_NAME,
-    **spec: object,
+    **more: Any,  # noqa: ANN401 - passed on
 ) -> Pod:
-    """A pod, bound if it has a node."""
-    document = {
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "resourceVersion": str(version),
-            "labels": labels or {},
-            "annotations": annotations or {},
-            **(metadata or {}),
-        },
-        "spec": {
-            "schedulerName": scheduler,
-            "priority": priority,
-            "nodeName": node,
-            "containers": [{"name": "main", "resources": {"limits": limits or {}}}],
-            **spec,
-        },
-        "status": {"startTime": started, **(status or {})},
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+    """A pod, bound if it has a node; for `more` see `pod_of`."""
+    seen = {"startTime": started, **(status or {})}
+    return pod_of(name, limits, nodeName=node, priority=priority, status=seen, **more)
 
 
 def on_gpu(
@@ -229,22 +206,12 @@ async def board(
     """A board whose preemptions are carried out meanwhile."""
     async with scene(relocation=relocation, rooms=rooms) as made:
         playing = Board(made)
-        task = asyncio.create_task(playing.preempting.run(), name="preempt")
-        try:
+        async with running(playing.preempting.run(), "preempt"):
             yield playing
-            assert not task.done(), "the preemptions ended by themselves"
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
-
-
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-
-
 ENDING: dict[str, Any] = {
     "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"conditions": [TARGET]},

@@ -7,7 +7,7 @@ API server are in `world`.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from unittest.mock import patch
@@ -28,20 +28,14 @@ from placer.kube.queue.tries import Probe, Try
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.rules import RelocationRules
 from placer.metrics import Metrics
-from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Deleted, Modified
 from plimsoll.kube.transport import Transport
-from plimsoll.quantity import GIB
-from tests.placer.core.worlds import gpu, state
+from tests.placer.kube.objects import Object, node_of, pod_of, report_of
 from tests.placer.kube.world import Told
-
-Object = dict[str, Any]
-MEMORY, SHARE, WHOLE = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
-BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
-LABELLED = {"app": "x"}
+from tests.servers.tasks import running
 
 
 class Scene:
@@ -95,15 +89,9 @@ class Scene:
         **spec: object,
     ) -> None:
         """The watch shows a node that is new or changed; `advertised` are its extended resources."""
-        document = {
-            "metadata": {"name": name, "labels": labels or {}},
-            "spec": spec,
-            "status": {
-                "allocatable": {"cpu": cpu, "pods": "30", **(advertised or {})},
-                "conditions": [{"type": "Ready", "status": str(ready)}],
-            },
-        }
-        node, old = msgspec.convert(document, Node), self.nodes.get(name)
+        amounts = {"cpu": cpu, **(advertised or {})}
+        node = node_of(name, labels, ready=ready, allocatable=amounts, spec=spec)
+        old = self.nodes.get(name)
         self.nodes[name] = node
         self.parts.watches.on_node(Added(node) if old is None else Modified(node, old))
 
@@ -120,12 +108,7 @@ class Scene:
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
         """A node reports GPUs of 24 GiB with this much free memory, and these tasks."""
         self._seqs[name] = self._seqs.get(name, 0) + 1
-        uuids = [f"GPU-{name}-{index}" for index in range(len(free_gib))]
-        gpus = (
-            gpu(uuid, *(task for task in tasks if task.gpu == uuid), other_bytes=(24 - free) * GIB)
-            for uuid, free in zip(uuids, free_gib, strict=True)
-        )
-        reported = state(name, *gpus, seq=self._seqs[name])
+        reported = report_of(name, *free_gib, seq=self._seqs[name], tasks=tasks)
         self.reports.apply(reported)
         return reported
 
@@ -247,48 +230,6 @@ class Scene:
         self.show(msgspec.structs.replace(pod, metadata=metadata, spec=spec))
 
 
-def pod_of(
-    name: str,
-    limits: Object,
-    labels: Object | None = None,
-    *,
-    version: int = 1,
-    more_limits: tuple[Object, ...] = (),
-    annotations: Object | None = None,
-    owner: str | None = None,
-    scheduler: str = SCHEDULER_NAME,
-    **spec: object,
-) -> Pod:
-    """A pod whose container `main` has these limits; `more_limits` are those of further containers."""
-    named = enumerate((limits, *more_limits))
-    document = {
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "resourceVersion": str(version),
-            "labels": labels or {},
-            "annotations": annotations or {},
-            "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
-        },
-        "spec": {
-            "schedulerName": scheduler,
-            "containers": [
-                {"name": f"more{index}" if index else "main", "resources": {"limits": one}}
-                for index, one in named
-            ],
-            **spec,
-        },
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
-
-
-def keeper(name: str, node: str, app: str = "x") -> Pod:
-    """A pod of another scheduler on this node. It keeps pods with this label out of the node's zone."""
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}
-    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return pod_of(name, {}, scheduler="default-scheduler", nodeName=node, affinity=anti)
-
-
 @asynccontextmanager
 async def scene(
     pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
@@ -296,12 +237,6 @@ async def scene(
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
     made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()
     real_s = loop.time
-    task = asyncio.create_task(made.parts.refusals.run(), name="explain refusals")
-    try:
+    async with running(made.parts.refusals.run(), "explain refusals"):
         with patch.object(loop, "time", lambda: real_s() + made.late_s):
             yield made
-        assert not task.done(), "the explanations ended by themselves"
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

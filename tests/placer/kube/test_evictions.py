@@ -20,7 +20,8 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import bus, report
 from tests.placer.core.worlds import gpu, task
-from tests.placer.kube.world import MEMORY, World, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, scheduler
 from tests.placer.placers import free_lease, placers
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest

@@ -5,7 +5,8 @@ import json
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, SHARE, World, condition, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import World, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until

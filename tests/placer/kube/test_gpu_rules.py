@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState
+from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, SHARE, World, condition, scheduler
+from tests.placer.core.worlds import state
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -70,9 +72,7 @@ async def mixed(world: World, node: str, *usable_gib: int, seq: int = 1) -> None
         )
         for index, size in enumerate(usable_gib)
     )
-    world.reports.apply(
-        NodeState(node=NodeName(node), epoch=1, seq=seq, time="2026-01-01T00:00:00Z", gpus=tuple(gpus))
-    )
+    world.reports.apply(state(node, *gpus, seq=seq))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.placer_api.rpc import Resize
-from tests.placer.kube.world import MEMORY, World, gpu_of, read_pod, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, gpu_of, read_pod, scheduler
 from tests.placer.locality import Placed, violations
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest

@@ -5,7 +5,8 @@ from placer.core.room import room_on
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, World, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 

@@ -10,7 +10,8 @@ from placer.core.policies.headroom import HEADROOM
 from placer.kube.options import KubeOptions
 from placer.stores.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.placer.kube.world import MEMORY, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_node, create_pod, pod_manifest

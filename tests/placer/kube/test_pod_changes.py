@@ -4,7 +4,8 @@ import msgspec
 
 from placer.kube.queue.lanes import QueuePlace
 from plimsoll.kube.models import PodCondition
-from tests.placer.kube.scene import MEMORY, scene
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.scene import scene
 
 
 async def test_refusals_by_the_leader_reach_a_follower_by_the_condition() -> None:

@@ -19,7 +19,8 @@ from plimsoll.kube.reflector import Synced
 from plimsoll.kube.transport import Body, ConflictError, PatchKind, Transport
 from plimsoll.pool import CARD, GPU, NODE, RELEASE, RESERVATION, reservation_of
 from plimsoll.quantity import GIB
-from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
+from tests.placer.kube.scene import Scene, scene
 from tests.placer.kube.world import Told
 from tests.servers.waiting import until_true
 

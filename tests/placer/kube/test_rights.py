@@ -9,6 +9,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
 from tests.deploy.accounts import Recorder, account
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.volumes.storage import (
     create_claim,
     create_class,
@@ -17,7 +18,7 @@ from tests.placer.kube.volumes.storage import (
     purge_storage,
     until_selected,
 )
-from tests.placer.kube.world import MEMORY, scheduler
+from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

@@ -6,7 +6,8 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import GPU_COUNT
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName
-from tests.placer.kube.world import MEMORY, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import gpu_of, scheduler
 from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
@@ -25,21 +27,21 @@ from placer.metrics import Metrics
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState, Placement, PoolChange, Task
+from plimsoll.events import Gpu, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import GpuUuid
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import Transport
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import CHECK_S
+from tests.placer.core.worlds import state
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import get_pod
+from tests.servers.tasks import running
 from tests.servers.waiting import until
 
 GPU_KEY = "gpus.plimsoll.dev/main"
-MEMORY = "plimsoll.dev/gpu-memory"
-SHARE = "plimsoll.dev/gpu-share"
 
 
 @dataclass(slots=True)
@@ -130,15 +132,8 @@ class World:
             )
             for index, free in enumerate(free_gib)
         )
-        state = NodeState(
-            node=NodeName(node),
-            epoch=1,
-            seq=self.seqs[node],
-            time="2026-01-01T00:00:00Z",
-            gpus=gpus,
-            health=health,
-        )
-        self.reports.apply(state)
+        reported = state(node, *gpus, seq=self.seqs[node])
+        self.reports.apply(msgspec.structs.replace(reported, health=health))
 
     async def pod(self, name: str) -> Object:
         """The pod as stored on the API server."""
@@ -254,16 +249,12 @@ async def scheduler(
                     relocation=relocation,
                 ),
             )
-            task = asyncio.create_task(KubeFrontEnd(parts, ready).run(), name="scheduler")
-            writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")
-            try:
+            writer = ListWriter(scores, decider, CHECK_S)
+            async with (
+                running(KubeFrontEnd(parts, ready).run(), "scheduler"),
+                running(writer.run(), "list writer"),
+            ):
                 yield World(api, namespace, ledger, scores, reports, told, metrics, ready, parts)
-                assert not task.done(), "the scheduler ended by itself"
                 await until_in_step(client, parts)
-            finally:
-                for one in (writer, task):
-                    one.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await one
     finally:
         await scores.close()

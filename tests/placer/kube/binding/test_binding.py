@@ -19,7 +19,8 @@ from tests.placer.kube.lossy import (
     lose_request,
     refuse,
 )
-from tests.placer.kube.world import GPU_KEY, MEMORY, World, condition, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import GPU_KEY, World, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until_true

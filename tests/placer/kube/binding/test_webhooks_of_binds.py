@@ -9,7 +9,8 @@ from placer.kube.binding.committer import SLOW_AT_MOST
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.transport import Body
 from tests.placer.kube.lossy import LossyBinds
-from tests.placer.kube.world import MEMORY, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until, until_true

@@ -15,7 +15,8 @@ from plimsoll.placer_api.http import DoubtRow
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
-from tests.placer.kube.world import GPU_KEY, MEMORY, SHARE, World, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import GPU_KEY, World, gpu_of, scheduler
 from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest

@@ -30,6 +30,7 @@ from tests.placer.kube.differential.oracle import SCHEDULER, Oracle, oracle
 from tests.placer.kube.differential.pods import KUBELET, RUNTIME_CLASSES
 from tests.placer.kube.world import Told
 from tests.servers.apiserver import ApiServer, RefusedError
+from tests.servers.tasks import running
 
 POLICY: Final[Policy] = POLICIES["headroom"]
 CANARY: Final = "canary"
@@ -188,21 +189,15 @@ async def ground(api: ApiServer, folder: Path) -> AsyncIterator[Ground]:
     loaded.set()
     async with oracle(api.kubeconfig(), folder) as asked, connect(api.kubeconfig()) as client:
         parts = KubeParts(client, decider, Told(), KubeOptions(POLICY))
-        task = asyncio.create_task(
-            KubeFrontEnd(parts, loaded).run(), name="the placer of the differential test"
-        )
         made = Ground(api, asked, parts)
-        try:
-            await made.make_shared()
-            await soon(parts.leads.is_set)
-            yield made
-            assert not task.done(), "the placer ended by itself"
-        finally:
-            await made.clear()
-            await made.remove_shared()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        async with running(KubeFrontEnd(parts, loaded).run(), "the placer of the differential test"):
+            try:
+                await made.make_shared()
+                await soon(parts.leads.is_set)
+                yield made
+            finally:
+                await made.clear()
+                await made.remove_shared()
 
 
 async def soon(look: Callable[[], object]) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from placer.kube.domains import index
 from plimsoll.kube.models import Pod
 from tests.placer.kube.domains.rules import apart, beside, spread
-from tests.placer.kube.scene import MEMORY, Scene, pod_of, scene
+from tests.placer.kube.objects import MEMORY, pod_of
+from tests.placer.kube.scene import Scene, scene
 
 Object = dict[str, Any]
 SMALL = {MEMORY: "1Gi"}

@@ -14,7 +14,7 @@ from placer.kube.pods import wanted
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.domains.rules import apart, evenly, far, near
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
-from tests.placer.kube.scene import Object
+from tests.placer.kube.objects import Object
 
 SEEDS: Final = 60
 STEPS: Final = 40

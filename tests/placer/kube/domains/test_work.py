@@ -23,7 +23,7 @@ from placer.metrics import Metrics
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node
 from tests.placer.kube.domains.rules import REQUIRED, apart, beside, by_app, spread
-from tests.placer.kube.scene import pod_of
+from tests.placer.kube.objects import pod_of
 
 SPEC: dict[str, Any] = {
     **spread("x", "zone"),

@@ -12,13 +12,14 @@ from placer.core.reasons import Reason
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.extender import COMPUTED, Extender, Leadership
 from placer.kube.extender.fits import KINDS
-from plimsoll.events import Gpu, NodeState
+from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
-from tests.placer.core.worlds import task
-from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of
+from tests.placer.core.worlds import state, task
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
+from tests.placer.kube.scene import Scene
 
 SCHEDULER = "default-scheduler"
 
@@ -64,9 +65,7 @@ def cards(scene: Scene, node: str, *taken_mib: int, card_mib: int = 16276) -> No
         )
         for index in range(len(taken_mib))
     )
-    scene.reports.apply(
-        NodeState(node=NodeName(node), epoch=1, seq=1, time="2026-01-01T00:00:00Z", gpus=gpus)
-    )
+    scene.reports.apply(state(node, *gpus))
     for index, taken in enumerate(taken_mib):
         if taken:
             take(scene, node, f"{node}-GPU{index}", taken * MIB, f"{node}-{index}")

@@ -8,7 +8,7 @@ from placer.kube.extender.extender import Extender, Leadership
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import ENDING, Board, board, on_gpu, pod
-from tests.placer.kube.scene import MEMORY
+from tests.placer.kube.objects import MEMORY
 
 N1 = NodeName("n1")
 NO_MEMORY = {"n1": Reason.GPU_MEMORY.value}

@@ -3,7 +3,7 @@
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.quantity import GIB
 from tests.placer.kube.boards import ENDING, board, cpu, later, on_gpu, waiting
-from tests.placer.kube.scene import MEMORY, SHARE
+from tests.placer.kube.objects import MEMORY, SHARE
 
 
 async def test_a_lower_pod_does_not_get_the_room_that_is_held() -> None:

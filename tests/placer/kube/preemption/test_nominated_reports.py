@@ -14,7 +14,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
 from tests.placer.kube.boards import Board, board, later, on_gpu, pod
-from tests.placer.kube.scene import MEMORY, SHARE
+from tests.placer.kube.objects import MEMORY, SHARE
 
 N1 = NodeName("n1")
 

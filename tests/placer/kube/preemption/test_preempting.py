@@ -17,7 +17,7 @@ from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import TAINT, board, cpu, later, on_gpu, pod, waiting
 from tests.placer.kube.domains.rules import REQUIRED
-from tests.placer.kube.scene import MEMORY, Object
+from tests.placer.kube.objects import MEMORY, Object
 
 
 @pytest.mark.parametrize("name", ["exclusion", "anti-affinity"])

@@ -7,8 +7,8 @@ import pytest
 
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import ENDING, SPREAD, TAINT, attachable, budget, cpu, disk, pod
+from tests.placer.kube.objects import keeper
 from tests.placer.kube.preemption.rows import EARLY, LATE, LATER, NOT_HELPFUL, TWO, Row, check, none, wants
-from tests.placer.kube.scene import keeper
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 

@@ -16,7 +16,8 @@ from placer.kube.preemption import orders as preemption_orders
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.deploy.accounts import rights_of
-from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until

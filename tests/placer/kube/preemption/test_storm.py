@@ -10,8 +10,8 @@ from placer.kube.preemption.victims import Victims
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
-from tests.placer.kube.boards import TAINT, WHOLE, Board, board, budget, pod
-from tests.placer.kube.scene import MEMORY, SHARE, Object
+from tests.placer.kube.boards import TAINT, Board, board, budget, pod
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, Object
 
 NODES = tuple(f"n{index}" for index in range(4))
 STEPS = 120

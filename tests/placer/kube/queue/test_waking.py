@@ -14,7 +14,8 @@ from plimsoll.events import Phase, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import MIB
-from tests.placer.kube.world import MEMORY, World, condition, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest, ready_condition
 from tests.servers.waiting import until, until_true

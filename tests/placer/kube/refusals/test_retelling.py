@@ -2,8 +2,9 @@
 
 from placer.kube.queue.lanes import QueuePlace
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.queue.test_waking import refusals
-from tests.placer.kube.world import MEMORY, World, condition, scheduler
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

@@ -6,7 +6,7 @@ from placer.kube.relocation.relocating import Relocating
 from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import Board, on_gpu, pod
-from tests.placer.kube.scene import SHARE, Object
+from tests.placer.kube.objects import SHARE, Object
 
 RULES = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0)
 COST = "plimsoll.dev/relocation-cost"

@@ -11,6 +11,7 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.transport import TransientError
 from tests.placer.kube.boards import board, budget, on_gpu, pod
+from tests.placer.kube.objects import SHARE
 from tests.placer.kube.relocation.relocations import (
     COST,
     OWNER,
@@ -26,7 +27,6 @@ from tests.placer.kube.relocation.relocations import (
     wait,
     wide,
 )
-from tests.placer.kube.scene import SHARE
 from tests.servers.waiting import until_true
 
 

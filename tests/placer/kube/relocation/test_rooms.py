@@ -10,6 +10,7 @@ from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.redis_keys import ROOMS
 from tests.placer.kube.boards import Board, board, on_gpu, pod
+from tests.placer.kube.objects import SHARE
 from tests.placer.kube.relocation.relocations import (
     OWNER,
     RULES,
@@ -22,7 +23,6 @@ from tests.placer.kube.relocation.relocations import (
     wait,
     wide,
 )
-from tests.placer.kube.scene import SHARE
 
 
 async def settle_stuck(playing: Board) -> None:

@@ -13,7 +13,8 @@ from placer.kube.preemption import orders as preemption_orders
 from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
-from tests.placer.kube.world import SHARE, World, scheduler
+from tests.placer.kube.objects import SHARE
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.controllers import controllers
 from tests.servers.objects import create_node, create_pod, pod_manifest

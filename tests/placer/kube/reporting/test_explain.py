@@ -18,7 +18,8 @@ from plimsoll.kube.models import PodStatus
 from plimsoll.placer_api.explain import Explained, Finding, PodState, Waiting
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
+from tests.placer.kube.scene import Scene, scene
 
 SMALL = {MEMORY: "10Gi", SHARE: 20}
 

@@ -16,7 +16,8 @@ from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Body, PatchKind, RefusedError, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
-from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, condition, read_pod, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until, until_true

@@ -11,8 +11,9 @@ from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.resize.pods import GPU, counted, one_gpu, placed, resize, written
-from tests.placer.kube.world import MEMORY, scheduler
+from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 

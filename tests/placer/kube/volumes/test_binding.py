@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.volumes.storage import (
     CORE,
     DRIVER,
@@ -22,7 +23,7 @@ from tests.placer.kube.volumes.storage import (
     get_claim,
     until_selected,
 )
-from tests.placer.kube.world import MEMORY, World, condition, scheduler
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

@@ -6,8 +6,9 @@ import pytest
 
 from plimsoll.broker.volume import DRIVER, csi_volume
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.volumes.storage import STORAGE, purge_storage
-from tests.placer.kube.world import MEMORY, World, scheduler
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until_true
