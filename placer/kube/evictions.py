@@ -39,7 +39,7 @@ class OnViolation(enum.Enum):
     REPORT = "report"  # an event and a line in the log
     EVICT = "evict"  # the same, and its eviction if it is a pod of this scheduler
     EVICT_ALL = (
-        "evict-all"  # also if another scheduler placed it, as kube-scheduler does through the extender
+        "evict-all"  # also a pod that another scheduler placed, as kube-scheduler does by the extender
     )
 
 
@@ -86,9 +86,8 @@ class Evictions:
     is_silent: Callable[[NodeName], bool]
     leads: asyncio.Event
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _due_s: dict[PodUid, float] = field(
-        default_factory=dict
-    )  # of pods that were handled, on the loop's clock
+    # When each pod that was handled is handled again, on the loop's clock.
+    _due_s: dict[PodUid, float] = field(default_factory=dict)
 
     def suspect(self, pod: PodUid, gpu: GpuUuid | None) -> None:
         """Take in an event that a pod passes its line; returns at once."""

@@ -61,7 +61,7 @@ class KubeFrontEnd:
             unsubscribe()
 
     def _observe(self, state: NodeState) -> None:
-        self.parts.cluster.observe(state)
+        self.parts.cluster.bookings.observe(state)
         self.parts.evictions.measure(state)
 
     async def _schedule(self, group: asyncio.TaskGroup) -> None:
@@ -88,7 +88,7 @@ class KubeFrontEnd:
         parts.synced.set()
         await self.reports_loaded.wait()
         for state in decider.reports.values():
-            parts.cluster.observe(state)
+            parts.cluster.bookings.observe(state)
             decider.learn(state)
 
     async def _begin_to_lead(self) -> None:

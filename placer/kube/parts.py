@@ -54,7 +54,7 @@ from placer.kube.resize.tickets import Tickets
 from placer.kube.volumes.binder import VolumeBinder
 from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.wakeups import Wakeups
-from placer.kube.watches import Watches
+from placer.kube.watches import TIMING, Watches
 from placer.metrics import Metrics
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
@@ -187,7 +187,7 @@ class KubeParts:
         self.claims = PodClaims(
             self.cluster,
             self.queue,
-            VolumeWatches(self.transport, index, options.timing),
+            VolumeWatches(self.transport, index, TIMING),
             VolumeBinder(self.writes, index, self.cluster.labels_of, self.late_writes, options.volumes_s),
             self.work.set,
         )
@@ -243,7 +243,6 @@ class KubeParts:
         self.retelling = Retelling(self.waiting, self.queue, self.preempting, self.telling.refused)
         self.watches = Watches(
             self.transport,
-            self.options.timing,
             self.cluster,
             self.pod_changes,
             self.budgets,
@@ -317,7 +316,7 @@ class KubeParts:
             self.options.policy,
             self.synced,
             self.leads,
-            relocation_of=self.relocating.plan_for,
+            self.relocating.plan_for,
         )
         self.previewing = Previewing(self.relocating, self.pods, self.synced, self.leads)
         self.live_pods = KubePods(self.pods, self.waiting)
@@ -340,7 +339,7 @@ class KubeParts:
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:
-            self.cluster.forget_report(node)
+            self.cluster.bookings.forget_report(node)
 
     def _report_doubt(self, booking: Booking) -> None:
         self.telling.doubted(booking, decides=self.lease is None or self.lease.is_held())

@@ -6,6 +6,7 @@ What always holds: a heartbeat of a node changes nothing. A node that cannot be 
 import asyncio
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
@@ -22,6 +23,11 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector,
 from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 
+TIMING: Final = Timing(longest_backoff_s=2.0)
+"""The timing of each watch that a decision depends on. After an outage nothing is placed before these watches are
+tried again. A cluster has a few placers of some ten watches each, so frequent attempts are no load for a server that
+is coming up."""
+
 
 @dataclass(slots=True)
 class Watches:
@@ -29,7 +35,6 @@ class Watches:
 
     Attributes:
         transport: the connection to the API server.
-        timing: the timing of each watch that a decision depends on.
         cluster: takes nodes and namespaces.
         pod_changes: takes pods.
         budgets: takes disruption budgets.
@@ -40,7 +45,6 @@ class Watches:
     """
 
     transport: Transport
-    timing: Timing
     cluster: Cluster
     pod_changes: PodChanges
     budgets: Budgets
@@ -55,10 +59,10 @@ class Watches:
     _have_started: bool = False
 
     def __post_init__(self) -> None:
-        to, timing = self.transport, self.timing
-        self.pods = Reflector(to, "/api/v1/pods", Pod, self.pod_changes.take, timing=timing)
-        self._nodes = Reflector(to, "/api/v1/nodes", Node, self.on_node, timing=timing)
-        self._namespaces = Reflector(to, "/api/v1/namespaces", Namespace, self.on_namespace, timing=timing)
+        to = self.transport
+        self.pods = Reflector(to, "/api/v1/pods", Pod, self.pod_changes.take, timing=TIMING)
+        self._nodes = Reflector(to, "/api/v1/nodes", Node, self.on_node, timing=TIMING)
+        self._namespaces = Reflector(to, "/api/v1/namespaces", Namespace, self.on_namespace, timing=TIMING)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Watch until the group ends."""

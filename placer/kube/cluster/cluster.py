@@ -39,7 +39,6 @@ from placer.kube.queue.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.users import Moves
 from plimsoll.contract import OPT_OUT_LABEL
-from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -181,14 +180,6 @@ class Cluster:
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
         return name in self._offers
-
-    def observe(self, state: NodeState) -> None:
-        """Learn the GPUs of a node from a report."""
-        self.bookings.observe(state)
-
-    def forget_report(self, node: NodeName) -> None:
-        """Forget the GPUs of a node whose report was dropped."""
-        self.bookings.forget_report(node)
 
     def free(self, name: NodeName, resource: str) -> int:
         """The amount of a resource of a node that no pod has, by their requests; 0 for a node that does not exist."""

@@ -9,10 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
-from placer.core.fit import (
-    Needs,
-    Offer,
-)
+from placer.core.fit import Needs, Offer
 from placer.kube.cluster.rule_check import Counted, RuleCheck
 from placer.kube.domains.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.antiaffinity import Closed, Keepout, Keepouts, readable_keepouts_of

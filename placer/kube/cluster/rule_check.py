@@ -45,7 +45,7 @@ class RuleCheck:
         closing: Mapping[Keepout, int],
         beside: Iterable[tuple[NodeName, Member]] = (),
         *,
-        is_kept_out: bool = False,
+        is_kept_out: bool,
     ) -> None:
         """Leave out no pod yet.
 

@@ -22,7 +22,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 
 class NodeTrial:
-    """One node for one pod; see `placer.kube.preemption.victims.Trial`."""
+    """One node for one pod, without those of the node's other pods that are removed."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the pod and the node, and all that is supposed of it
         self,

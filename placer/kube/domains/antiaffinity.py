@@ -147,7 +147,7 @@ class Keepouts:
         labels_of: the labels of a namespace.
     """
 
-    def __init__(self, labels_of: LabelsOf = lambda _: {}) -> None:
+    def __init__(self, labels_of: LabelsOf) -> None:
         self._labels_of = labels_of
         self._domains: dict[Keepout, _Domains] = {}
         self._selecting: dict[Hashable, Closed] = {}

@@ -41,7 +41,7 @@ class DomainIndex:
     def __init__(
         self,
         nodes: Mapping[NodeName, Offer],
-        on_open: Callable[[Collection[Hashable]], None] = lambda _: None,
+        on_open: Callable[[Collection[Hashable]], None],
     ) -> None:
         """An empty index.
 

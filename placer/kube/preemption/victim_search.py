@@ -81,7 +81,7 @@ class VictimSearch:
 
     choice: NodeChoice
     budgets: Budgets
-    spared: Callable[[], frozenset[PodUid]] = frozenset
+    spared: Callable[[], frozenset[PodUid]]
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
     async def search(self, wanted: Wanted) -> Victims | NoVictims:

@@ -15,7 +15,7 @@ from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import Nomination
 from placer.kube.pods.occupants import Occupant
 from placer.kube.preemption.preempting import Preempting
-from placer.kube.relocation.memory import NoMemory, RoomMemory, StoredRoom, without_programs
+from placer.kube.relocation.memory import RoomMemory, StoredRoom, without_programs
 from placer.kube.relocation.movers import controller_of, replacement_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -61,7 +61,7 @@ class KeptRooms:
     preempting: Preempting
     keep_s: float
     clock: Callable[[], datetime]
-    memory: RoomMemory = field(default_factory=NoMemory)
+    memory: RoomMemory
     _kept: dict[PodUid, KeptRoom] = field(default_factory=dict)  # by the uid of the pod that moves
     _stored: frozenset[PodUid] = frozenset()
 

@@ -84,9 +84,7 @@ class Relocating:
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
     _under_way_until_s: float = 0.0  # by then other pods have waited long enough
-    _leaving: dict[PodUid, float] = field(
-        default_factory=dict
-    )  # evicted pods: until when their end is awaited
+    _leaving: dict[PodUid, float] = field(default_factory=dict)  # evicted pods: how long their end is awaited
     _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
@@ -196,7 +194,7 @@ class Relocating:
         text = told(found, board)
         self._plans[uid] = text
         structlog.get_logger().info(
-            "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
+            "relocation planned", pod=waiting.pod.full_name, plan=text, mode=self.rules.mode.value
         )
         if self.rules.mode is RelocationMode.DRY_RUN:
             self._metrics.relocation_plans.labels("dry-run").inc()
@@ -290,7 +288,9 @@ class Relocating:
     def _give_up_rooms(self) -> None:
         under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
         for one in self.kept.expire(under_way):
-            structlog.get_logger().warning("room given up", moved=_name(one.moved), node=one.nomination.node)
+            structlog.get_logger().warning(
+                "room given up", moved=one.moved.full_name, node=one.nomination.node
+            )
             self._metrics.relocation_plans.labels("given-up").inc()
 
 
@@ -315,7 +315,7 @@ def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
 def told(found: Relocation, board: KubeBoard) -> str:
     """A plan for people, with all moves."""
     moves = [
-        f"{_name(board.movers[one.movable.pod].occupant.pod)} from {one.movable.node} to {one.to.node} "
+        f"{board.movers[one.movable.pod].occupant.pod.full_name} from {one.movable.node} to {one.to.node} "
         f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
         for one in found.moves
     ]
@@ -326,7 +326,3 @@ def planned(found: Relocation) -> str:
     """The number of pods that a plan moves, their cost, and the node."""
     count = f"{len(found.moves)} pod" + ("s" if len(found.moves) > 1 else "")
     return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}"
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -56,8 +56,8 @@ class KubeExplainer:
         policy: the policy for pods that name none.
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
-        news_of: gives recent events about a pod's limits; None where none are read.
         relocation_of: gives the last plan to move pods for a waiting one, for people; empty without any.
+        news_of: gives recent events about a pod's limits; None where none are read.
     """
 
     pods: PodIndex
@@ -68,8 +68,8 @@ class KubeExplainer:
     policy: Policy
     synced: asyncio.Event
     leads: asyncio.Event
+    relocation_of: Callable[[PodUid], str]
     news_of: Callable[[PodUid], tuple[LimitNews, ...]] | None = None
-    relocation_of: Callable[[PodUid], str] = lambda _: ""
     _turns: Turns = field(default_factory=Turns)
 
     async def explain(self, namespace: str, name: str, page: PageAsked) -> Explained | None:

@@ -20,10 +20,8 @@ from plimsoll.part.times import rfc3339
 NOTE_BYTES: Final = 1024
 """The API's limit on an event's note. Conditions and placement events are cut at the same length."""
 
-
 REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
-
 
 ACTIONS: Final = {
     "Scheduled": "Binding",
@@ -37,7 +35,6 @@ ACTIONS: Final = {
     "EvictionRefused": "Evicting",
 }
 """The action of an event, by its reason; the first three as kube-scheduler has them."""
-
 
 NORMAL: Final = frozenset({"Scheduled", "Preempted", "RelocationPlanned", "Relocated"})
 """The reasons of events that are no warnings."""

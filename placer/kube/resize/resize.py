@@ -101,9 +101,8 @@ class KubeResizer:
         if decision is None or _terms(decision) != _terms_of(change.new):
             self.check_room(pod, change, request)
             await self._write(pod, change, request, ticket)
-        elif (
-            change.container not in decision.resized
-        ):  # else an earlier resize may have given it these values
+        elif change.container not in decision.resized:
+            # Where it is resized already, an earlier request may have given it these values.
             raise InputError(*asked_field(request), "is what it has already", "give another value")
         return Resizing(
             node=change.new.node,

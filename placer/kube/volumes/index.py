@@ -15,13 +15,7 @@ from placer.kube.volumes.limits import Attachable, Attached, attached, exceeds, 
 from placer.kube.volumes.offers import Offered, offered
 from placer.kube.volumes.pinned import Pair, Pairs
 from placer.kube.volumes.provisioning import NO_PROVISIONER, FreeSpace, free_space
-from placer.kube.volumes.reasons import (
-    DISK,
-    IN_USE,
-    LIMIT,
-    NO_DRIVER,
-    ZONE,
-)
+from placer.kube.volumes.reasons import DISK, IN_USE, LIMIT, NO_DRIVER, ZONE
 from placer.kube.volumes.shelf import KnownVolume
 from placer.kube.volumes.storage import Storage, key_of
 from placer.kube.volumes.users import Moves, Users

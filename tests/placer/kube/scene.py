@@ -76,7 +76,7 @@ class Scene:
         self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self._seqs: dict[str, int] = {}
         self._on_placed: Callable[[str], None] = lambda _: None
-        self.reports.on_report(self.cluster.observe)
+        self.reports.on_report(self.cluster.bookings.observe)
 
     def node(
         self,

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from placer.core.policies.headroom import HEADROOM
-from placer.kube.options import KubeOptions
+from placer.kube.watches import TIMING
 from placer.stores.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
@@ -51,8 +50,7 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
 
 def test_watches_of_a_placer_are_tried_again_within_two_seconds() -> None:
     """However long an API server was away, a placer's watches wait for 2 s at most."""
-    timing = KubeOptions(HEADROOM).timing
-    assert max(timing.backoff_s(failures, 1.0) for failures in range(100)) <= 2
+    assert max(TIMING.backoff_s(failures, 1.0) for failures in range(100)) <= 2
 
 
 async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it_is_back(
