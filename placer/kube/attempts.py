@@ -27,7 +27,7 @@ from placer.kube.queue.queue import Queue
 from placer.kube.queue.tries import Probe, Try
 from placer.kube.refusals.refusals import PUT_OFF, Refusals
 from placer.kube.reporting.condition import SCHEDULER_ERROR
-from placer.kube.reporting.telling import Telling
+from placer.kube.reporting.results import Results
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -50,7 +50,7 @@ class Attempts:
         claims: reserves the volumes of a pod that has a place.
         preempting: gives the pods that could be preempted.
         refusals: explains refusals.
-        telling: reports each result to people, and on the bus.
+        results: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
         metrics: measures waits, and counts probes.
         work: set when the queue may have work.
@@ -63,7 +63,7 @@ class Attempts:
     claims: PodClaims
     preempting: Preempting
     refusals: Refusals
-    telling: Telling
+    results: Results
     wakeups: Wakeups
     metrics: Metrics
     work: asyncio.Event
@@ -114,7 +114,7 @@ class Attempts:
             wanted = waiting.wanted = waiting.wanted or understood(pod, self.policy)
         except InputError as error:
             self.queue.give_up(uid, loop_now_s())
-            self.telling.refused(pod, f"Pod cannot be scheduled: {error}.")
+            self.results.refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         if self.refusals.share(waiting, wanted):
             return None
@@ -124,7 +124,7 @@ class Attempts:
             name = pod.full_name
             structlog.get_logger().warning("decision put off", pod=name, error=str(error))
             self.queue.again(uid, loop_now_s())
-            self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)
+            self.results.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
             volumes = self.claims.reserve(pod, wanted.needs.mounts, result.booking.node)

@@ -144,10 +144,8 @@ class Evictions:
         return None
 
     async def _evict(self, pod: Pod, found: Violation) -> None:
-        meta = pod.metadata
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
         try:
-            await self.transport.post(path, eviction_of(pod))
+            await self.transport.post(f"{pod.path}/eviction", eviction_of(pod))
         except NotFoundError:
             return  # it ended by itself
         except ApiError as error:

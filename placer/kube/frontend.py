@@ -49,7 +49,7 @@ class KubeFrontEnd:
                 _start(group, "record", parts.recorder.run)
                 _start(group, "schedule", partial(self._schedule, group))
                 _start(group, "explain refusals", parts.refusals.run)
-                _start(group, "tell parked pods anew", parts.retelling.run)
+                _start(group, "tell parked pods anew", parts.renewal.run)
                 _start(group, "preempt", parts.preempting.run)
                 _start(group, "find stuck pods", parts.stuck.run)
                 _start(group, "evict", parts.evictions.run)

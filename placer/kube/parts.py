@@ -40,7 +40,7 @@ from placer.kube.preemption.writes import PreemptionWrites
 from placer.kube.queue.metrics import QueueMetrics
 from placer.kube.queue.queue import Queue
 from placer.kube.refusals.refusals import Refusals, pause_beside
-from placer.kube.refusals.retelling import Retelling
+from placer.kube.refusals.renewal import Renewal
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
@@ -48,7 +48,7 @@ from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.explain import KubeExplainer
 from placer.kube.reporting.live import KubePods
 from placer.kube.reporting.record import Recorder
-from placer.kube.reporting.telling import PlacementEvents, Telling
+from placer.kube.reporting.results import PlacementEvents, Results
 from placer.kube.resize.resize import KubeResizer
 from placer.kube.resize.tickets import Tickets
 from placer.kube.volumes.binder import VolumeBinder
@@ -116,7 +116,7 @@ class KubeParts:
     pool: PoolWatch = field(init=False)
     claims: PodClaims = field(init=False)
     recorder: Recorder = field(init=False)
-    telling: Telling = field(init=False)
+    results: Results = field(init=False)
     preempting: Preempting = field(init=False)
     stuck: StuckPods = field(init=False)
     relocating: Relocating = field(init=False)
@@ -124,7 +124,7 @@ class KubeParts:
     resizer: KubeResizer = field(init=False)
     tickets: Tickets = field(init=False)
     pod_changes: PodChanges = field(init=False)
-    retelling: Retelling = field(init=False)
+    renewal: Renewal = field(init=False)
     watches: Watches = field(init=False)
     committer: Committer = field(init=False)
     refusals: Refusals = field(init=False)
@@ -194,15 +194,15 @@ class KubeParts:
 
     def _wire_reports(self) -> None:
         self.recorder = Recorder(self.transport, self.options.instance, self.clock, self.metrics)
-        self.telling = Telling(self.waiting, self.recorder, self.bus)
+        self.results = Results(self.waiting, self.recorder, self.bus)
 
     def _wire_preemption(self) -> None:
         orders = PreemptionOrders(
             self.cluster,
             PreemptionWrites(self.writes, self.clock),
             self.metrics.preempted_pods,
-            self.telling.preempted,
-            lambda pod, note: self.telling.refused(pod, note, SCHEDULER_ERROR),
+            self.results.preempted,
+            lambda pod, note: self.results.refused(pod, note, SCHEDULER_ERROR),
         )
         self.preempting = Preempting(
             self.waiting,
@@ -219,8 +219,8 @@ class KubeParts:
     def _wire_relocation(self) -> None:
         """The moves of pods, and the pods that should have ended but do not."""
         rules = self.options.relocation
-        self.stuck = StuckPods(self.preempting, rules.keep_s, self.clock, self.telling.nomination_given_up)
-        self.relocating = Relocating(rules, self.preempting, self.telling, self.clock, self.room_memory)
+        self.stuck = StuckPods(self.preempting, rules.keep_s, self.clock, self.results.nomination_given_up)
+        self.relocating = Relocating(rules, self.preempting, self.results, self.clock, self.room_memory)
 
     def _wire_resizes(self) -> None:
         self.resizer = KubeResizer(self.writes, self.decider, self.cluster, self.scopes, self.leads)
@@ -240,14 +240,14 @@ class KubeParts:
             self.relocating.kept,
             self.work.set,
         )
-        self.retelling = Retelling(self.waiting, self.queue, self.preempting, self.telling.refused)
+        self.renewal = Renewal(self.waiting, self.queue, self.preempting, self.results.refused)
         self.watches = Watches(
             self.transport,
             self.cluster,
             self.pod_changes,
             self.budgets,
             self.claims,
-            self.retelling,
+            self.renewal,
             self.wakeups,
         )
 
@@ -260,7 +260,7 @@ class KubeParts:
             self.claims,
             self.binder,
             self.recorder,
-            self.telling,
+            self.results,
             self.preempting,
             self.metrics,
             self.clock,
@@ -276,7 +276,7 @@ class KubeParts:
             self.preempting,
             self.decider.ledger,
             self.metrics,
-            self.telling.refused,
+            self.results.refused,
             self.work.set,
         )
         self.attempts = Attempts(
@@ -287,7 +287,7 @@ class KubeParts:
             self.claims,
             self.preempting,
             self.refusals,
-            self.telling,
+            self.results,
             self.wakeups,
             self.metrics,
             self.work,
@@ -342,4 +342,4 @@ class KubeParts:
             self.cluster.bookings.forget_report(node)
 
     def _report_doubt(self, booking: Booking) -> None:
-        self.telling.doubted(booking, decides=self.lease is None or self.lease.is_held())
+        self.results.doubted(booking, decides=self.lease is None or self.lease.is_held())

@@ -15,7 +15,7 @@ from placer.kube.cluster.cluster import Cluster
 from placer.kube.pod_changes import PodChanges
 from placer.kube.preemption.budgets import Budgets
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.refusals.retelling import Retelling
+from placer.kube.refusals.renewal import Renewal
 from placer.kube.wakeups import Wakeups
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
@@ -39,7 +39,7 @@ class Watches:
         pod_changes: takes pods.
         budgets: takes disruption budgets.
         claims: has watches of its own, of claims and volumes.
-        retelling: learns that nodes changed.
+        renewal: learns that nodes changed.
         wakeups: wakes pods that could not preempt before the budgets were read.
         pods: the watch of pods; of no use before `start`.
     """
@@ -49,7 +49,7 @@ class Watches:
     pod_changes: PodChanges
     budgets: Budgets
     claims: PodClaims
-    retelling: Retelling
+    renewal: Renewal
     wakeups: Wakeups
     pods: Reflector[Pod] = field(init=False)
     _nodes: Reflector[Node] = field(init=False)
@@ -98,7 +98,7 @@ class Watches:
                 old = change.old if isinstance(change, Modified) else None
                 if old is not None and _same_node(node, old):
                     return  # a heartbeat
-                self.retelling.note()
+                self.renewal.note()
                 self.claims.binder.note_nodes()
                 try:
                     self.cluster.put_node(node)
@@ -107,7 +107,7 @@ class Watches:
             case Deleted(node):
                 self.cluster.remove_node(NodeName(node.metadata.name))
                 self.claims.binder.note_nodes()
-                self.retelling.note()
+                self.renewal.note()
             case Synced():
                 self._nodes_synced.set()
 

@@ -92,11 +92,6 @@ class PodBinding:
     node: NodeName
     annotations: Mapping[str, str]
 
-    @property
-    def path(self) -> str:
-        """The path of the pod in the API."""
-        return f"/api/v1/namespaces/{self.pod.metadata.namespace}/pods/{self.pod.metadata.name}"
-
     def body(self) -> dict[str, object]:
         """The Binding to post."""
         return {
@@ -175,7 +170,7 @@ class Binder:
             except TransientError as error:
                 unclear_s = asyncio.get_running_loop().time()
                 undone += isinstance(error, _NotBoundError)
-                structlog.get_logger().warning("bind unanswered", pod=binding.path, error=str(error))
+                structlog.get_logger().warning("bind unanswered", pod=binding.pod.path, error=str(error))
                 if undone == ATTEMPTS:
                     on_long_wait()
                     return await self._outlive(binding, unclear_s, str(error))
@@ -200,7 +195,7 @@ class Binder:
             except _ChangedError as error:
                 return Ending(BindResult.CHANGED, message, error.pod)
             except TransientError as error:
-                structlog.get_logger().warning("bind unknown", pod=binding.path, error=str(error))
+                structlog.get_logger().warning("bind unknown", pod=binding.pod.path, error=str(error))
             await asyncio.sleep(LONGEST_PAUSE_S)
 
     async def _attempt(self, binding: PodBinding) -> Ending:
@@ -213,7 +208,7 @@ class Binder:
         """
         await self.scopes.begin_bind(binding.pod)
         try:
-            await self.transport.post(f"{binding.path}/binding", binding.body())
+            await self.transport.post(f"{binding.pod.path}/binding", binding.body())
         except (ConflictError, GoneError, TransientError) as error:
             if isinstance(error, TransientError) and error.is_unwritten:
                 return Ending(BindResult.REFUSED, str(error))
@@ -240,13 +235,13 @@ class Binder:
             _ChangedError: the pod has no node, and has changed.
         """
         try:
-            pod = decode_pod(await self.transport.get(binding.path))
+            pod = decode_pod(await self.transport.get(binding.pod.path))
         except NotFoundError:
             return Ending(BindResult.GONE, message)
         except (GoneError, RefusedError) as refused:
-            raise TransientError(f"{binding.path} cannot be read: {refused}") from refused
+            raise TransientError(f"{binding.pod.path} cannot be read: {refused}") from refused
         except msgspec.MsgspecError as damaged:
-            raise TransientError(f"{binding.path} cannot be read: {damaged}") from damaged
+            raise TransientError(f"{binding.pod.path} cannot be read: {damaged}") from damaged
         if pod.metadata.uid != binding.pod.metadata.uid:
             return Ending(BindResult.GONE, message)
         if not pod.spec.nodeName:

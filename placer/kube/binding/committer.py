@@ -25,7 +25,7 @@ from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
 from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.record import Recorder
-from placer.kube.reporting.telling import Telling
+from placer.kube.reporting.results import Results
 from placer.kube.volumes.reservation import Reservation
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -66,7 +66,7 @@ class Committer:
         claims: binds them.
         binder: binds pods.
         recorder: writes news; it waits while pods are being bound.
-        telling: reports each result to people, and on the bus.
+        results: reports each result to people, and on the bus.
         preempting: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.
@@ -82,7 +82,7 @@ class Committer:
     claims: PodClaims
     binder: Binder
     recorder: Recorder
-    telling: Telling
+    results: Results
     preempting: Preempting
     metrics: Metrics
     clock: Callable[[], datetime]
@@ -163,7 +163,7 @@ class Committer:
             self.cluster.release(uid)
         self.queue.again(uid, loop_now_s())
         self.on_work()
-        self.telling.refused(pod, problem, SCHEDULER_ERROR)
+        self.results.refused(pod, problem, SCHEDULER_ERROR)
         return False
 
     async def _bind(self, placed: Placed, on_long_wait: Callable[[], None]) -> None:
@@ -177,7 +177,7 @@ class Committer:
         if ending.result is BindResult.BOUND:
             self.metrics.pending_bound_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)
-            self.telling.placed(pod, plan)
+            self.results.placed(pod, plan)
             return
         self.metrics.bind_failures.labels(ending.result.name.lower()).inc()
         structlog.get_logger().warning(
@@ -189,7 +189,7 @@ class Committer:
                 self.preempting.not_bound(waiting.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
-            self.telling.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
+            self.results.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
 
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""

@@ -123,7 +123,7 @@ class Gain:
     preempt_bytes: int = 0
 
 
-def ask_of(demand: PodDemand) -> int:
+def largest_ask(demand: PodDemand) -> int:
     """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
     if _memory_of(demand) is Cause.PERCENTAGE:
         return demand.containers[0].memory_pct or 0

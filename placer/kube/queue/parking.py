@@ -29,7 +29,7 @@ class KindRefusal:
     Attributes:
         note: the text for people.
         causes: see `placer.kube.queue.hints.causes_of`.
-        ask_bytes: see `placer.kube.queue.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
+        ask_bytes: see `placer.kube.queue.hints.largest_ask`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
         priority: that of the kind's pods; None if they may not preempt.
         topics: the changes that may lift `Cause.RULES`, see `PodRules.on_change`; None: any of them may.

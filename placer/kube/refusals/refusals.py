@@ -19,7 +19,7 @@ from placer.kube.pods.occupants import priority_of
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
-from placer.kube.queue.hints import NOTHING, ask_of, causes_of
+from placer.kube.queue.hints import NOTHING, causes_of, largest_ask
 from placer.kube.queue.parking import KindRefusal
 from placer.kube.queue.queue import Queue
 from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
@@ -182,7 +182,7 @@ def refusal_of(wanted: Wanted, explained: Explanation) -> KindRefusal:
     return KindRefusal(
         cut(explained.text),
         causes,
-        ask_of(demand),
+        largest_ask(demand),
         explained.reasons,
         topics=explained.topics,
         priority=priority_of(wanted.pod) if may_preempt and not explained.is_of_pod else None,

@@ -33,7 +33,7 @@ from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.rules import RelocationMode, RelocationRules
-from placer.kube.reporting.telling import Telling
+from placer.kube.reporting.results import Results
 from placer.metrics import Metrics
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
@@ -67,7 +67,7 @@ class Relocating:
     Attributes:
         rules: see `RelocationRules`.
         preempting: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
-        telling: reports plans and moves.
+        results: reports plans and moves.
         clock: the wall clock in UTC.
         memory: keeps the rooms for the next leader.
         movers: the pods that may be moved.
@@ -76,7 +76,7 @@ class Relocating:
 
     rules: RelocationRules
     preempting: Preempting
-    telling: Telling
+    results: Results
     clock: Callable[[], datetime]
     memory: RoomMemory
     movers: Movers = field(init=False)
@@ -191,17 +191,17 @@ class Relocating:
             self._plans.pop(uid, None)
             self._metrics.relocation_plans.labels("none").inc()
             return
-        text = told(found, board)
+        text = plan_text(found, board)
         self._plans[uid] = text
         structlog.get_logger().info(
             "relocation planned", pod=waiting.pod.full_name, plan=text, mode=self.rules.mode.value
         )
         if self.rules.mode is RelocationMode.DRY_RUN:
             self._metrics.relocation_plans.labels("dry-run").inc()
-            self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
+            self.results.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
             await self._carry_out(waiting.pod, found, board)
-            self.telling.relocation_planned(waiting.pod, text)
+            self.results.relocation_planned(waiting.pod, text)
 
     async def searched(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
@@ -261,7 +261,7 @@ class Relocating:
             self._metrics.relocation_plans.labels("none").inc()
             return
         is_dry = self.rules.mode is RelocationMode.DRY_RUN
-        text = told(found, board)
+        text = plan_text(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
         self._metrics.relocation_plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
@@ -283,7 +283,7 @@ class Relocating:
         self._leaving[PodUid(victim.metadata.uid)] = loop_now_s() + self.rules.keep_s
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
-        self.telling.relocated(victim, pod, node, to, self.rules.keep_s)
+        self.results.relocated(victim, pod, node, to, self.rules.keep_s)
 
     def _give_up_rooms(self) -> None:
         under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
@@ -312,17 +312,17 @@ def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
     return [board.movers[one.movable.pod].occupant for one in found.moves]
 
 
-def told(found: Relocation, board: KubeBoard) -> str:
+def plan_text(found: Relocation, board: KubeBoard) -> str:
     """A plan for people, with all moves."""
     moves = [
         f"{board.movers[one.movable.pod].occupant.pod.full_name} from {one.movable.node} to {one.to.node} "
         f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
         for one in found.moves
     ]
-    return f"{planned(found)}: {'; '.join(moves)}."
+    return f"{plan_summary(found)}: {'; '.join(moves)}."
 
 
-def planned(found: Relocation) -> str:
+def plan_summary(found: Relocation) -> str:
     """The number of pods that a plan moves, their cost, and the node."""
     count = f"{len(found.moves)} pod" + ("s" if len(found.moves) > 1 else "")
     return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}"

@@ -272,21 +272,17 @@ class Recorder:
             "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resourceVersion},
             "status": {"conditions": [condition]},
         }
-        await self.transport.patch(f"{_path(pod)}/status", body, PatchKind.STRATEGIC)
+        await self.transport.patch(f"{pod.path}/status", body, PatchKind.STRATEGIC)
 
     async def _read(self, pod: Pod) -> Pod | None:
         try:
-            return decode_pod(await self.transport.get(_path(pod)))
+            return decode_pod(await self.transport.get(pod.path))
         except NotFoundError:
             return None
         except msgspec.MsgspecError as error:
-            raise TransientError(f"{_path(pod)} cannot be read: {error}") from error
+            raise TransientError(f"{pod.path} cannot be read: {error}") from error
 
 
 def _may_pass(error: PlimsollError) -> bool:
     """Whether the same write may succeed later: a server refuses all until it has read its roles."""
     return isinstance(error, TransientError) or (isinstance(error, ApiError) and error.status == FORBIDDEN)
-
-
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -34,7 +34,7 @@ from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Deleted, Modified
 from plimsoll.kube.transport import Transport
 from tests.placer.kube.objects import Object, node_of, pod_of, report_of
-from tests.placer.kube.world import Told
+from tests.placer.kube.world import Published
 from tests.servers.tasks import running
 
 
@@ -58,7 +58,7 @@ class Scene:
         self.parts = KubeParts(
             transport=cast("Transport", None),  # nothing is written: `settle` plays the API server
             decider=self.decider,
-            bus=Told(),
+            bus=Published(),
             options=KubeOptions(
                 POLICIES["headroom"],
                 pool_namespace=pool_namespace,

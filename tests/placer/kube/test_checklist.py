@@ -62,7 +62,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{KUBE}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
         f"{KUBE}/reporting/test_record.py::test_same_refusal_changes_the_pod_once",
         f"{KUBE}/reporting/test_record.py::test_late_refusal_does_not_overwrite_a_bind",
-        f"{KUBE}/refusals/test_retelling.py::test_reasons_follow_nodes_that_come_and_leave",
+        f"{KUBE}/refusals/test_renewal.py::test_reasons_follow_nodes_that_come_and_leave",
     ),
     "Queue: priority and age, backoff from 1 s to 10 s, woken by events, tried after five minutes": (
         f"{KUBE}/queue/test_queue.py::test_higher_priority_goes_first_then_the_pod_that_entered_first",

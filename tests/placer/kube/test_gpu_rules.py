@@ -198,7 +198,7 @@ async def test_each_container_gets_what_it_asks_for(
         assert found is not None
         left = tuple((room.free_bytes // GIB, room.free_share_pct) for room in found.rooms.values())
         assert left == case.free
-        assert [one.gpus for one in world.told.bound] == [
+        assert [one.gpus for one in world.published.bound] == [
             {of: [one["gpu"] for one in own] for of, own in grants.items()}
         ]
         uid = PodUid(pod["metadata"]["uid"])

@@ -44,7 +44,7 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
         assert sum(Counter(places).values()) == PODS
         assert max(Counter(places).values()) <= 12
         assert len({one.pod for one in world.ledger.bookings()}) == PODS
-        told = Counter(placement.name for placement in world.told.bound)
+        told = Counter(placement.name for placement in world.published.bound)
         assert max(told.values()) == 1
 
 
@@ -65,7 +65,7 @@ async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it
         assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
         await create_pod(apiserver, namespace, pod_manifest("plain"))
         await world.until_bound("plain")
-        assert world.told.refused == []
+        assert world.published.refused == []
         await own_valkey.start()
 
         async def listed() -> bool:

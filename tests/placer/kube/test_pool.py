@@ -21,7 +21,7 @@ from plimsoll.pool import CARD, GPU, NODE, RELEASE, RESERVATION, reservation_of
 from plimsoll.quantity import GIB
 from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
 from tests.placer.kube.scene import Scene, scene
-from tests.placer.kube.world import Told
+from tests.placer.kube.world import Published
 from tests.servers.waiting import until_true
 
 POOL = "pool"
@@ -175,7 +175,7 @@ async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Sce
     here.show(reservation("r2", "n1", "GPU-n1-0"))
     await here.settle_after_backoff()
     assert len(here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))) == 2
-    told = cast("Told", here.parts.bus).pool
+    told = cast("Published", here.parts.bus).pool
     assert [what for what, _ in told] == ["acquired", "lost", "acquired"]
     assert told[1][1].pods == ("a",)
 
@@ -195,7 +195,7 @@ async def test_a_pod_that_is_no_reservation_of_a_gpu_any_more_holds_it_no_more(
     here.show(here.pod("b", SMALL))
     await here.settle_after_backoff()
     assert not here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))
-    assert [what for what, _ in cast("Told", here.parts.bus).pool][:2] == ["acquired", "lost"]
+    assert [what for what, _ in cast("Published", here.parts.bus).pool][:2] == ["acquired", "lost"]
 
 
 async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:

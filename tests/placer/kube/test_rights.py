@@ -67,7 +67,7 @@ async def test_the_charts_rights_are_enough_and_needed(
                 await world.events("small", "Preempted")
         finally:
             await purge_storage(apiserver)
-    # An event that repeats within minutes is counted by a patch: see test_retelling.
+    # An event that repeats within minutes is counted by a patch: see test_renewal.
     told_again = {("patch", "events.k8s.io/events")}
     needed = calls.used | told_again
     assert needed == {one for one in placer.rights if one[1] != LEASES}

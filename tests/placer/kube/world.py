@@ -45,7 +45,7 @@ GPU_KEY = "gpus.plimsoll.dev/main"
 
 
 @dataclass(slots=True)
-class Told:
+class Published:
     """Collects the events that the scheduler published, in order."""
 
     bound: list[Placement] = field(default_factory=list)
@@ -94,7 +94,7 @@ class World:
 
     Attributes:
         ledger: the running scheduler's ledger, for checks.
-        told: the placement events that the scheduler published.
+        published: the placement events that the scheduler published.
         metrics: its metrics.
         ready: set once its reports are loaded.
     """
@@ -104,7 +104,7 @@ class World:
     ledger: Ledger
     scores: ScoreList
     reports: ReportView
-    told: Told
+    published: Published
     metrics: Metrics
     ready: asyncio.Event
     parts: KubeParts
@@ -228,7 +228,7 @@ async def scheduler(
         evictions: likewise.
         relocation: likewise.
     """
-    ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
+    ledger, reports, published, metrics = Ledger(), ReportView(), Published(), Metrics()
     decider = Decider(reports, ledger, metrics)
     scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
     ready = asyncio.Event()
@@ -239,7 +239,7 @@ async def scheduler(
             parts = KubeParts(
                 transport=wrap(client),
                 decider=decider,
-                bus=told,
+                bus=published,
                 options=KubeOptions(
                     POLICIES["headroom"],
                     binds_at_once=binds_at_once,
@@ -254,7 +254,7 @@ async def scheduler(
                 running(KubeFrontEnd(parts, ready).run(), "scheduler"),
                 running(writer.run(), "list writer"),
             ):
-                yield World(api, namespace, ledger, scores, reports, told, metrics, ready, parts)
+                yield World(api, namespace, ledger, scores, reports, published, metrics, ready, parts)
                 await until_in_step(client, parts)
     finally:
         await scores.close()

@@ -44,7 +44,7 @@ async def test_lost_answer_never_places_a_pod_twice(
         assert gpu_of(await world.pod("p")) == ("n1", "GPU-n1-0")
         assert binds.targets == ["n1"]
         assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
-        assert [one.node for one in world.told.bound] == ["n1"]
+        assert [one.node for one in world.published.bound] == ["n1"]
 
 
 async def test_lost_request_is_sent_again_to_the_same_place(
@@ -105,7 +105,7 @@ async def test_pod_bound_by_somebody_else_gives_its_room_back(
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
         assert gpu_of(await world.until_bound("next")) == ("n1", "GPU-n1-0")
         assert GPU_KEY not in (await world.pod("p"))["metadata"].get("annotations", {})
-        assert [one.name for one in world.told.bound] == ["next"]
+        assert [one.name for one in world.published.bound] == ["next"]
 
 
 async def test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided(

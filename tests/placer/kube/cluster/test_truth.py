@@ -125,7 +125,7 @@ async def test_a_pod_that_somebody_else_bound_counts_on_every_gpu_of_its_node(
         await world.until_refused("fast", "1 Insufficient plimsoll.dev/gpu-share on one GPU")
         await create_pod(apiserver, namespace, pod_manifest("small", {MEMORY: "3Gi", SHARE: "30"}))
         await world.until_bound("small")
-        [told] = world.told.strangers
+        [told] = world.published.strangers
         assert (told.name, told.node, told.gpus) == ("theirs", "n1", {})
         assert "somebody else bound the pod, or it is static" in told.reason
         [row] = await doubts(world)
@@ -151,7 +151,7 @@ async def test_a_static_pod_of_whole_gpus_takes_its_node(
         await until(lambda: doubts(world))
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
         await world.until_refused("next", "1 node(s) had GPUs that belonged to one container alone")
-        assert [one.name for one in world.told.strangers] == ["static-n1"]
+        assert [one.name for one in world.published.strangers] == ["static-n1"]
 
 
 async def test_drift_is_found_named_and_mended(

@@ -28,7 +28,7 @@ from tests.placer.kube.differential import domains_volumes
 from tests.placer.kube.differential.draw import NAMESPACES, Object, Scenario
 from tests.placer.kube.differential.oracle import SCHEDULER, Oracle, oracle
 from tests.placer.kube.differential.pods import KUBELET, RUNTIME_CLASSES
-from tests.placer.kube.world import Told
+from tests.placer.kube.world import Published
 from tests.servers.apiserver import ApiServer, RefusedError
 from tests.servers.tasks import running
 
@@ -188,7 +188,7 @@ async def ground(api: ApiServer, folder: Path) -> AsyncIterator[Ground]:
     loaded = asyncio.Event()
     loaded.set()
     async with oracle(api.kubeconfig(), folder) as asked, connect(api.kubeconfig()) as client:
-        parts = KubeParts(client, decider, Told(), KubeOptions(POLICY))
+        parts = KubeParts(client, decider, Published(), KubeOptions(POLICY))
         made = Ground(api, asked, parts)
         async with running(KubeFrontEnd(parts, loaded).run(), "the placer of the differential test"):
             try:

@@ -62,8 +62,8 @@ async def test_a_bind_writes_node_and_gpu_at_once(
         assert DECISION in stored["metadata"]["annotations"]
         await until_watched(world, pod)
         assert booked(world) == {pod["metadata"]["uid"]}
-        assert [(one.name, one.node) for one in world.told.bound] == [("p", "n1")]
-        assert world.told.strangers == []
+        assert [(one.name, one.node) for one in world.published.bound] == [("p", "n1")]
+        assert world.published.strangers == []
 
 
 async def test_gpushare_gpus_0_to_3_at_bind(
@@ -153,7 +153,7 @@ async def test_a_bind_asked_twice_is_answered_right_both_times(
         wrong = await asked(port, "bind", order(pod, "n2"))
         assert "is bound to n1 already, by the placer" in wrong["Error"]
         assert lossy.targets == ["n1"]
-        assert len(world.told.bound) == 1
+        assert len(world.published.bound) == 1
 
 
 async def test_a_bind_is_answered_right_before_the_watch_shows_it(
@@ -168,7 +168,7 @@ async def test_a_bind_is_answered_right_before_the_watch_shows_it(
         monkeypatch.setattr(OutsidePods, "note", lambda *_: None)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
-        assert len(world.told.bound) == 1
+        assert len(world.published.bound) == 1
 
 
 async def test_a_lost_answer_keeps_the_room(
@@ -273,7 +273,7 @@ async def test_orders_that_cannot_be_carried_out_say_why(
         await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/stolen/binding", binding)
         await until_watched(world, stolen)
         assert "by somebody else, without GPUs" in (await asked(port, "bind", order(stolen, "n1")))["Error"]
-        assert [one.name for one in world.told.strangers] == ["stolen"]
+        assert [one.name for one in world.published.strangers] == ["stolen"]
         bad = await made(world, "bad", {MEMORY: "3", GPUS: "2"})
         assert "give a multiple of 2" in (await asked(port, "bind", order(bad, "n1")))["Error"]
         assert booked(world) == {stolen["metadata"]["uid"]}

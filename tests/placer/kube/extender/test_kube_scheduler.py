@@ -63,7 +63,7 @@ async def test_a_pod_goes_through_kube_scheduler(
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
         await until_freed(world, "fits", pod)
         assert gpu_of(await world.until_bound("large")) == ("fits", "GPU-fits-1")
-        assert world.told.strangers == []
+        assert world.published.strangers == []
 
 
 async def test_a_malformed_pod_says_why_in_its_events(

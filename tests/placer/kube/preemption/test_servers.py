@@ -81,7 +81,7 @@ async def test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor(
         assert event["note"] == f"Preempted by pod {urgent['metadata']['uid']} on node n1"
         assert (event["type"], event["action"]) == ("Normal", "Preempting")
         assert event["related"]["name"] == "urgent"
-        assert [(one.name, one.node) for one in world.told.victims] == [("victim", "n1")]
+        assert [(one.name, one.node) for one in world.published.victims] == [("victim", "n1")]
         await create_pod(apiserver, namespace, manifest("thief", "test-mid", {MEMORY: "4Gi"}))
         await end(apiserver, namespace, "victim")
         await create_pod(apiserver, namespace, manifest("late", "test-mid", {MEMORY: "8Gi"}))

@@ -140,7 +140,7 @@ async def test_a_pod_moves_once_its_budget_allows_it_and_both_pods_run(
         assert event["related"]["name"] == "wide"
         assert "Room for its replacement is kept" in event["note"]
         assert (await world.events("wide", "RelocationPlanned"))[0]["note"].startswith("Moving 1 pod")
-        (moved,) = world.told.moved
+        (moved,) = world.published.moved
         assert (moved.name, moved.node, moved.to) == (name, node, second["spec"]["nodeName"])
 
 

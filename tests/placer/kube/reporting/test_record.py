@@ -66,7 +66,7 @@ async def test_same_refusal_changes_the_pod_once(
         assert (await world.pod("p"))["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"]
         assert len(await world.events("p", "FailedScheduling")) == 1
         assert writes.patched == [f"/api/v1/namespaces/{namespace}/pods/p/status"]
-        assert len(world.told.refused) == 1
+        assert len(world.published.refused) == 1
 
 
 async def tried_again(world: World) -> None:

@@ -71,4 +71,4 @@ async def test_pod_that_comes_after_a_change_gets_the_new_reason(
         await create_pod(apiserver, namespace, pod_manifest("p1", LARGE))
         await until_all_are_told(world, 2, text)
         assert refusals(world) == before
-        assert len(world.told.refused) <= 4
+        assert len(world.published.refused) <= 4

@@ -41,7 +41,7 @@ class PlacementEvents(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Results:
     """Reports results.
 
     Attributes:
