@@ -14,7 +14,7 @@ from placer.intake.intake import Intake
 from plimsoll.kube.lease import Lease
 
 if TYPE_CHECKING:
-    from placer.kube.frontend import KubeFrontEnd
+    from placer.kube.parts import KubeParts
 
 
 GRACE_S: Final = 5.0
@@ -29,20 +29,20 @@ class KubePart:
 
     Attributes:
         leads: set once this placer is the one that places.
-        front_end: None until the connection was made.
+        parts: None until the connection was made.
         lease: likewise.
     """
 
     leads: asyncio.Event = field(default_factory=asyncio.Event)
-    front_end: "KubeFrontEnd | None" = None
+    parts: "KubeParts | None" = None
     lease: Lease | None = None
 
     def missing(self) -> list[str]:
         """The things of the cluster that the placer lacks now."""
         missing = []
-        if self.front_end is None or not self.front_end.synced.is_set():
+        if self.parts is None or not self.parts.synced.is_set():
             missing.append("pods, nodes and volumes are still being read")
-        elif self.front_end.broken_s() > GRACE_S:
+        elif self.parts.watches.broken_s() > GRACE_S:
             missing.append("a watch of pods, nodes or volumes is broken")
         # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
         if self.lease is not None:

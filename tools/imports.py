@@ -1,8 +1,8 @@
 """Fails where files of our Python packages import each other in a circle.
 
-import-linter has a contract for folders, and every circle of folders would break it, though their files form none. So
-this reads import-linter's own graph of files. Imports for type checkers alone do not count: two classes may name each
-other in annotations.
+import-linter's contract is for folders, and only those of `placer.kube` keep it: folders may form a circle though
+their files form none. So this reads import-linter's own graph of files. Imports for type checkers alone do not
+count: two classes may name each other in annotations.
 
     python -m tools.imports PACKAGE…
 """

@@ -24,7 +24,7 @@ import placer.pool.metrics
 import placer.webhook.metrics
 from placer.core.ledger import Ledger
 from placer.kube.extender.metrics import ExtenderMetrics
-from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.metrics import QueuedPods
 from placer.kube.queue.queue import Queue
 from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
@@ -91,7 +91,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     for collector in (
         placer.metrics.decisions.PromisedGpus(Ledger()),
         placer.metrics.reports.UnhealthyGpus(tuple),
-        WaitingPods(Queue()),
+        QueuedPods(Queue()),
     ):
         placing.register(cast("Any", collector))
     ExtenderMetrics(placing)

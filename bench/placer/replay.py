@@ -62,7 +62,7 @@ def cluster_of(nodes: int) -> NodeChoice:
         state = node_state(number, 1)
         reports.apply(state)
         cluster.put_node(msgspec.convert(node_object(number), Node))
-        cluster.observe(state)
+        cluster.bookings.observe(state)
     return choice
 
 

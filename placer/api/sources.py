@@ -10,8 +10,8 @@ from placer.readiness import KubePart
 def pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSource]:
     """The names of pods, for the live page."""
     sources: list[PodSource] = [local] if local is not None else []
-    if cluster is not None and cluster.front_end is not None:
-        sources.append(cluster.front_end.live_pods)
+    if cluster is not None and cluster.parts is not None:
+        sources.append(cluster.parts.live_pods)
     return sources
 
 
@@ -23,9 +23,9 @@ def explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[E
     """
     found: list[Explainer] = [local] if local is not None else []
     if cluster is not None:
-        if cluster.front_end is None:
+        if cluster.parts is None:
             raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-        found.append(cluster.front_end.explainer)
+        found.append(cluster.parts.explainer)
     return found
 
 
@@ -37,6 +37,6 @@ def previewing(cluster: KubePart | None) -> Previewer | None:
     """
     if cluster is None:
         return None
-    if cluster.front_end is None:
+    if cluster.parts is None:
         raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.front_end.previewing
+    return cluster.parts.previewing

@@ -16,8 +16,9 @@ from placer.kube.evictions import EvictionRules, OnViolation
 from placer.kube.extender.serving import serve_extender
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.kube.relocation.memory import RoomMemory
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from placer.kube.resize.tickets import NotByBus, StreamConfirmations
 from placer.kube.reviews import Reviews
 from placer.metrics.kube import LeaseMetrics
@@ -42,17 +43,18 @@ async def run_kube(parts: Parts, cluster: KubePart) -> None:
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
     async with connect(kubeconfig) as transport, room_store(settings.redis_url) as rooms:
         lease = _lease(settings, transport, namespace, parts.decider.metrics.lease)
-        front_end = _front_end(parts, transport, lease, cluster.leads, rooms)
-        cluster.lease, cluster.front_end = lease, front_end
+        kube = _kube_parts(parts, transport, lease, cluster.leads, rooms)
+        cluster.lease, cluster.parts = lease, kube
         parts.rpc.add(NotByBus())
+        front_end = KubeFrontEnd(kube, parts.intake.ready, parts.learned_writer.restore)
         try:
             async with asyncio.TaskGroup() as tasks:
-                start_endless(tasks, "lease", _run_for_lead(lease, front_end, parts.intake.ready))
+                start_endless(tasks, "lease", _run_for_lead(lease, kube.synced, parts.intake.ready))
                 start_endless(tasks, "scheduler", front_end.run())
-                read = read_violations(parts.client, front_end.evictions.suspect, front_end.leads)
+                read = read_violations(parts.client, kube.evictions.suspect, kube.leads)
                 start_endless(tasks, "violations", read)
                 if settings.extender_port is not None:
-                    extender = serve_extender(settings, settings.extender_port, front_end)
+                    extender = serve_extender(settings, settings.extender_port, kube.extender)
                     start_endless(tasks, "extender", extender)
         finally:
             # No write of this placer is under way any more.
@@ -80,23 +82,21 @@ def _lease(settings: Settings, transport: Transport, namespace: str, metrics: Le
     return lease
 
 
-def _front_end(
+def _kube_parts(
     parts: Parts, transport: Transport, lease: Lease, leads: asyncio.Event, rooms: RoomMemory
-) -> KubeFrontEnd:
-    front_end = KubeFrontEnd(
+) -> KubeParts:
+    kube = KubeParts(
         transport,
         parts.decider,
         parts.publisher,
-        parts.intake.ready,
         _options(parts.settings),
         lease=lease,
         leads=leads,
-        recall=parts.learned_writer.restore,
         room_memory=rooms,
     )
-    front_end.explainer.news_of = parts.limits.of
-    front_end.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
-    return front_end
+    kube.explainer.news_of = parts.limits.of
+    kube.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
+    return kube
 
 
 def _options(settings: Settings) -> KubeOptions:
@@ -108,7 +108,7 @@ def _options(settings: Settings) -> KubeOptions:
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
         opt_out_label=settings.opt_out_label,
         relocation=RelocationRules(
-            Mode(settings.relocation),
+            RelocationMode(settings.relocation),
             settings.relocation_after_s,
             settings.relocation_keep_s,
             settings.relocation_rest_s,
@@ -118,8 +118,8 @@ def _options(settings: Settings) -> KubeOptions:
     )
 
 
-async def _run_for_lead(lease: Lease, front_end: KubeFrontEnd, loaded: asyncio.Event) -> None:
+async def _run_for_lead(lease: Lease, synced: asyncio.Event, loaded: asyncio.Event) -> None:
     """Take part in the election once all that decisions read was read: a placer that cannot decide must not lead."""
-    await front_end.synced.wait()
+    await synced.wait()
     await loaded.wait()
     await lease.run()

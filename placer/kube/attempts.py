@@ -17,16 +17,17 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.kube.binding.committer import Placed
 from placer.kube.choice import NodeChoice
+from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import understood
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.hints import NOTHING, causes_of
 from placer.kube.queue.queue import Queue
 from placer.kube.queue.tries import Probe, Try
-from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, Refusals
-from placer.kube.reporting.telling import Telling
-from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.refusals.refusals import PUT_OFF, Refusals
+from placer.kube.reporting.condition import SCHEDULER_ERROR
+from placer.kube.reporting.results import Results
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -46,23 +47,23 @@ class Attempts:
         waiting: the same pods, by uid.
         choice: decides, and judges nodes.
         policy: the policy for pods that name none.
-        volumes: reserves the volumes of a pod that has a place.
+        claims: reserves the volumes of a pod that has a place.
         preempting: gives the pods that could be preempted.
         refusals: explains refusals.
-        telling: reports each result to people, and on the bus.
+        results: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
         metrics: measures waits, and counts probes.
         work: set when the queue may have work.
     """
 
     queue: Queue
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     choice: NodeChoice
     policy: Policy
-    volumes: VolumeFrontEnd
+    claims: PodClaims
     preempting: Preempting
     refusals: Refusals
-    telling: Telling
+    results: Results
     wakeups: Wakeups
     metrics: Metrics
     work: asyncio.Event
@@ -113,7 +114,7 @@ class Attempts:
             wanted = waiting.wanted = waiting.wanted or understood(pod, self.policy)
         except InputError as error:
             self.queue.give_up(uid, loop_now_s())
-            self.telling.refused(pod, f"Pod cannot be scheduled: {error}.")
+            self.results.refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         if self.refusals.share(waiting, wanted):
             return None
@@ -123,10 +124,10 @@ class Attempts:
             name = pod.full_name
             structlog.get_logger().warning("decision put off", pod=name, error=str(error))
             self.queue.again(uid, loop_now_s())
-            self.telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)
+            self.results.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            volumes = self.volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
+            volumes = self.claims.reserve(pod, wanted.needs.mounts, result.booking.node)
             cluster.assume(result.booking, wanted.needs, wanted.pod)
             self.preempting.placed(uid, result.booking.node)
             self.queue.placed(uid, loop_now_s())

@@ -39,7 +39,6 @@ rarely names few nodes."""
 SLICE: Final = 64
 """The nodes that `explain` judges before it lets other tasks run: some 2 ms."""
 
-
 READ_AT_ONCE: Final = 1024
 """The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
 
@@ -48,7 +47,6 @@ RANKED_AT_ONCE: Final = 64
 
 RESTARTS: Final = 8
 """The times that `explain` begins anew because rules about pods changed meanwhile. After that the pod backs off."""
-
 
 _OUR_SUMS: Final = frozenset(f"Insufficient {name}" for name in RESOURCES)
 
@@ -176,9 +174,8 @@ class NodeChoice:
         if not self._prepare(wanted):
             return Refusal(is_final=False)  # `explain` reads the rest, in slices
         if wanted.domain_wishes.key and not self._prepare_wishes(wanted) and not wanted.found:
-            return Refusal(
-                is_final=False
-            )  # with nodes found, it was explained: counts forgotten since then are left out
+            # With nodes found, the pod was explained, and counts that were forgotten since then are left out.
+            return Refusal(is_final=False)
         if self._problem(wanted) is not None:
             return Refusal()
         own = self.cluster.nominations.find(wanted.request.pod)

@@ -18,7 +18,7 @@ import structlog
 from placer.core.violations import Violation, Violations
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
-from placer.kube.reporting.pod_events import News
+from placer.kube.reporting.pod_events import PodNews
 from placer.kube.reporting.record import Recorder
 from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
@@ -39,7 +39,7 @@ class OnViolation(enum.Enum):
     REPORT = "report"  # an event and a line in the log
     EVICT = "evict"  # the same, and its eviction if it is a pod of this scheduler
     EVICT_ALL = (
-        "evict-all"  # also if another scheduler placed it, as kube-scheduler does through the extender
+        "evict-all"  # also a pod that another scheduler placed, as kube-scheduler does by the extender
     )
 
 
@@ -86,9 +86,8 @@ class Evictions:
     is_silent: Callable[[NodeName], bool]
     leads: asyncio.Event
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _due_s: dict[PodUid, float] = field(
-        default_factory=dict
-    )  # of pods that were handled, on the loop's clock
+    # When each pod that was handled is handled again, on the loop's clock.
+    _due_s: dict[PodUid, float] = field(default_factory=dict)
 
     def suspect(self, pod: PodUid, gpu: GpuUuid | None) -> None:
         """Take in an event that a pod passes its line; returns at once."""
@@ -145,10 +144,8 @@ class Evictions:
         return None
 
     async def _evict(self, pod: Pod, found: Violation) -> None:
-        meta = pod.metadata
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
         try:
-            await self.transport.post(path, eviction_of(pod))
+            await self.transport.post(f"{pod.path}/eviction", eviction_of(pod))
         except NotFoundError:
             return  # it ended by itself
         except ApiError as error:
@@ -172,7 +169,7 @@ class Evictions:
             measurements=found.measurements,
             for_s=round(found.seen_s - found.since_s),
         )
-        self.recorder.record(News(pod, reason, note, None))
+        self.recorder.record(PodNews(pod, reason, note, None))
 
 
 def eviction_of(pod: Pod, *, is_trial: bool = False) -> dict[str, object]:

@@ -1,7 +1,6 @@
 """The options of the front end for a Kubernetes cluster."""
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
@@ -9,11 +8,6 @@ from placer.kube.pool import OFF
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.volumes.binder import BIND_TIMEOUT_S
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
-from plimsoll.kube.reflector import Timing
-
-TIMING: Final = Timing(longest_backoff_s=2.0)
-"""The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
-has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +18,6 @@ class KubeOptions:
         policy: the policy for pods that name none.
         instance: the name of this placer in events.
         binds_at_once: the number of writes under way together; more wait.
-        timing: the timing of the watches.
         drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
         volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
         evictions: what happens to pods that pass their lines.
@@ -36,7 +29,6 @@ class KubeOptions:
     policy: Policy
     instance: str = SCHEDULER_NAME
     binds_at_once: int = 16
-    timing: Timing = TIMING
     drift_s: float = 300.0
     volumes_s: float = BIND_TIMEOUT_S
     pool_namespace: str = OFF

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.extender.pods import OutsidePods
+from placer.kube.pods.pending import PendingPod, same_pod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.waiting import Waiting, same_pod
 from placer.kube.pool import PoolWatch
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.kube.relocation.kept import KeptRooms
+from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
 from placer.kube.resize.tickets import Tickets
-from placer.kube.volumes.frontend import VolumeFrontEnd
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
@@ -38,7 +38,7 @@ class PodChanges:
         waiting: the pods without a node that this scheduler could place.
         queue: the same pods, by rank.
         cluster: the nodes with their pods.
-        volumes: learns which pods wait for claims, and which have ended.
+        claims: learns which pods wait for claims, and which have ended.
         preempting: learns of nominated pods and of victims.
         pool: learns of the pool's reservation pods.
         tickets: learns of bound pods, which may be resized.
@@ -49,10 +49,10 @@ class PodChanges:
     """
 
     pods: PodIndex
-    waiting: dict[PodUid, Waiting]
+    waiting: dict[PodUid, PendingPod]
     queue: Queue
     cluster: Cluster
-    volumes: VolumeFrontEnd
+    claims: PodClaims
     preempting: Preempting
     pool: PoolWatch
     tickets: Tickets
@@ -79,7 +79,7 @@ class PodChanges:
 
     def forget_waiting(self, uid: PodUid) -> None:
         """Take a pod out of those that wait; an unknown pod is no error."""
-        self.volumes.forget_waiting(uid)
+        self.claims.forget_waiting(uid)
         if self.waiting.pop(uid, None) is not None:
             self.queue.discard(uid, loop_now_s())
             self.on_work()  # another pod of its kind may be tried
@@ -105,7 +105,7 @@ class PodChanges:
         self.forget_waiting(uid)
         self.preempting.forget(uid)
         self.cluster.release(uid)
-        self.volumes.note_end(uid)
+        self.claims.note_end(uid)
         if ended is not None:
             self.preempting.pod_ends(ended.node)
         self.tickets.forget(uid)
@@ -119,7 +119,7 @@ class PodChanges:
         except InputError as error:
             name = pod.full_name
             structlog.get_logger().error("bound pod counts in part", pod=name, error=str(error))
-        self.volumes.note_end(uid)
+        self.claims.note_end(uid)
         if pod.metadata.deletionTimestamp:
             self.preempting.pod_ends(NodeName(pod.spec.nodeName or ""))
 
@@ -131,9 +131,9 @@ class PodChanges:
                 assumed.pod, assumed.wanted = pod, None if changed else assumed.wanted
             return
         now_s = loop_now_s()
-        waiting = self.waiting.setdefault(uid, Waiting(pod, now_s))
+        waiting = self.waiting.setdefault(uid, PendingPod(pod, now_s))
         waiting.pod = pod
-        self.volumes.note_waiting(pod)
+        self.claims.note_waiting(pod)
         if changed or uid not in self.queue:
             waiting.wanted = None
             self.queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
@@ -150,5 +150,5 @@ def _is_ours(pod: Pod) -> bool:
 
 def _was_refused(pod: Pod) -> bool:
     """Whether a placer has tried the pod: its condition says so."""
-    condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    condition = scheduled_condition(pod)
     return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)

@@ -6,21 +6,27 @@ What always holds: a heartbeat of a node changes nothing. A node that cannot be 
 import asyncio
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
+from placer.kube.claims import PodClaims
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pod_changes import PodChanges
 from placer.kube.preemption.budgets import Budgets
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.reporting.retelling import Retelling
-from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.refusals.renewal import Renewal
 from placer.kube.wakeups import Wakeups
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
+
+TIMING: Final = Timing(longest_backoff_s=2.0)
+"""The timing of each watch that a decision depends on. After an outage nothing is placed before these watches are
+tried again. A cluster has a few placers of some ten watches each, so frequent attempts are no load for a server that
+is coming up."""
 
 
 @dataclass(slots=True)
@@ -29,23 +35,21 @@ class Watches:
 
     Attributes:
         transport: the connection to the API server.
-        timing: the timing of each watch that a decision depends on.
         cluster: takes nodes and namespaces.
         pod_changes: takes pods.
         budgets: takes disruption budgets.
-        volumes: has watches of its own.
-        retelling: learns that nodes changed.
+        claims: has watches of its own, of claims and volumes.
+        renewal: learns that nodes changed.
         wakeups: wakes pods that could not preempt before the budgets were read.
         pods: the watch of pods; of no use before `start`.
     """
 
     transport: Transport
-    timing: Timing
     cluster: Cluster
     pod_changes: PodChanges
     budgets: Budgets
-    volumes: VolumeFrontEnd
-    retelling: Retelling
+    claims: PodClaims
+    renewal: Renewal
     wakeups: Wakeups
     pods: Reflector[Pod] = field(init=False)
     _nodes: Reflector[Node] = field(init=False)
@@ -55,10 +59,10 @@ class Watches:
     _have_started: bool = False
 
     def __post_init__(self) -> None:
-        to, timing = self.transport, self.timing
-        self.pods = Reflector(to, "/api/v1/pods", Pod, self.pod_changes.take, timing=timing)
-        self._nodes = Reflector(to, "/api/v1/nodes", Node, self.on_node, timing=timing)
-        self._namespaces = Reflector(to, "/api/v1/namespaces", Namespace, self.on_namespace, timing=timing)
+        to = self.transport
+        self.pods = Reflector(to, "/api/v1/pods", Pod, self.pod_changes.take, timing=TIMING)
+        self._nodes = Reflector(to, "/api/v1/nodes", Node, self.on_node, timing=TIMING)
+        self._namespaces = Reflector(to, "/api/v1/namespaces", Namespace, self.on_namespace, timing=TIMING)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Watch until the group ends."""
@@ -70,7 +74,7 @@ class Watches:
         group.create_task(self.pods.run(), name="kube: watch pods")
         group.create_task(budgets.run(), name="kube: watch disruption budgets")
         group.create_task(self._namespaces.run(), name="kube: watch namespaces")
-        self.volumes.watches.start(group)
+        self.claims.watches.start(group)
         self._have_started = True
 
     async def until_synced(self) -> None:
@@ -78,14 +82,14 @@ class Watches:
         await self._nodes_synced.wait()
         await self.pod_changes.synced.wait()
         await self._namespaces_synced.wait()
-        await self.volumes.watches.synced.wait()
+        await self.claims.watches.synced.wait()
 
     def broken_s(self) -> float:
         """The longest `Reflector.broken_s` of all watches: 0 while all are live, infinite before the lists."""
         if not self._have_started:
             return math.inf
         watches = (self.pods, self._nodes, self._namespaces)
-        return max(self.volumes.watches.broken_s(), *(watch.broken_s() for watch in watches))
+        return max(self.claims.watches.broken_s(), *(watch.broken_s() for watch in watches))
 
     def on_node(self, change: Change[Node]) -> None:
         """Take in a change of a node."""
@@ -94,16 +98,16 @@ class Watches:
                 old = change.old if isinstance(change, Modified) else None
                 if old is not None and _same_node(node, old):
                     return  # a heartbeat
-                self.retelling.note()
-                self.volumes.binder.note_nodes()
+                self.renewal.note()
+                self.claims.binder.note_nodes()
                 try:
                     self.cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
                 self.cluster.remove_node(NodeName(node.metadata.name))
-                self.volumes.binder.note_nodes()
-                self.retelling.note()
+                self.claims.binder.note_nodes()
+                self.renewal.note()
             case Synced():
                 self._nodes_synced.set()
 

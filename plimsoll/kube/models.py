@@ -256,6 +256,11 @@ class Pod(Struct, frozen=True):
         """`<namespace>/<name>`."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
+    @property
+    def path(self) -> str:
+        """The pod's path in the API."""
+        return f"/api/v1/namespaces/{self.metadata.namespace}/pods/{self.metadata.name}"
+
 
 class Taint(Struct, frozen=True):
     """A `spec.taints` entry."""

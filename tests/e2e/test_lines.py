@@ -8,7 +8,7 @@ import pytest
 
 from plimsoll.ids import NodeName
 from tests.e2e.cluster import ALPHA, KubeCluster, kube_cluster
-from tests.placer.kube.world import MEMORY, SHARE
+from tests.placer.kube.objects import MEMORY, SHARE
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until

@@ -15,7 +15,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.contract import RELOCATION_COST
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
-from tests.placer.kube.world import MEMORY
+from tests.placer.kube.objects import MEMORY
 from tests.placer.placers import LEASE, Placer, Placers, free_lease, holder, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest

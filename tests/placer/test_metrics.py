@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
-from placer.kube.queue.metrics import WaitingPods
+from placer.kube.queue.metrics import QueuedPods
 from placer.kube.queue.queue import Queue
 from placer.metrics import Metrics
 from placer.metrics.decisions import PromisedGpus
@@ -25,7 +25,7 @@ def all_metrics() -> Metrics:
     """The placer's metrics with its collectors, as a placer of Kubernetes has them."""
     metrics = Metrics()
     metrics.registry.register(PromisedGpus(Ledger()))
-    metrics.registry.register(WaitingPods(Queue()))
+    metrics.registry.register(QueuedPods(Queue()))
     return metrics
 
 
@@ -58,7 +58,7 @@ def test_metric_is_exposed(name: str, kind: str) -> None:
 def test_waiting_pods_are_counted_by_place_and_by_cause() -> None:
     """Places and causes without a pod show 0."""
     metrics, queue = Metrics(), Queue()
-    metrics.registry.register(WaitingPods(queue))
+    metrics.registry.register(QueuedPods(queue))
     queue.put(PodUid("p"), 0, 0)
 
     def count(place: str) -> float | None:

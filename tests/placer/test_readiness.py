@@ -9,7 +9,7 @@ from typing import cast
 import aiohttp
 import pytest
 
-from placer.kube.frontend import KubeFrontEnd
+from placer.kube.parts import KubeParts
 from placer.readiness import KubePart
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
@@ -96,15 +96,16 @@ async def until_ready_or_replaced(part: Placer, started: Placers) -> None:
 
 
 class Watched:
-    """A front end whose watches broke some seconds ago."""
+    """The parts of a front end whose watches broke some seconds ago."""
 
     def __init__(self, broken_s: float) -> None:
         self.synced = asyncio.Event()
         self.synced.set()
+        self.watches = self
         self._broken_s = broken_s
 
     def broken_s(self) -> float:
-        """See `KubeFrontEnd`."""
+        """See `Watches`."""
         return self._broken_s
 
 
@@ -133,8 +134,8 @@ async def test_short_gaps_are_no_outage(
             task.cancel()
             await task
         now_s += silent_s
-        front_end = cast("KubeFrontEnd", Watched(broken_s))
-        assert KubePart(front_end=front_end, lease=lease).missing() == missing
+        parts = cast("KubeParts", Watched(broken_s))
+        assert KubePart(parts=parts, lease=lease).missing() == missing
 
 
 async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish, report
-from tests.placer.kube.world import MEMORY
+from tests.placer.kube.objects import MEMORY
 from tests.placer.placers import LEASE_S, Placers, free_lease, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import control_plane

@@ -20,8 +20,8 @@ import structlog
 
 from placer.core.booking import decided, start_of
 from placer.core.plan import Plan
-from placer.kube.binding.scope import Scopes
-from placer.kube.pods.waiting import same_pod
+from placer.kube.binding.scope import WriteScopes
+from placer.kube.pods.pending import same_pod
 from plimsoll.contract import ASSIGNED_PREFIX
 from plimsoll.decision import Decision, annotations_of
 from plimsoll.ids import NodeName
@@ -85,17 +85,12 @@ class _ChangedError(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PodBinding:
     """The node for a pod in its version, and the annotations of the same write."""
 
     pod: Pod
     node: NodeName
     annotations: Mapping[str, str]
-
-    @property
-    def path(self) -> str:
-        """The path of the pod in the API."""
-        return f"/api/v1/namespaces/{self.pod.metadata.namespace}/pods/{self.pod.metadata.name}"
 
     def body(self) -> dict[str, object]:
         """The Binding to post."""
@@ -143,52 +138,52 @@ class Binder:
     """Carries out placements on the API server, each within the scope of the Lease."""
 
     transport: Transport
-    scopes: Scopes
+    scopes: WriteScopes
 
-    async def bind(self, target: Target, on_long_wait: Callable[[], None] = lambda: None) -> Ending:
+    async def bind(self, binding: PodBinding, on_long_wait: Callable[[], None] = lambda: None) -> Ending:
         """Write a placement; returns only once the result is known.
 
         While the server does not answer, the write is repeated, because a lost answer may mean that the pod is bound.
         `REFUSED` and `CHANGED` also mean that no earlier write can still succeed. Cancelling leaves the result open.
 
         Args:
-            target: the placement.
+            binding: the placement.
             on_long_wait: called before a wait of a minute without any write.
         """
-        ending = await self._bind(target, on_long_wait)
-        self.scopes.end_bind(target.pod)
+        ending = await self._bind(binding, on_long_wait)
+        self.scopes.end_bind(binding.pod)
         return ending
 
-    async def _bind(self, target: Target, on_long_wait: Callable[[], None]) -> Ending:
+    async def _bind(self, binding: PodBinding, on_long_wait: Callable[[], None]) -> Ending:
         pause_s, undone = FIRST_PAUSE_S, 0
         unclear_s: float | None = None  # the loop's time at the end of the last write without a clear answer
         while True:
             heed_cancellation()
             try:
-                ending = await self._attempt(target)
+                ending = await self._attempt(binding)
             except _ChangedError as error:
-                if not same_pod(error.pod, target.pod):
+                if not same_pod(error.pod, binding.pod):
                     return Ending(BindResult.CHANGED, str(error), error.pod)
-                target = replace(target, pod=error.pod)
+                binding = replace(binding, pod=error.pod)
                 pause_s, undone, unclear_s = FIRST_PAUSE_S, 0, None
                 continue
             except TransientError as error:
                 unclear_s = asyncio.get_running_loop().time()
                 undone += isinstance(error, _NotBoundError)
-                structlog.get_logger().warning("bind unanswered", pod=target.path, error=str(error))
+                structlog.get_logger().warning("bind unanswered", pod=binding.pod.path, error=str(error))
                 if undone == ATTEMPTS:
                     on_long_wait()
-                    return await self._outlive(target, unclear_s, str(error))
+                    return await self._outlive(binding, unclear_s, str(error))
                 pause_s = max(pause_s, min(error.retry_after_s or 0.0, LONGEST_PAUSE_S))
             else:
                 if ending.result is BindResult.REFUSED and unclear_s is not None:
                     on_long_wait()
-                    return await self._outlive(target, unclear_s, ending.message)
+                    return await self._outlive(binding, unclear_s, ending.message)
                 return ending
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _outlive(self, target: Target, unclear_s: float, message: str) -> Ending:
+    async def _outlive(self, binding: PodBinding, unclear_s: float, message: str) -> Ending:
         """Wait until no write can arrive any more, then read the pod until the API server answers."""
         end_s = unclear_s + WRITE_LIFETIME_S
         # A read before this moment could miss a write that still arrives.
@@ -196,14 +191,14 @@ class Binder:
         while True:
             heed_cancellation()
             try:
-                return await self._read(target, message) or Ending(BindResult.REFUSED, message)
+                return await self._read(binding, message) or Ending(BindResult.REFUSED, message)
             except _ChangedError as error:
                 return Ending(BindResult.CHANGED, message, error.pod)
             except TransientError as error:
-                structlog.get_logger().warning("bind unknown", pod=target.path, error=str(error))
+                structlog.get_logger().warning("bind unknown", pod=binding.pod.path, error=str(error))
             await asyncio.sleep(LONGEST_PAUSE_S)
 
-    async def _attempt(self, target: Target) -> Ending:
+    async def _attempt(self, binding: PodBinding) -> Ending:
         """Write once; read once where the answer is unclear.
 
         Raises:
@@ -211,20 +206,20 @@ class Binder:
                 same write again does no harm.
             _ChangedError: the placement was not written, and cannot be written in this version.
         """
-        await self.scopes.begin_bind(target.pod)
+        await self.scopes.begin_bind(binding.pod)
         try:
-            await self.transport.post(f"{target.path}/binding", target.body())
+            await self.transport.post(f"{binding.pod.path}/binding", binding.body())
         except (ConflictError, GoneError, TransientError) as error:
             if isinstance(error, TransientError) and error.is_unwritten:
                 return Ending(BindResult.REFUSED, str(error))
-            return await self._clear_up(target, error)
+            return await self._clear_up(binding, error)
         except (NotFoundError, RefusedError) as error:
             result = BindResult.GONE if isinstance(error, NotFoundError) else BindResult.REFUSED
             return Ending(result, str(error))
         return Ending(BindResult.BOUND)
 
-    async def _clear_up(self, target: Target, error: ApiError) -> Ending:
-        known = await self._read(target, str(error))
+    async def _clear_up(self, binding: PodBinding, error: ApiError) -> Ending:
+        known = await self._read(binding, str(error))
         if known is not None:
             return known
         if isinstance(error, TransientError):
@@ -232,7 +227,7 @@ class Binder:
         # A conflict on a pod without a node: it is being deleted, or has scheduling gates.
         return Ending(BindResult.REFUSED, str(error))
 
-    async def _read(self, target: Target, message: str) -> Ending | None:
+    async def _read(self, binding: PodBinding, message: str) -> Ending | None:
         """The result as the pod shows it; None while the pod has no node and this version.
 
         Raises:
@@ -240,21 +235,21 @@ class Binder:
             _ChangedError: the pod has no node, and has changed.
         """
         try:
-            pod = decode_pod(await self.transport.get(target.path))
+            pod = decode_pod(await self.transport.get(binding.pod.path))
         except NotFoundError:
             return Ending(BindResult.GONE, message)
         except (GoneError, RefusedError) as refused:
-            raise TransientError(f"{target.path} cannot be read: {refused}") from refused
+            raise TransientError(f"{binding.pod.path} cannot be read: {refused}") from refused
         except msgspec.MsgspecError as damaged:
-            raise TransientError(f"{target.path} cannot be read: {damaged}") from damaged
-        if pod.metadata.uid != target.pod.metadata.uid:
+            raise TransientError(f"{binding.pod.path} cannot be read: {damaged}") from damaged
+        if pod.metadata.uid != binding.pod.metadata.uid:
             return Ending(BindResult.GONE, message)
         if not pod.spec.nodeName:
-            if pod.metadata.resourceVersion != target.pod.metadata.resourceVersion:
+            if pod.metadata.resourceVersion != binding.pod.metadata.resourceVersion:
                 raise _ChangedError(message, pod)
             return None
         given = _given(pod.metadata.annotations)
-        mine = pod.spec.nodeName == target.node and given == _given(target.annotations)
+        mine = pod.spec.nodeName == binding.node and given == _given(binding.annotations)
         return Ending(BindResult.BOUND if mine else BindResult.ELSEWHERE, message)
 
 

@@ -15,17 +15,17 @@ from typing import Final
 import structlog
 
 from placer.core.plan import Plan
-from placer.kube.binding.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, answer
+from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import SCHEDULER_ERROR
+from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.record import Recorder
-from placer.kube.reporting.telling import Telling
-from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.reporting.results import Results
 from placer.kube.volumes.reservation import Reservation
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -63,10 +63,10 @@ class Committer:
         waiting: the pods without a node, by uid.
         queue: the same pods, by rank.
         cluster: holds the places of the pods that are being bound.
-        volumes: binds claims.
+        claims: binds them.
         binder: binds pods.
         recorder: writes news; it waits while pods are being bound.
-        telling: reports each result to people, and on the bus.
+        results: reports each result to people, and on the bus.
         preempting: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.
@@ -76,13 +76,13 @@ class Committer:
         late_places: the same for claims, and for pods whose claims were bound before.
     """
 
-    waiting: MutableMapping[PodUid, Waiting]
+    waiting: MutableMapping[PodUid, PendingPod]
     queue: Queue
     cluster: Cluster
-    volumes: VolumeFrontEnd
+    claims: PodClaims
     binder: Binder
     recorder: Recorder
-    telling: Telling
+    results: Results
     preempting: Preempting
     metrics: Metrics
     clock: Callable[[], datetime]
@@ -152,7 +152,7 @@ class Committer:
     async def _has_volumes(self, placed: Placed, volumes: Reservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
         uid = placed.wanted.request.pod
-        problem = await self.volumes.bind(volumes)
+        problem = await self.claims.bind(volumes)
         if problem is None:
             return True
         pod = placed.wanted.pod
@@ -163,7 +163,7 @@ class Committer:
             self.cluster.release(uid)
         self.queue.again(uid, loop_now_s())
         self.on_work()
-        self.telling.refused(pod, problem, SCHEDULER_ERROR)
+        self.results.refused(pod, problem, SCHEDULER_ERROR)
         return False
 
     async def _bind(self, placed: Placed, on_long_wait: Callable[[], None]) -> None:
@@ -171,13 +171,13 @@ class Committer:
         waiting, node = self.waiting.get(uid), plan.booking.node
         is_same = waiting is not None and waiting.wanted is placed.wanted
         pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
-        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
+        binding = PodBinding(pod, node, answer(plan, rfc3339(self.clock())))
         with self.metrics.binds.seconds.time():
-            ending = await self.binder.bind(target, on_long_wait)
+            ending = await self.binder.bind(binding, on_long_wait)
         if ending.result is BindResult.BOUND:
             self.metrics.binds.pending_seconds.observe(loop_now_s() - placed.seen_s)
             self.forget_waiting(uid)
-            self.telling.placed(pod, plan)
+            self.results.placed(pod, plan)
             return
         self.metrics.binds.failures.labels(ending.result.name.lower()).inc()
         structlog.get_logger().warning(
@@ -189,7 +189,7 @@ class Committer:
                 self.preempting.not_bound(waiting.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
-            self.telling.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
+            self.results.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
 
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from placer.kube.binding.binding import WRITE_LIFETIME_S
-from placer.kube.binding.scope import Scopes
+from placer.kube.binding.scope import WriteScopes
 from plimsoll.kube.models import Named, Pod
 from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
@@ -27,7 +27,7 @@ AT_ONCE: Final = 32
 
 async def take_over(
     transport: Transport,
-    scopes: Scopes,
+    scopes: WriteScopes,
     catch_up: Callable[[int | None], Awaitable[None]],
     waiting: Callable[[], Iterable[Pod]],
 ) -> None:

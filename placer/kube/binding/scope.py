@@ -33,7 +33,7 @@ LISTED: Final = 256
 Once half of them are used, the Lease is renewed at once, so that no bind waits for the next scope."""
 
 
-class Scope(msgspec.Struct, frozen=True):
+class WriteScope(msgspec.Struct, frozen=True):
     """A set of pods.
 
     Attributes:
@@ -51,23 +51,23 @@ class Scope(msgspec.Struct, frozen=True):
         """Whether a pod may be bound in this version."""
         return pod.metadata.uid in self.pods or self.after < int(pod.metadata.resourceVersion) <= self.until
 
-    def common(self, other: "Scope") -> "Scope":
+    def common(self, other: "WriteScope") -> "WriteScope":
         """A scope whose pods are all in both."""
         window = max(self.after, other.after), min(self.until, other.until)
-        return Scope(*window, self.pods & other.pods, self.resized & other.resized)
+        return WriteScope(*window, self.pods & other.pods, self.resized & other.resized)
 
-    def hull(self, other: "Scope") -> "Scope":
+    def hull(self, other: "WriteScope") -> "WriteScope":
         """A scope that has all pods of both."""
         window = min(self.after, other.after), max(self.until, other.until)
-        return Scope(*window, self.pods | other.pods, self.resized | other.resized)
+        return WriteScope(*window, self.pods | other.pods, self.resized | other.resized)
 
 
-ALL_PODS: Final = Scope(0, 2**63 - 1)
-NO_PODS: Final = Scope()
+ALL_PODS: Final = WriteScope(0, 2**63 - 1)
+NO_PODS: Final = WriteScope()
 
 
 @dataclass(slots=True)
-class Scopes:
+class WriteScopes:
     """The scopes of one leader; it writes them as the notes of its Lease (`plimsoll.kube.lease.Notes`).
 
     Attributes:
@@ -78,9 +78,9 @@ class Scopes:
 
     upcoming: Callable[[int], Iterable[PodUid]]
     hurry: Callable[[], None] | None
-    inherited: Scope | None = None
-    _allowed: Scope = NO_PODS  # its pods are in each scope that the Lease may hold now
-    _last: Scope = NO_PODS
+    inherited: WriteScope | None = None
+    _allowed: WriteScope = NO_PODS  # its pods are in each scope that the Lease may hold now
+    _last: WriteScope = NO_PODS
     _pods: set[PodUid] = field(default_factory=set)  # being bound, or waiting for a renewal to be
     _resized: set[str] = field(default_factory=set)  # likewise
     _used: int = 0  # pods that began to be bound since the last scope
@@ -88,13 +88,13 @@ class Scopes:
 
     def found(self, note: str | None) -> None:
         """See `Notes`."""
-        self.inherited = ALL_PODS if note is None else msgspec.json.decode(note, type=Scope)
+        self.inherited = ALL_PODS if note is None else msgspec.json.decode(note, type=WriteScope)
 
     def next(self, version: int) -> str:
         """See `Notes`."""
         self._used = 0
         pods = frozenset(self._pods.union(self.upcoming(LISTED)))
-        scope = Scope(version, version + WINDOW, pods, frozenset(self._resized))
+        scope = WriteScope(version, version + WINDOW, pods, frozenset(self._resized))
         self._last = scope.hull(self.inherited) if self.inherited is not None else scope
         self._allowed = self._allowed.common(self._last)
         return msgspec.json.encode(self._last).decode()

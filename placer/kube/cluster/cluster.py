@@ -39,7 +39,6 @@ from placer.kube.queue.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.users import Moves
 from plimsoll.contract import OPT_OUT_LABEL
-from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -56,7 +55,8 @@ class Supposed:
     Attributes:
         load: the load of the others, and of `held`.
         held: the nominations that count.
-        rules: the check by rules about other pods, without those pods; None for a node that does not exist.
+        rules: the check by rules about other pods, without those pods. None: no pod is left out, or the node does
+            not exist.
         without: the pods that are supposed to be gone.
     """
 
@@ -99,7 +99,7 @@ class Cluster:
         self.nominations = Nominations(self._nomination_changed, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(ReadCount())
         self._labels = LabelIndex()
-        self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
+        self.volumes = Volumes(self.changes.note, self._volumes_gained, self._labels.having)
         self.pod_rules = PodRules(self._offers, self._residents, self.nominations, self._first_rule_came)
 
     def on_gain(self, listener: Listener) -> None:
@@ -181,14 +181,6 @@ class Cluster:
         """Whether the node exists."""
         return name in self._offers
 
-    def observe(self, state: NodeState) -> None:
-        """Learn the GPUs of a node from a report."""
-        self.bookings.observe(state)
-
-    def forget_report(self, node: NodeName) -> None:
-        """Forget the GPUs of a node whose report was dropped."""
-        self.bookings.forget_report(node)
-
     def free(self, name: NodeName, resource: str) -> int:
         """The amount of a resource of a node that no pod has, by their requests; 0 for a node that does not exist."""
         offer = self._offers.get(name)
@@ -196,9 +188,12 @@ class Cluster:
             return 0
         return max(0, offer.allocatable.get(resource, 0) - self._load(name).amounts[resource])
 
-    def load_on(self, name: NodeName) -> NodeLoad:
-        """A copy of a node's load, without nominations."""
-        return self._load(name).copy()
+    def load_on(self, name: NodeName, held: Iterable[Nomination] = ()) -> NodeLoad:
+        """A copy of a node's load, with that of these nominations."""
+        load = self._load(name).copy()
+        for one in held:
+            load.add(one.needs)
+        return load
 
     def misfits(
         self,
@@ -222,25 +217,30 @@ class Cluster:
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
-        held = self.nominations.against_others(priority_of(pod), name) if supposed is None else supposed.held
-        load = self._load_beside(held, name) if supposed is None else supposed.load
-        without = {} if supposed is None else supposed.without
-        reasons = misfits(rules, needs, offer, load)
+        if supposed is None:
+            held = self.nominations.against_others(priority_of(pod), name)
+            supposed = Supposed(self._load_beside(held, name), held, None)
+        reasons = misfits(rules, needs, offer, supposed.load)
         if not reasons and rules.uses_volume:
             reasons = self.volumes.lacks_driver(name)
         if not reasons and needs.mounts:
-            moves = _moves(without.values(), held)
+            moves = _moves(supposed.without.values(), supposed.held)
             reasons = self.volumes.misfits(pod, needs.mounts, name, node_labels(offer.node), moves)
         if reasons:
             return reasons
         about_pods = domain_rules_of(pod, rules) if domains is None else domains
-        check = None if supposed is None else supposed.rules
-        reason = self.pod_rules.obstacle(pod, about_pods, name) if check is None else check.obstacle()
+        reason = self._kept_out(pod, about_pods, name, supposed)
+        return () if reason is None else (reason,)
+
+    def _kept_out(self, pod: Pod, rules: DomainRules, name: NodeName, supposed: Supposed) -> str | None:
+        """The reason by rules about other pods why a node is unfit for a pod, or None."""
+        check, held = supposed.rules, supposed.held
+        reason = self.pod_rules.obstacle(pod, rules, name) if check is None else check.obstacle()
         if reason is None and held:
             # As in kube-scheduler, the node must fit with the nominated pods too. They may come, or may not.
-            check = check or self.pod_rules.check(pod, about_pods, name, [(name, one.pod) for one in held])
+            check = check or self.pod_rules.check(pod, rules, name, [(name, one.pod) for one in held])
             reason = check.obstacle_beside()
-        return () if reason is None else (reason,)
+        return reason
 
     def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The ports and resources that a node lacks for a pod, beside the room that is held for others.
@@ -328,6 +328,9 @@ class Cluster:
         for listener in self._listeners:
             listener(node, lifted)
 
+    def _volumes_gained(self, node: NodeName | None) -> None:
+        self._announce(node, Cause.VOLUMES)
+
     def _note_filled(self, node: NodeName) -> None:
         for listener in self._filled:
             listener(node)
@@ -345,13 +348,8 @@ class Cluster:
             self._announce(node, EVERYTHING)
 
     def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> NodeLoad:
-        """The load of a node with that of nominated pods."""
-        if not held:
-            return self._load(name)
-        load = self.load_on(name)
-        for one in held:
-            load.add(one.needs)
-        return load
+        """The load of a node with that of nominated pods; read only."""
+        return self.load_on(name, held) if held else self._load(name)
 
     def _count(self, name: NodeName, change: Callable[[NodeLoad], None]) -> None:
         """Change the load of a node, and its place among the nodes."""

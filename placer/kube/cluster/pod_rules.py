@@ -9,10 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
-from placer.core.fit import (
-    Needs,
-    Offer,
-)
+from placer.core.fit import Needs, Offer
 from placer.kube.cluster.rule_check import Counted, RuleCheck
 from placer.kube.domains.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.antiaffinity import Closed, Keepout, Keepouts, readable_keepouts_of
@@ -138,7 +135,7 @@ class PodRules:
         labels = self._labels_of(name)
         return RuleCheck(
             labels,
-            self._domains.standing(rules) if rules.key else None,
+            self._domains.tallied(rules) if rules.key else None,
             self.closed_to(pod).closing(labels),
             [(node, member_of(one)) for node, one in beside],
             is_kept_out=self._is_kept_out(pod, labels, beside),
@@ -154,7 +151,7 @@ class PodRules:
     def _counted(self, check: RuleCheck, one: Resident | None) -> Counted:
         if one is None:
             return Counted(NodeName(""))
-        headcounts = self._domains.counting(check.standing, one.member) if check.standing is not None else ()
+        headcounts = self._domains.counting(check.own, one.member) if check.own is not None else ()
         return Counted(one.node, headcounts, check.closed_by(one.keepouts, self._labels_of(one.node)))
 
     def _is_kept_out(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from placer.kube.domains.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.antiaffinity import Keepout
-from placer.kube.domains.check import Shifts, Standing
+from placer.kube.domains.check import Shifts, TalliedRules
 from placer.kube.domains.counts import Headcount
 from placer.kube.domains.selectors import Member
 from plimsoll.ids import NodeName, PodUid
@@ -34,43 +34,43 @@ class RuleCheck:
     """One node for a new pod, by the new pod's own rules and by those of others about it.
 
     Attributes:
-        standing: the new pod's own rules, with complete counts; None without any.
+        own: the new pod's own rules, with complete counts; None without any.
         known: the pods that have been left out so far, for `PodRules.counted`.
     """
 
     def __init__(
         self,
         labels: Mapping[str, str],
-        standing: Standing | None,
+        own: TalliedRules | None,
         closing: Mapping[Keepout, int],
         beside: Iterable[tuple[NodeName, Member]] = (),
         *,
-        is_kept_out: bool = False,
+        is_kept_out: bool,
     ) -> None:
         """Leave out no pod yet.
 
         Args:
             labels: the node's.
-            standing: the new pod's own rules, with complete counts; None without any.
+            own: the new pod's own rules, with complete counts; None without any.
             closing: the rules of pods with a node that keep the new pod out, with the number of pods that have each.
             beside: pods that `obstacle_beside` counts as if they had these nodes.
             is_kept_out: a rule of those pods keeps the new pod out.
         """
-        self.standing = standing
+        self.own = own
         self._labels, self._is_kept_out = labels, is_kept_out
         self.known: dict[PodUid, Counted] = {}
         self._all_closing, self._closing = closing, dict(closing)
         self._open_rules = 0  # rules of which all pods are left out
         self._less, self._shifted = Shifts(), Shifts()
         self._beside: list[Counted] = []
-        if standing is not None:
-            self._beside = [Counted(node, standing.would_count(member)) for node, member in beside]
+        if own is not None:
+            self._beside = [Counted(node, own.would_count(member)) for node, member in beside]
         for one in self._beside:
             self._shifted.count(one.node, one.headcounts, 1)
 
     def anew(self) -> "RuleCheck":
         """This check with no pod left out. Both take the same pods."""
-        other = RuleCheck(self._labels, self.standing, self._all_closing, is_kept_out=self._is_kept_out)
+        other = RuleCheck(self._labels, self.own, self._all_closing, is_kept_out=self._is_kept_out)
         other.known, other._beside = self.known, self._beside
         for one in other._beside:
             other._shifted.count(one.node, one.headcounts, 1)
@@ -109,7 +109,7 @@ class RuleCheck:
         return self._reason(self._shifted, is_kept_out=self._is_kept_out)
 
     def _reason(self, shifts: Shifts, *, is_kept_out: bool) -> str | None:
-        reason = self.standing.obstacle(self._labels, shifts) if self.standing is not None else None
+        reason = self.own.obstacle(self._labels, shifts) if self.own is not None else None
         if reason is None and (is_kept_out or len(self._closing) > self._open_rules):
             reason = KEPT_OUT
         return reason

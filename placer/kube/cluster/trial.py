@@ -5,7 +5,6 @@ very pod counts as free. What always holds: a trial changes nothing.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
@@ -18,20 +17,18 @@ from placer.kube.cluster.cluster import Cluster, Supposed
 from placer.kube.cluster.rule_check import RuleCheck
 from placer.kube.pods.nominations import Nomination, bookings_of
 from placer.kube.pods.occupants import Occupant
+from placer.kube.pods.wanted import Wanted
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-
-if TYPE_CHECKING:  # `choice` tries nominated pods on their nodes
-    from placer.kube.pods.wanted import Wanted
 
 
 class NodeTrial:
-    """One node for one pod; see `placer.kube.preemption.victims.Trial`."""
+    """One node for one pod, without those of the node's other pods that are removed."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the pod and the node, and all that is supposed of it
         self,
         decider: Decider,
         cluster: Cluster,
-        wanted: "Wanted",
+        wanted: Wanted,
         node: NodeName,
         only: GpuUuid | None = None,
         rules: RuleCheck | None = None,
@@ -50,21 +47,15 @@ class NodeTrial:
         """
         self._decider, self._cluster, self._wanted, self._node = decider, cluster, wanted, node
         held = [*cluster.nominations.against(wanted.pod, node), *beside]
-        load = cluster.load_on(node)
-        for one in held:
-            load.add(one.needs)
         if rules is None and cluster.has_node(node):
             counted = [(node, one.pod) for one in held]
             rules = cluster.pod_rules.check(wanted.pod, wanted.domains, node, counted)
-        self._supposed = Supposed(load, held, rules)
-        self._policy = wanted.policy
+        self._supposed = Supposed(cluster.load_on(node, held), held, rules)
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
-        self._gpus = (
-            Supposition(view, decider.ledger, bookings_of(held), only)
-            if wanted.request.demand.containers
-            else None
-        )
-        self._ledger, self._empty = decider.ledger, NodeView(node, view.order, ())
+        self._view = view
+        self._gpus: Supposition | None = None
+        if wanted.request.demand.containers:
+            self._gpus = Supposition(view, decider.ledger, bookings_of(held), only)
 
     def anew(self, only: GpuUuid | None) -> "NodeTrial":
         """A trial of the same node for the same pod, with no pod removed. The node must not have changed."""
@@ -115,12 +106,12 @@ class NodeTrial:
 
     def plan(self) -> Plan | tuple[str, ...]:
         """The place of the pod, or the reasons against the node."""
-        reasons, request = self.misfits(), self._wanted.request
+        reasons, request, policy = self.misfits(), self._wanted.request, self._wanted.policy
         if reasons:
             return reasons
-        tried = (
-            self._gpus.plan(request, self._policy)
-            if self._gpus is not None
-            else plan_on(request, self._empty, self._ledger, self._policy)
-        )
+        if self._gpus is not None:
+            tried = self._gpus.plan(request, policy)
+        else:
+            without_gpus = NodeView(self._node, self._view.order, ())
+            tried = plan_on(request, without_gpus, self._decider.ledger, policy)
         return tried.reasons[self._node] if isinstance(tried, Refusal) else tried

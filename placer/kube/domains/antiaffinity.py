@@ -12,7 +12,15 @@ import msgspec
 
 from placer.kube.domains.counts import add
 from placer.kube.domains.rules import PodTerm
-from placer.kube.domains.selectors import LabelRule, LabelsOf, Member, Scope, label_rule, member_of, scope_of
+from placer.kube.domains.selectors import (
+    LabelRule,
+    LabelsOf,
+    Member,
+    NamespaceScope,
+    label_rule,
+    member_of,
+    namespace_scope,
+)
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -27,7 +35,7 @@ class Keepout:
     """
 
     topology_key: str
-    _scope: Scope
+    _scope: NamespaceScope
     _rule: LabelRule
 
     def selects(self, newcomer: Member, labels_of: LabelsOf) -> bool:
@@ -58,7 +66,7 @@ def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
     return tuple(
         Keepout(
             term.topologyKey,
-            scope_of(term.namespaces, term.namespaceSelector, namespace, unknown=True),
+            namespace_scope(term.namespaces, term.namespaceSelector, namespace, unknown=True),
             label_rule(term.labelSelector, unknown=True),
         )
         for term in terms
@@ -139,7 +147,7 @@ class Keepouts:
         labels_of: the labels of a namespace.
     """
 
-    def __init__(self, labels_of: LabelsOf = lambda _: {}) -> None:
+    def __init__(self, labels_of: LabelsOf) -> None:
         self._labels_of = labels_of
         self._domains: dict[Keepout, _Domains] = {}
         self._selecting: dict[Hashable, Closed] = {}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.kube.domains.counts import Crowd, Headcount, Reading, Tally, add
+from placer.kube.domains.counts import Crowd, Headcount, Tallied, Tally, add
 from placer.kube.domains.rules import DomainRules
 from placer.kube.domains.selectors import Member
 from plimsoll.ids import NodeName
@@ -50,7 +50,7 @@ class Shifts:
 
 
 @dataclass(slots=True, eq=False)
-class Standing(Reading[DomainRules]):
+class TalliedRules(Tallied[DomainRules]):
     """A pod's rules with the tallies that they read.
 
     Attributes:

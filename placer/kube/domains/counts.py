@@ -184,9 +184,7 @@ class Tally:
     users: set[Hashable] = field(default_factory=set)
     wishers: set[Hashable] = field(default_factory=set)
     serial: int = 0
-    _levels: dict[int, int] = field(
-        default_factory=dict
-    )  # by number of pods, the domains that have this many
+    _levels: dict[int, int] = field(default_factory=dict)  # by number of pods, the domains that have as many
     _lowest: int | None = None  # the lowest level, if it is known
 
     def __post_init__(self) -> None:
@@ -263,7 +261,7 @@ R_co = TypeVar("R_co", bound=Countable, covariant=True)
 
 
 @dataclass(slots=True, eq=False)
-class Reading(Generic[R_co]):
+class Tallied(Generic[R_co]):
     """Rules or wishes of a pod, with the tallies that they read.
 
     Attributes:

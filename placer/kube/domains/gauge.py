@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from placer.core.fit import Offer
 from placer.core.wishes import Wish
-from placer.kube.domains.counts import Reading, Tally
+from placer.kube.domains.counts import Tallied, Tally
 from placer.kube.domains.wishes import DomainWishes
 from plimsoll.ids import NodeName
 
@@ -45,7 +45,7 @@ _SPAN: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
-class Gauge(Reading[DomainWishes]):
+class Gauge(Tallied[DomainWishes]):
     """A pod's wishes with the tallies that they read: of the constraints, then of the terms.
 
     Attributes:

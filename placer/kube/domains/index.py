@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final
 
 from placer.core.fit import Offer
-from placer.kube.domains.check import Shifts, Standing
+from placer.kube.domains.check import Shifts, TalliedRules
 from placer.kube.domains.counts import Crowd, Headcount, Partition, Pulse, Tally
 from placer.kube.domains.gauge import Gauge
 from placer.kube.domains.rules import DomainRules, NodeFilter
@@ -17,7 +17,7 @@ from placer.kube.domains.selectors import Member, Selection
 from placer.kube.domains.wishes import DomainWishes
 from plimsoll.ids import NodeName
 
-STANDINGS: Final = 1024
+RULES_KEPT: Final = 1024
 """The rules whose counts are kept, a few KiB each without the nodes. Pods of one Deployment have equal rules."""
 
 MOST_PLACES: Final = 1_000_000
@@ -27,7 +27,7 @@ CHECKS: Final = 16
 """The requirements that are checked in the time that the rest of reading a node or a crowd takes."""
 
 _Pair = tuple[str, str]
-_Known = Standing | Gauge
+_InUse = TalliedRules | Gauge
 _EVERYTHING: Final = 2**62
 
 
@@ -41,7 +41,7 @@ class DomainIndex:
     def __init__(
         self,
         nodes: Mapping[NodeName, Offer],
-        on_open: Callable[[Collection[Hashable]], None] = lambda _: None,
+        on_open: Callable[[Collection[Hashable]], None],
     ) -> None:
         """An empty index.
 
@@ -57,7 +57,7 @@ class DomainIndex:
         self._headcounts: dict[Selection, Headcount] = {}
         self._anchored: dict[_Pair | None, dict[Selection, Headcount]] = {}
         self._partitions: dict[tuple[str, NodeFilter], Partition] = {}
-        self._standings: dict[bytes, _Known] = {}  # the one that was used last stands last
+        self._in_use: dict[bytes, _InUse] = {}  # the one that was used last stands last
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
     def put(self, node: NodeName, before: Member | None, after: Member | None) -> None:
@@ -83,9 +83,9 @@ class DomainIndex:
         before = self._namespaces.pop(name, {})
         if labels:
             self._namespaces[name] = labels
-        for standing in tuple(self._standings.values()):
-            if any(one.selection.heeds(name, before, labels) for one in standing.headcounts):
-                self._forget(standing)
+        for tallied in tuple(self._in_use.values()):
+            if any(one.selection.heeds(name, before, labels) for one in tallied.headcounts):
+                self._forget(tallied)
         self._announce()
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
@@ -104,40 +104,40 @@ class DomainIndex:
         """
         if not rules.key:
             return True
-        standing = self._standings.pop(rules.key, None) or self._register(rules)
-        self._standings[rules.key] = standing
-        is_complete = self._read(standing, most)
+        tallied = self._in_use.pop(rules.key, None) or self._register(rules)
+        self._in_use[rules.key] = tallied
+        is_complete = self._read(tallied, most)
         self._announce()
         return is_complete
 
-    def standing(self, rules: DomainRules) -> Standing:
+    def tallied(self, rules: DomainRules) -> TalliedRules:
         """A pod's rules with complete counts; those that are not prepared are read now."""
-        standing = self._standings.get(rules.key)
-        if standing is None or not standing.is_complete:
+        tallied = self._in_use.get(rules.key)
+        if tallied is None or not tallied.is_complete:
             self.prepare(rules, _EVERYTHING)
-            standing = self._standings[rules.key]
-        assert isinstance(standing, Standing), "the keys of rules and wishes differ"
-        return standing
+            tallied = self._in_use[rules.key]
+        assert isinstance(tallied, TalliedRules), "the keys of rules and wishes differ"
+        return tallied
 
     def gauge(self, wishes: DomainWishes) -> Gauge | None:
         """A pod's wishes with their counts; None while these are not complete (`prepare`), and without wishes."""
-        found = self._standings.get(wishes.key) if wishes.key else None
+        found = self._in_use.get(wishes.key) if wishes.key else None
         return found if isinstance(found, Gauge) and found.is_complete else None
 
     def obstacle(
         self, rules: DomainRules, labels: Mapping[str, str], shifts: Shifts | None = None
     ) -> str | None:
-        """The reason why a node with these labels is unfit, or None; see `Standing.obstacle`."""
-        return self.standing(rules).obstacle(labels, shifts) if rules.key else None
+        """The reason why a node with these labels is unfit, or None; see `TalliedRules.obstacle`."""
+        return self.tallied(rules).obstacle(labels, shifts) if rules.key else None
 
-    def counting(self, standing: Standing, member: Member) -> Collection[Headcount]:
+    def counting(self, tallied: TalliedRules, member: Member) -> Collection[Headcount]:
         """The headcounts of a pod's rules that count another pod, which has a node."""
         crowd = self._crowds.get(member.namespace, {}).get(frozenset(member.labels.items()))
-        return standing.count(member, crowd) if crowd is not None else ()
+        return tallied.count(member, crowd) if crowd is not None else ()
 
     def state(self, rules: DomainRules) -> Hashable:
         """Changes whenever an answer for these rules may change; the same for all pods without rules."""
-        return self.standing(rules).state if rules.key else None
+        return self.tallied(rules).state if rules.key else None
 
     def _shift(self, node: NodeName, member: Member | None, by: int) -> set[Headcount]:
         """Count a pod in its crowd; returns the headcounts that count it."""
@@ -165,24 +165,24 @@ class DomainIndex:
                     headcount.take(crowd)
         return crowd
 
-    def _register(self, rules: DomainRules | DomainWishes) -> _Known:
+    def _register(self, rules: DomainRules | DomainWishes) -> _InUse:
         tallies = [
             self._tally(self._headcount(selection), self._partition(key, nodes))
             for key, nodes, selection in rules.pairs
         ]
         for tally in tallies:
             (tally.users if isinstance(rules, DomainRules) else tally.wishers).add(rules.key)
-        while self._standings and self._is_full():
-            self._forget(next(iter(self._standings.values())))
+        while self._in_use and self._is_full():
+            self._forget(next(iter(self._in_use.values())))
         if isinstance(rules, DomainRules):
-            return Standing(rules, tallies, self.labels_of)
+            return TalliedRules(rules, tallies, self.labels_of)
         return Gauge(rules, tallies, self.labels_of)
 
     def _is_full(self) -> bool:
         places = sum(
             max(len(partition.domains), len(partition.unread)) for partition in self._partitions.values()
         )
-        return len(self._standings) >= STANDINGS or places > MOST_PLACES
+        return len(self._in_use) >= RULES_KEPT or places > MOST_PLACES
 
     def _headcount(self, selection: Selection) -> Headcount:
         known = self._headcounts.get(selection)
@@ -209,22 +209,22 @@ class DomainIndex:
             self.work += len(headcount.nodes)
         return known
 
-    def _read(self, standing: _Known, most: int) -> bool:
-        for headcount in standing.headcounts:
+    def _read(self, tallied: _InUse, most: int) -> bool:
+        for headcount in tallied.headcounts:
             weight = 1 + headcount.selection.size // CHECKS
             while headcount.unread and most > 0:
                 most -= weight + self._read_crowd(headcount, headcount.unread.pop())
-        for partition in standing.partitions:
+        for partition in tallied.partitions:
             weight = 1 + partition.filter.size // CHECKS
             while partition.unread and most > 0:
                 self.work += 1
                 name = partition.unread.pop()
                 partition.place(name, self._nodes.get(name))
                 most -= weight
-        standing.is_complete = not any(
-            tally.headcount.unread or tally.partition.unread for tally in standing.tallies
+        tallied.is_complete = not any(
+            tally.headcount.unread or tally.partition.unread for tally in tallied.tallies
         )
-        return standing.is_complete
+        return tallied.is_complete
 
     def _read_crowd(self, headcount: Headcount, crowd: Crowd) -> int:
         """Count a crowd, if it counts; returns the number of its nodes then."""
@@ -236,12 +236,12 @@ class DomainIndex:
             return nodes
         return 0
 
-    def _forget(self, standing: _Known) -> None:
-        key = standing.rules.key
-        self._standings.pop(key, None)
-        if isinstance(standing, Standing):
+    def _forget(self, tallied: _InUse) -> None:
+        key = tallied.rules.key
+        self._in_use.pop(key, None)
+        if isinstance(tallied, TalliedRules):
             self._pulse.opened.add(key)
-        for tally in standing.tallies:
+        for tally in tallied.tallies:
             tally.users.discard(key)
             tally.wishers.discard(key)
             if not tally.users and not tally.wishers:

@@ -6,7 +6,7 @@ What always holds: rules with the same key get the same answer on each node.
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -14,15 +14,15 @@ from placer.core.fit import NodeRules, Offer, Tolerations
 from placer.core.selector import Selector
 from placer.kube.domains.selectors import (
     OPERATORS,
-    LabelRule,
     LabelSelector,
     Member,
+    NamespaceScope,
     Requirement,
-    Scope,
     Selection,
+    SelectorPart,
     label_rule,
     member_of,
-    scope_of,
+    namespace_scope,
 )
 from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Pod, PodAffinity
@@ -35,9 +35,10 @@ MOST_RULES: Final = 64
 MOST_REQUIREMENTS: Final = 256
 """The requirements of all selectors of a pod's rules, on pods and on nodes together. Each pod with new labels, and
 each node that changes, is compared with the rules in use."""
+_KeyedPart = tuple[str, SelectorPart]
+"""A term's topology key, and the pods that it is about."""
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _SPREAD: Final = "spec.topologySpreadConstraints"
-_REMOVE_SOME: Final = "remove some"
 _MEND: Final = "mend the rule, or let kube-scheduler place the pod (spec.schedulerName)"
 
 
@@ -173,31 +174,47 @@ def domain_rules_of(pod: Pod, rules: NodeRules) -> DomainRules:
     if not count:
         return DomainRules(member)
     if count > MOST_RULES:
-        problem = f"rules are more than the {MOST_RULES} that are handled"
-        raise InputError("spec: spread constraints and affinity terms", str(count), problem, _remedy(pod))
+        _refuse_too_many(f"rules are more than the {MOST_RULES} that are handled", count, pod)
     spreads = spreads_of(pod, member, constraints, rules)
-    parts = tuple(part_of(term, member.namespace) for term in beside)
-    terms = tuple(part_of(term, member.namespace) for term in apart)
-    keys = tuple(term.topologyKey for term in beside)
-    kept_apart = tuple(
-        (term.topologyKey, Selection((part,), only_living=False))
-        for term, part in zip(apart, terms, strict=True)
-    )
-    _check_size(spreads, (*parts, *terms), _remedy(pod))
+    beside_parts = [(term.topologyKey, part_of(term, member.namespace)) for term in beside]
+    apart_parts = [(term.topologyKey, part_of(term, member.namespace)) for term in apart]
+    size = _size(spreads, (part for _, part in (*beside_parts, *apart_parts)))
+    if size > MOST_REQUIREMENTS:
+        _refuse_too_many(f"requirements are more than the {MOST_REQUIREMENTS} that are handled", size, pod)
+    return _rules_of_parts(member, spreads, beside_parts, apart_parts)
+
+
+def _rules_of_parts(
+    member: Member, spreads: tuple[Spread, ...], beside: Sequence[_KeyedPart], apart: Sequence[_KeyedPart]
+) -> DomainRules:
     document = (
         member.namespace,
         [spread_document(spread) for spread in spreads],
-        [(key, *part_document(part, member)) for key, part in zip(keys, parts, strict=True)],
-        [(term.topologyKey, *part_document(part, member)) for term, part in zip(apart, terms, strict=True)],
+        [(key, *part_document(part, member)) for key, part in beside],
+        [(key, *part_document(part, member)) for key, part in apart],
     )
+    parts = tuple(part for _, part in beside)
     return DomainRules(
         member,
         hashlib.sha256(msgspec.json.encode(document)).digest(),
         spreads,
-        keys,
+        tuple(key for key, _ in beside),
         Selection(parts, only_living=False) if parts else None,
-        kept_apart,
+        tuple((key, Selection((part,), only_living=False)) for key, part in apart),
     )
+
+
+def _refuse_too_many(problem: str, count: int, pod: Pod) -> NoReturn:
+    remedy = "remove some"
+    if not asks_gpu(pod):  # no other scheduler knows anything of a pod's GPUs
+        remedy += ", or let kube-scheduler place the pod (spec.schedulerName)"
+    raise InputError("spec: spread constraints and affinity terms", str(count), problem, remedy)
+
+
+def _size(spreads: Iterable[Spread], parts: Iterable[SelectorPart]) -> int:
+    """The number of requirements on pods and nodes."""
+    size = sum(spread.selection.size + spread.nodes.size for spread in spreads)
+    return size + sum(part_size(part) for part in parts)
 
 
 def read_terms(documents: Sequence[msgspec.Raw] | None, where: str) -> tuple[PodTerm, ...]:
@@ -210,25 +227,6 @@ def read_terms(documents: Sequence[msgspec.Raw] | None, where: str) -> tuple[Pod
         return tuple(msgspec.json.decode(document, type=PodTerm) for document in documents or ())
     except msgspec.MsgspecError as error:
         raise InputError(where, str(error), "cannot be read", _MEND) from error
-
-
-def _remedy(pod: Pod) -> str:
-    """The remedy for too many rules: no other scheduler knows anything of a pod's GPUs."""
-    return (
-        _REMOVE_SOME
-        if asks_gpu(pod)
-        else f"{_REMOVE_SOME}, or let kube-scheduler place the pod (spec.schedulerName)"
-    )
-
-
-def _check_size(spreads: Iterable[Spread], parts: Iterable[tuple[Scope, LabelRule]], remedy: str) -> None:
-    size = sum(spread.selection.size + spread.nodes.size for spread in spreads)
-    for scope, rule in parts:
-        size += len(rule.requirements or ())
-        size += len(scope.selector.requirements or ()) if scope.selector is not None else 0
-    if size > MOST_REQUIREMENTS:
-        problem = f"requirements are more than the {MOST_REQUIREMENTS} that are handled"
-        raise InputError("spec: spread constraints and affinity terms", str(size), problem, remedy)
 
 
 def _terms(affinity: PodAffinity | None, name: str) -> tuple[PodTerm, ...]:
@@ -291,21 +289,22 @@ def spreads_of(
             rules.selector if honors_places else None,
             rules.tolerations if honors_taints else None,
         )
-        rule = label_rule(constraint.labelSelector, _own_labels(constraint, member))
-        # kube-scheduler counts no pod for a selector without requirements, and yet lets it select the new pod.
-        counted = rule if rule.requirements else label_rule(None)
-        selection = Selection(((Scope(frozenset((member.namespace,))), counted),), only_living=True)
-        found.append(
-            Spread(
-                constraint.topologyKey,
-                constraint.maxSkew,
-                constraint.minDomains if constraint.minDomains is not None else 1,
-                rule.selects(member.labels),
-                selection,
-                nodes,
-            )
-        )
+        found.append(_spread(constraint, member, nodes))
     return tuple(found)
+
+
+def _spread(constraint: Constraint, member: Member, nodes: NodeFilter) -> Spread:
+    rule = label_rule(constraint.labelSelector, _own_labels(constraint, member))
+    # kube-scheduler counts no pod for a selector without requirements, and yet lets it select the new pod.
+    counted = rule if rule.requirements else label_rule(None)
+    return Spread(
+        constraint.topologyKey,
+        constraint.maxSkew,
+        constraint.minDomains if constraint.minDomains is not None else 1,
+        rule.selects(member.labels),
+        Selection(((NamespaceScope(frozenset((member.namespace,))), counted),), only_living=True),
+        nodes,
+    )
 
 
 def _own_labels(constraint: Constraint, member: Member) -> Iterator[Requirement]:
@@ -315,12 +314,19 @@ def _own_labels(constraint: Constraint, member: Member) -> Iterator[Requirement]
             yield key, "In", frozenset((member.labels[key],))
 
 
-def part_of(term: PodTerm, own: str) -> tuple[Scope, LabelRule]:
+def part_of(term: PodTerm, own: str) -> SelectorPart:
     """The namespaces and the labels of a term's pods; `own` is its pod's namespace."""
-    return scope_of(term.namespaces, term.namespaceSelector, own), label_rule(term.labelSelector)
+    return namespace_scope(term.namespaces, term.namespaceSelector, own), label_rule(term.labelSelector)
 
 
-def part_document(part: tuple[Scope, LabelRule], member: Member) -> tuple[object, ...]:
+def part_size(part: SelectorPart) -> int:
+    """The number of requirements of a term."""
+    scope, rule = part
+    named = len(scope.selector.requirements or ()) if scope.selector is not None else 0
+    return named + len(rule.requirements or ())
+
+
+def part_document(part: SelectorPart, member: Member) -> tuple[object, ...]:
     """All that answers depend on: also whether the term selects its own pod by labels."""
     scope, rule = part
     spaces = scope.selector.document if scope.selector is not None else False

@@ -100,7 +100,7 @@ def label_rule(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class NamespaceScope:
     """The namespaces that a rule is about.
 
     Attributes:
@@ -120,17 +120,23 @@ class Scope:
         return self.covers(namespace, before) != self.covers(namespace, after)
 
 
-def scope_of(
+def namespace_scope(
     names: Iterable[str] | None,
     selector: LabelSelector | None,
     own: str,
     *,
     unknown: bool = False,
-) -> Scope:
+) -> NamespaceScope:
     """The namespaces of an affinity term; `own` is its pod's namespace, which counts if the term gives none."""
     if not names and selector is None:
-        return Scope(frozenset((own,)))
-    return Scope(frozenset(names or ()), None if selector is None else label_rule(selector, unknown=unknown))
+        return NamespaceScope(frozenset((own,)))
+    return NamespaceScope(
+        frozenset(names or ()), None if selector is None else label_rule(selector, unknown=unknown)
+    )
+
+
+SelectorPart = tuple[NamespaceScope, LabelRule]
+"""The namespaces and the labels of the pods that one term is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ class Selection:
         only_living: pods that are being deleted do not count.
     """
 
-    parts: tuple[tuple[Scope, LabelRule], ...]
+    parts: tuple[SelectorPart, ...]
     only_living: bool
 
     def selects(self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf) -> bool:
@@ -188,7 +194,7 @@ def member_of(pod: Pod) -> Member:
     return Member(meta.namespace, meta.labels or {}, meta.deletionTimestamp is not None)
 
 
-def _covers(scope: Scope, namespace: str, labels_of: LabelsOf) -> bool:
+def _covers(scope: NamespaceScope, namespace: str, labels_of: LabelsOf) -> bool:
     if namespace in scope.names or scope.selector is None:
         return namespace in scope.names
     # For the rules of a new pod, kube-scheduler 1.36 looks up the namespaces that a selector selects, and applies the

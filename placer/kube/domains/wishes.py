@@ -22,6 +22,7 @@ from placer.kube.domains.rules import (
     constraints_of,
     part_document,
     part_of,
+    part_size,
     spread_document,
     spreads_of,
 )
@@ -124,13 +125,12 @@ def _heeded(member: Member, spreads: Sequence[Spread], terms: Sequence[tuple[int
             size += more
             kept.append(spread)
     for weight, term in terms[: MOST_WISHES - len(kept)]:
-        scope, rule = part_of(term, member.namespace)
-        more = len(rule.requirements or ())
-        more += len(scope.selector.requirements or ()) if scope.selector is not None else 0
+        part = part_of(term, member.namespace)
+        more = part_size(part)
         if size + more <= MOST_REQUIREMENTS:
             size += more
-            leanings.append(Leaning(term.topologyKey, weight, Selection(((scope, rule),), only_living=False)))
-            documents.append((term.topologyKey, weight, *part_document((scope, rule), member)))
+            leanings.append(Leaning(term.topologyKey, weight, Selection((part,), only_living=False)))
+            documents.append((term.topologyKey, weight, *part_document(part, member)))
     document = ("wishes", member.namespace, [spread_document(spread) for spread in kept], documents)
     key = hashlib.sha256(msgspec.json.encode(document)).digest()
     return DomainWishes(key, tuple(kept), tuple(leanings))

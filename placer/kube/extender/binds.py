@@ -19,9 +19,9 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
-from placer.kube.binding.binding import Binder, BindResult, Ending, Target, answer
+from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, answer
 from placer.kube.cluster.cluster import Cluster
-from placer.kube.extender.demand import asked_by
+from placer.kube.extender.demand import extender_demand
 from placer.kube.extender.errors import NotBoundError, UnavailableError, UndecidedError
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.extender.wire import BindingArgs
@@ -157,7 +157,7 @@ class Binds:
         return under_way
 
     def _decide(self, pod: Pod, node: NodeName) -> Plan:
-        asked, name = asked_by(pod, self.policy), pod.full_name
+        asked, name = extender_demand(pod, self.policy), pod.full_name
         if not self.cluster.has_node(node):
             raise NotBoundError(f"pod {name}: node {node} is not known to the placer")
         try:
@@ -183,10 +183,10 @@ class Binds:
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
         """Write the place of an assumed pod, or free it."""
         uid, node, metrics = PodUid(pod.metadata.uid), plan.booking.node, self.decider.metrics
-        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
+        binding = PodBinding(pod, node, answer(plan, rfc3339(self.clock())))
         name = pod.full_name
         try:
-            ending = await self._write(target)
+            ending = await self._write(binding)
         finally:
             self._under_way.pop(uid, None)
         log = structlog.get_logger().bind(pod=name, node=node)
@@ -202,7 +202,7 @@ class Binds:
                 self.preempting.not_bound(known)
         return ending
 
-    async def _write(self, target: Target) -> Ending:
+    async def _write(self, binding: PodBinding) -> Ending:
         held = True
 
         def free() -> None:
@@ -214,7 +214,7 @@ class Binds:
         await self.places.acquire()
         try:
             with self.decider.metrics.binds.seconds.time():
-                return await self.binder.bind(target, free)
+                return await self.binder.bind(binding, free)
         finally:
             free()
 

@@ -19,7 +19,7 @@ from plimsoll.part.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExtenderDemand:
     """A pod as the extender reads it.
 
     Attributes:
@@ -35,7 +35,7 @@ class Asked:
     policy: Policy
 
 
-def asked_by(pod: Pod, default: Policy) -> Asked:
+def extender_demand(pod: Pod, default: Policy) -> ExtenderDemand:
     """Read a pod.
 
     Args:
@@ -56,4 +56,4 @@ def asked_by(pod: Pod, default: Policy) -> Asked:
     check_supported(demand)
     policy = policy_named(demand.policy, f"metadata.annotations[{POLICY}]") if demand.policy else default
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
-    return Asked(pod, request, needs_of(pod), policy)
+    return ExtenderDemand(pod, request, needs_of(pod), policy)

@@ -16,7 +16,7 @@ from placer.core.policies import Policy
 from placer.core.supposition import Supposition
 from placer.decide import Decider
 from placer.kube.extender.binds import Binds
-from placer.kube.extender.demand import Asked, asked_by
+from placer.kube.extender.demand import ExtenderDemand, extender_demand
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.fits import Answer, Fits
 from placer.kube.extender.wire import BindingArgs
@@ -100,7 +100,7 @@ class Extender:
             UnavailableError: this placer cannot answer now.
         """
         self.leadership.check()
-        asked = asked_by(pod, self.policy)
+        asked = extender_demand(pod, self.policy)
         if not asked.request.demand.containers:
             return {}
         place = self.binds.place_of(PodUid(pod.metadata.uid))
@@ -118,7 +118,7 @@ class Extender:
             UnavailableError: this placer cannot answer now.
         """
         self.leadership.check()
-        asked = asked_by(pod, self.policy)
+        asked = extender_demand(pod, self.policy)
         if not asked.request.demand.containers:
             return dict.fromkeys(nodes, 0.0)
         answers = await self._answers(asked, nodes)
@@ -132,7 +132,7 @@ class Extender:
             UnavailableError: this placer cannot answer now.
         """
         self.leadership.check()
-        asked = asked_by(pod, self.policy)
+        asked = extender_demand(pod, self.policy)
         helped = set()
         for node, evicted in victims.items():
             if not asked.request.demand.containers or self._fits_without(asked, evicted, node):
@@ -140,7 +140,7 @@ class Extender:
             await asyncio.sleep(0)  # a node with hundreds of pods takes a millisecond
         return helped
 
-    def _fits_without(self, asked: Asked, victims: AbstractSet[PodUid], node: NodeName) -> bool:
+    def _fits_without(self, asked: ExtenderDemand, victims: AbstractSet[PodUid], node: NodeName) -> bool:
         """Whether a pod fits on a node's GPUs once these pods and their processes are gone.
 
         kube-scheduler chooses victims by the sums over a node, so their room may lie on several GPUs, to no avail.
@@ -168,7 +168,7 @@ class Extender:
         self.leadership.check()
         await self.binds.bind(order)
 
-    async def _answers(self, asked: Asked, nodes: Sequence[NodeName]) -> dict[NodeName, Answer]:
+    async def _answers(self, asked: ExtenderDemand, nodes: Sequence[NodeName]) -> dict[NodeName, Answer]:
         known = self.fits.of(asked)
         computed, answers = known.computed, dict[NodeName, Answer]()
         for count, node in enumerate(nodes, 1):

@@ -14,7 +14,7 @@ from placer.core.plan import Plan
 from placer.core.site import Candidate
 from placer.decide import Decider
 from placer.kube.cluster.cluster import Cluster
-from placer.kube.extender.demand import Asked
+from placer.kube.extender.demand import ExtenderDemand
 from placer.kube.pods.nominations import Nomination, bookings_of
 from plimsoll.ids import NodeName
 
@@ -26,7 +26,7 @@ Answer = float | str
 
 
 @dataclass(slots=True)
-class Known:
+class KindAnswers:
     """The answers to one kind of pod, each with the rooms that it was computed from.
 
     Attributes:
@@ -38,7 +38,7 @@ class Known:
     computed: int = 0
     _answers: dict[NodeName, tuple[Candidate | None, Answer]] = field(default_factory=dict)
 
-    def answer(self, asked: Asked, node: NodeName) -> Answer:
+    def answer(self, asked: ExtenderDemand, node: NodeName) -> Answer:
         """The answer of a node to a pod of this kind, which is not booked, at this moment."""
         held = self._cluster.nominations.against(asked.pod, node)
         if held:
@@ -53,7 +53,7 @@ class Known:
         self._answers[node] = candidate, answer
         return answer
 
-    def _beside(self, asked: Asked, node: NodeName, held: Sequence[Nomination]) -> Answer:
+    def _beside(self, asked: ExtenderDemand, node: NodeName, held: Sequence[Nomination]) -> Answer:
         """The answer where room is held. kube-scheduler does not know of the placer's own nominated pods."""
         short = self._cluster.shortages(asked.pod, asked.needs, node)
         if not short:
@@ -61,7 +61,7 @@ class Known:
         self.computed += 1
         return ", ".join(short)
 
-    def _computed(self, asked: Asked, node: NodeName, held: Collection[Booking] = ()) -> Answer:
+    def _computed(self, asked: ExtenderDemand, node: NodeName, held: Collection[Booking] = ()) -> Answer:
         self.computed += 1
         tried = self._decider.plan_on(asked.request, asked.policy, node, lambda _: held)
         return tried.score if isinstance(tried, Plan) else ", ".join(tried.reasons[node])
@@ -73,20 +73,20 @@ class Fits:
 
     decider: Decider
     cluster: Cluster
-    _known: dict[Hashable, Known] = field(default_factory=dict)  # the kind used last stands last
+    _known: dict[Hashable, KindAnswers] = field(default_factory=dict)  # the kind used last stands last
 
-    def of(self, asked: Asked) -> Known:
+    def of(self, asked: ExtenderDemand) -> KindAnswers:
         """The answers to pods like this one."""
         kind = self._kind(asked)
         known = self._known.pop(kind, None)
         if known is None:
             if len(self._known) >= KINDS:
                 del self._known[next(iter(self._known))]
-            known = Known(self.decider, self.cluster)
+            known = KindAnswers(self.decider, self.cluster)
         self._known[kind] = known
         return known
 
-    def _kind(self, asked: Asked) -> Hashable:
+    def _kind(self, asked: ExtenderDemand) -> Hashable:
         """Equal for pods that get the same answers now."""
         demand, owner = asked.request.demand, asked.request.owner
         learns = any(container.best_effort for container in demand.containers)

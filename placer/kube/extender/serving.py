@@ -1,17 +1,17 @@
-"""Serves the extender of one front end by the placer's settings, for as long as the placer runs."""
+"""Serves the extender by the placer's settings, for as long as the placer runs."""
 
 import asyncio
 from typing import NoReturn
 
 import structlog
 
+from placer.kube.extender.extender import Extender
 from placer.kube.extender.http import serving_extender
 from placer.kube.extender.metrics import ExtenderMetrics
-from placer.kube.frontend import KubeFrontEnd
 from placer.settings import Settings
 
 
-async def serve_extender(settings: Settings, port: int, front_end: KubeFrontEnd) -> NoReturn:
+async def serve_extender(settings: Settings, port: int, extender: Extender) -> NoReturn:
     """Serve until cancelled.
 
     Raises:
@@ -21,9 +21,9 @@ async def serve_extender(settings: Settings, port: int, front_end: KubeFrontEnd)
     context = await asyncio.to_thread(files.context)
     names = (name.strip() for name in settings.extender_clients.split(","))
     clients = frozenset(name for name in names if name) if settings.extender_client_ca else frozenset()
-    metrics = ExtenderMetrics(front_end.decider.metrics.registry)
+    metrics = ExtenderMetrics(extender.decider.metrics.registry)
     address = settings.extender_address, port
-    async with serving_extender(front_end.extender, address, metrics, context, clients) as number:
+    async with serving_extender(extender, address, metrics, context, clients) as number:
         structlog.get_logger().info("extender ready", address=settings.extender_address, port=number)
         if context is not None:
             await files.follow(context)

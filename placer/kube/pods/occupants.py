@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from placer.core.fit import Needs
-from placer.kube.domains.antiaffinity import Keepout
 from plimsoll.contract import RELOCATION_COST
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -34,14 +33,12 @@ class Occupant:
         pod: the pod as the watch showed it last.
         node: its node.
         needs: the resources of the node that it takes.
-        keepouts: its anti-affinity rules.
         is_bound: False while its bind is under way.
     """
 
     pod: Pod
     node: NodeName
     needs: Needs
-    keepouts: tuple[Keepout, ...] = ()
     is_bound: bool = True
 
     @property

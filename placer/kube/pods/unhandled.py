@@ -1,9 +1,8 @@
 """The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
-Preferences are not rules. They are wishes, about nodes (`placer.core.wishes`) and
-other pods (`domains.wishes`).
-Rules about other pods are handled (`domains`), unless there are too many.
+Preferences are not rules. They are wishes: about nodes (`placer.core.wishes`), and about other pods
+(`domains.wishes`). Rules about other pods are handled (`domains`), unless a pod has too many.
 """
 
 from collections.abc import Iterator

@@ -40,7 +40,7 @@ OnEnd = Callable[[PodUid], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PreemptionOrder:
     """A preemption, or a relocation, to carry out.
 
     Attributes:
@@ -62,7 +62,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Orders:
+class PreemptionOrders:
     """The preemptions that are to be carried out, and those under way; `run` does it.
 
     Attributes:
@@ -83,13 +83,13 @@ class Orders:
     on_end: OnEnd = lambda _: None
     on_relocated: OnRelocated = lambda *_: None
     # A pod in place of an order: take its nomination back.
-    _orders: asyncio.Queue[Order | Pod] = field(default_factory=asyncio.Queue)
+    _orders: asyncio.Queue[PreemptionOrder | Pod] = field(default_factory=asyncio.Queue)
     _under_way: set[PodUid] = field(default_factory=set)
     _taken_back: dict[PodUid, Pod] = field(default_factory=dict)  # once the order that is under way is done
     _spared: dict[PodUid, float] = field(default_factory=dict)  # until when
     _unmovable: dict[PodUid, float] = field(default_factory=dict)  # likewise
 
-    def put(self, order: Order) -> None:
+    def put(self, order: PreemptionOrder) -> None:
         """Carry out a preemption; returns at once."""
         self._under_way.add(PodUid(order.pod.metadata.uid))
         self._orders.put_nowait(order)
@@ -126,7 +126,9 @@ class Orders:
                 heed_cancellation()
                 order = await self._orders.get()
                 await places.acquire()
-                work = self._carry_out(order) if isinstance(order, Order) else self._take_back(order)
+                work = (
+                    self._carry_out(order) if isinstance(order, PreemptionOrder) else self._take_back(order)
+                )
                 task = group.create_task(work, name="kube: carry out a preemption")
                 task.add_done_callback(lambda _: places.release())
 
@@ -139,7 +141,7 @@ class Orders:
             # The next leader would find that the pod does not fit there, and try this again.
             structlog.get_logger().warning("nomination not taken back", pod=pod.full_name, error=str(error))
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _carry_out(self, order: PreemptionOrder) -> None:
         uid = PodUid(order.pod.metadata.uid)
         try:
             refused = await self._write(order)
@@ -156,7 +158,7 @@ class Orders:
         if refused is not None and self._holds(order):
             self.on_end(uid)
 
-    async def _write(self, order: Order) -> str | None:
+    async def _write(self, order: PreemptionOrder) -> str | None:
         """Write the nomination, then end the victims; returns what was refused, or None."""
         try:
             if not self._holds(order) or not await self.writes.nominate(order.pod, order.node):
@@ -177,7 +179,7 @@ class Orders:
                 return refused
         return None
 
-    async def _delete(self, victim: Occupant, order: Order) -> str | None:
+    async def _delete(self, victim: Occupant, order: PreemptionOrder) -> str | None:
         try:
             ended = await self.writes.end(victim.pod, order.pod)
         except ApiError as error:
@@ -224,7 +226,7 @@ class Orders:
         self._unmovable[mover.uid] = loop_now_s() + SPARED_S
         return f"pod {mover.pod.full_name} was not evicted: {error}"
 
-    def _holds(self, order: Order) -> bool:
+    def _holds(self, order: PreemptionOrder) -> bool:
         """Whether the room of this order is still held for its pod."""
         own = self.cluster.nominations.find(PodUid(order.pod.metadata.uid))
         return own is not None and own.node == order.node

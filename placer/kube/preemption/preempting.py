@@ -23,10 +23,10 @@ from placer.kube.clock import loop_now_s
 from placer.kube.cluster.trial import NodeTrial
 from placer.kube.pods.nominations import Nomination
 from placer.kube.pods.occupants import Occupant, priority_of
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.liftable import are_liftable
-from placer.kube.preemption.orders import Order, Orders
+from placer.kube.preemption.orders import PreemptionOrder, PreemptionOrders
 from placer.kube.preemption.victim_search import (
     NO_VICTIMS,
     NOT_HELPFUL,
@@ -75,11 +75,11 @@ class Preempting:
         stuck: pods that should have ended long ago, and are awaited no longer; see `placer.kube.preemption.stuck`.
     """
 
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     queue: Queue
     choice: NodeChoice
     search: VictimSearch
-    orders: Orders
+    orders: PreemptionOrders
     leads: asyncio.Event
     understand: Callable[[Pod], Wanted]
     outcomes: Counter
@@ -312,7 +312,7 @@ class Preempting:
         nominations.put(Nomination(pod, node, wanted.needs, booking, ending))
         self._written.add(uid)
         self._freed.pop(uid, None)
-        self.orders.put(Order(pod, node, victims.pods))
+        self.orders.put(PreemptionOrder(pod, node, victims.pods))
         names = [one.pod.full_name for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
         structlog.get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)

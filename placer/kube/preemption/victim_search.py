@@ -81,7 +81,7 @@ class VictimSearch:
 
     choice: NodeChoice
     budgets: Budgets
-    spared: Callable[[], frozenset[PodUid]] = frozenset
+    spared: Callable[[], frozenset[PodUid]]
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
     async def search(self, wanted: Wanted) -> Victims | NoVictims:
@@ -114,13 +114,16 @@ class VictimSearch:
             if len(found) >= ENOUGH and any(not one.violations for one in found):
                 break
         if found:
-            best = cheapest(found)
-            if best.mark == self._mark(best.node):
-                return best
-            again = await self.on_node(wanted, best.node)  # reports change nodes while many are tried
-            return again if isinstance(again, Victims) else best
+            return await self._renewed(wanted, cheapest(found))
         left = frozenset(reason for reasons in tried.values() for reason in reasons)
         return NoVictims(await self._text(wanted, tried), left - {NO_VICTIMS, NOT_HELPFUL})
+
+    async def _renewed(self, wanted: Wanted, found: Victims) -> Victims:
+        """These victims, searched for again if their node has changed: reports change nodes while many are tried."""
+        if found.mark == self._mark(found.node):
+            return found
+        again = await self.on_node(wanted, found.node)
+        return again if isinstance(again, Victims) else found
 
     async def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
         """The cheapest victims on one node, or the reasons that their end would not lift.

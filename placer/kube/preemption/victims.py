@@ -7,9 +7,10 @@ its own, so all victims that have a GPU are on the same one. Pure.
 
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from placer.core.plan import Plan
+from placer.kube.cluster.trial import NodeTrial
 from placer.kube.pods.occupants import Occupant
 from placer.kube.preemption.budgets import Budgets
 from plimsoll.ids import NodeName
@@ -18,19 +19,6 @@ T = TypeVar("T")
 
 Steps = Generator[None, None, T]
 """Work in steps, with a result. It takes one step, one pod, whenever it is asked for the next."""
-
-
-class Trial(Protocol):
-    """A node for a pod, without those of its other pods that are removed."""
-
-    def remove(self, one: Occupant) -> None:
-        """Suppose that a pod is gone."""
-
-    def put_back(self, one: Occupant) -> None:
-        """Suppose that a removed pod is there."""
-
-    def plan(self) -> Plan | tuple[str, ...]:
-        """The place of the pod, or the reasons against the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +60,7 @@ def most_important_first(pods: Iterable[Occupant]) -> list[Occupant]:
 
 
 def victims_among(
-    trial: Trial, node: NodeName, lower: Sequence[Occupant], budgets: Budgets
+    trial: NodeTrial, node: NodeName, lower: Sequence[Occupant], budgets: Budgets
 ) -> Steps[Victims | tuple[str, ...]]:
     """The fewest victims on a node among these pods, or the reasons that stay when all of them are gone.
 

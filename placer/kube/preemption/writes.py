@@ -49,7 +49,7 @@ class PreemptionWrites:
             "status": {"nominatedNodeName": node},
         }
         patch = self.transport.patch
-        return await self._written(pod, lambda: patch(f"{_path(pod)}/status", body, PatchKind.MERGE))
+        return await self._written(pod, lambda: patch(f"{pod.path}/status", body, PatchKind.MERGE))
 
     async def end(self, victim: Pod, preemptor: Pod) -> bool:
         """Delete a victim; returns whether it still existed.
@@ -66,7 +66,7 @@ class PreemptionWrites:
         }
         body = {"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [condition]}}
         patch, delete = self.transport.patch, self.transport.delete
-        path = _path(victim)
+        path = victim.path
         if not await self._written(victim, lambda: patch(f"{path}/status", body, PatchKind.STRATEGIC)):
             return False
         options = {
@@ -87,7 +87,7 @@ class PreemptionWrites:
             ApiError: the API server refuses the eviction, with status 429 for a budget, or does not answer.
         """
         post, body = self.transport.post, eviction_of(pod, is_trial=is_trial)
-        return await self._written(pod, lambda: post(f"{_path(pod)}/eviction", body), final=TOO_MANY_REQUESTS)
+        return await self._written(pod, lambda: post(f"{pod.path}/eviction", body), final=TOO_MANY_REQUESTS)
 
     async def _written(
         self, pod: Pod, write: Callable[[], Awaitable[bytes]], final: int | None = None
@@ -116,12 +116,8 @@ class PreemptionWrites:
     async def _exists(self, pod: Pod) -> bool:
         """Whether the same pod, not another one of its name, is on the API server, as far as it answers."""
         try:
-            return decode_pod(await self.transport.get(_path(pod))).metadata.uid == pod.metadata.uid
+            return decode_pod(await self.transport.get(pod.path)).metadata.uid == pod.metadata.uid
         except NotFoundError:
             return False
         except (TransientError, msgspec.MsgspecError):
             return True
-
-
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -71,9 +71,8 @@ _KNOWN: Final = {
     Reason.ANTI_AFFINITY.value: Cause.LABELS,
     Reason.EXCLUSION.value: Cause.LABELS,
     Reason.EXCLUDED.value: Cause.LABELS,
-    Reason.ACQUIRING.value: _SOME_GPU
-    | Cause.GPUS
-    | Cause.POOL,  # the reasons of GPUs in the pool are not given
+    # The reasons of the GPUs in the pool are not given.
+    Reason.ACQUIRING.value: _SOME_GPU | Cause.GPUS | Cause.POOL,
     Reason.OUTSIDE_POOL.value: Cause.POOL,
     Reason.GPU_MODEL.value: Cause.GPUS,
     Reason.OWNER_MODEL.value: Cause.GPUS,
@@ -124,7 +123,7 @@ class Gain:
     preempt_bytes: int = 0
 
 
-def ask_of(demand: PodDemand) -> int:
+def largest_ask(demand: PodDemand) -> int:
     """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
     if _memory_of(demand) is Cause.PERCENTAGE:
         return demand.containers[0].memory_pct or 0
@@ -147,9 +146,8 @@ def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
         return any_cause(demand)
     causes = _memory_of(demand)  # always, because a lifted cause leads to no probe where memory is short too
     if len(demand.containers) > 1:
-        causes |= (
-            _SOME_GPU  # one container may move to another GPU and leave the memory of its GPU to the next
-        )
+        # One container may move to another GPU, and leave the memory of its GPU to the next container.
+        causes |= _SOME_GPU
     for reason in reasons:
         causes |= _cause(reason)
     return causes & any_cause(demand)

@@ -6,35 +6,35 @@ Pure. What always holds: a pod is a member of its kind while it is parked with i
 import heapq
 from collections.abc import Hashable, Iterator, Mapping
 
-from placer.kube.queue.lanes import Entry, Place
-from placer.kube.queue.parking import Kind, Rank
+from placer.kube.queue.lanes import QueuedPod, QueuePlace
+from placer.kube.queue.parking import PodKind, Rank
 from plimsoll.ids import PodUid
 
 
-class Kinds:
+class PodKinds:
     """The kinds that have a parked pod, or one that is tried for the others.
 
     Args:
         entries: the pods of the queue; the queue changes them.
     """
 
-    def __init__(self, entries: Mapping[PodUid, Entry]) -> None:
+    def __init__(self, entries: Mapping[PodUid, QueuedPod]) -> None:
         self._entries = entries
-        self._kinds: dict[Hashable, Kind] = {}
+        self._kinds: dict[Hashable, PodKind] = {}
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[PodKind]:
         return iter(self._kinds.values())
 
-    def get(self, key: Hashable) -> Kind | None:
+    def get(self, key: Hashable) -> PodKind | None:
         """The kind with this key; None if it has no pod."""
         return self._kinds.get(key)
 
-    def add(self, kind: Kind) -> Kind:
+    def add(self, kind: PodKind) -> PodKind:
         """Add a kind; returns it."""
         self._kinds[kind.key] = kind
         return kind
 
-    def remove(self, kind: Kind) -> None:
+    def remove(self, kind: PodKind) -> None:
         """Remove a kind that has no pod any more."""
         del self._kinds[kind.key]
 
@@ -51,25 +51,25 @@ class Kinds:
     def is_parked(self, uid: PodUid, kind: Hashable) -> bool:
         """Whether a pod is parked with this kind."""
         entry = self._entries.get(uid)
-        if entry is None or entry.kind is None or entry.place is not Place.PARKED:
+        if entry is None or entry.kind is None or entry.place is not QueuePlace.PARKED:
             return False
         return entry.kind.key == kind
 
-    def best_member(self, kind: Kind) -> Entry | None:
+    def best_member(self, kind: PodKind) -> QueuedPod | None:
         """The first parked pod of a kind; None if none is parked."""
         while kind.members:
             entry = self._entries.get(kind.members[0][2])
             if (
                 entry is not None
                 and entry.kind is kind
-                and entry.place is Place.PARKED
+                and entry.place is QueuePlace.PARKED
                 and entry.rank == kind.members[0]
             ):
                 return entry
             heapq.heappop(kind.members)
         return None
 
-    def rank_of(self, kind: Kind) -> Rank:
+    def rank_of(self, kind: PodKind) -> Rank:
         """The rank of the first pod of a kind that has a parked pod."""
         entry = self.best_member(kind)
         assert entry is not None, "a parked kind has a member"

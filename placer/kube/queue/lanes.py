@@ -5,14 +5,14 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-from placer.kube.queue.parking import Kind, Rank
+from placer.kube.queue.parking import PodKind, Rank
 from plimsoll.ids import PodUid
 
 FIRST_BACKOFF_S: Final = 1.0
 LONGEST_BACKOFF_S: Final = 10.0
 
 
-class Place(enum.Enum):
+class QueuePlace(enum.Enum):
     """The place of a pod in the queue."""
 
     FRESH = "fresh"
@@ -25,7 +25,7 @@ class Place(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedPod:
     """A pod in the queue.
 
     Attributes:
@@ -43,8 +43,8 @@ class Entry:
     uid: PodUid
     priority: int
     number: int
-    place: Place = Place.FRESH
-    kind: Kind | None = None
+    place: QueuePlace = QueuePlace.FRESH
+    kind: PodKind | None = None
     attempts: int = 0
     ready_s: float = 0.0
     due_s: float = 0.0
@@ -59,16 +59,16 @@ class Entry:
 class Lane:
     """Active pods by rank. The heap may hold outdated items."""
 
-    def __init__(self, place: Place, entries: dict[PodUid, Entry]) -> None:
+    def __init__(self, place: QueuePlace, entries: dict[PodUid, QueuedPod]) -> None:
         self._place = place
         self._entries = entries
         self._heap: list[Rank] = []
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueuedPod) -> None:
         """Add a pod that is in this lane's place, or whose rank changed."""
         heapq.heappush(self._heap, entry.rank)
 
-    def head(self) -> Entry | None:
+    def head(self) -> QueuedPod | None:
         """The first pod, which stays; None if there is none."""
         while self._heap:
             entry = self._entries.get(self._heap[0][2])
@@ -94,10 +94,10 @@ class Timers:
     """The pods that back off and the parked kinds, by the time at which each is tried again."""
 
     def __init__(self) -> None:
-        self._timed: list[tuple[float, int, Entry | Kind]] = []  # may hold outdated items
+        self._timed: list[tuple[float, int, QueuedPod | PodKind]] = []  # may hold outdated items
         self._numbers = 0
 
-    def set(self, thing: Entry | Kind) -> None:
+    def set(self, thing: QueuedPod | PodKind) -> None:
         """Let a pod or a kind come back at its `due_s`. An earlier timer of it is outdated once `due_s` differs."""
         self._numbers += 1
         heapq.heappush(self._timed, (thing.due_s, self._numbers, thing))
@@ -108,16 +108,16 @@ class Timers:
             heapq.heappop(self._timed)
         return self._timed[0][0] if self._timed else None
 
-    def pop(self) -> Entry | Kind:
+    def pop(self) -> QueuedPod | PodKind:
         """Take the pod or the kind that is due next; `due_s` must not be None."""
         return heapq.heappop(self._timed)[2]
 
 
-def _is_due(thing: Entry | Kind, due_s: float) -> bool:
+def _is_due(thing: QueuedPod | PodKind, due_s: float) -> bool:
     """Whether a pod or a kind still waits for this time."""
-    if isinstance(thing, Kind):
+    if isinstance(thing, PodKind):
         return thing.waiting > 0 and thing.front is None and thing.due_s == due_s
-    return thing.place is Place.BACKOFF and thing.due_s == due_s
+    return thing.place is QueuePlace.BACKOFF and thing.due_s == due_s
 
 
 def backoff_s(attempts: int) -> float:

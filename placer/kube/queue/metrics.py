@@ -9,7 +9,7 @@ from placer.kube.queue.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPods:
+class QueuedPods:
     """A collector of Prometheus: the pods that wait, by place, and the parked ones by cause.
 
     It may run beside the event loop, in another thread; counts that change meanwhile may then not add up.

@@ -29,7 +29,7 @@ class KindRefusal:
     Attributes:
         note: the text for people.
         causes: see `placer.kube.queue.hints.causes_of`.
-        ask_bytes: see `placer.kube.queue.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
+        ask_bytes: see `placer.kube.queue.hints.largest_ask`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
         priority: that of the kind's pods; None if they may not preempt.
         topics: the changes that may lift `Cause.RULES`, see `PodRules.on_change`; None: any of them may.
@@ -44,7 +44,7 @@ class KindRefusal:
 
 
 @dataclass(slots=True, eq=False)
-class Kind:
+class PodKind:
     """Pods that get the same answer.
 
     Attributes:
@@ -87,11 +87,11 @@ class Parking:
         rank_of: the rank of the first pod of a parked kind, now.
     """
 
-    def __init__(self, rank_of: Callable[[Kind], Rank]) -> None:
+    def __init__(self, rank_of: Callable[[PodKind], Rank]) -> None:
         self._rank_of = rank_of
-        self._by_cause: dict[Cause, list[tuple[int, int, Kind]]] = {cause: [] for cause in Cause}
+        self._by_cause: dict[Cause, list[tuple[int, int, PodKind]]] = {cause: [] for cause in Cause}
         # Heaps, the first rank first; they may hold outdated items.
-        self._probes: dict[NodeName, list[tuple[Rank, int, Kind]]] = {}
+        self._probes: dict[NodeName, list[tuple[Rank, int, PodKind]]] = {}
         self._planned = 0
         self._parked = 0
         self._preemptors: Counter[int] = Counter()  # parked kinds that may preempt, by priority
@@ -109,7 +109,7 @@ class Parking:
         """The highest priority of a parked kind that may preempt; None if none may."""
         return max(self._preemptors, default=None)
 
-    def park(self, kind: Kind, refusal: KindRefusal) -> None:
+    def park(self, kind: PodKind, refusal: KindRefusal) -> None:
         """Put a refusal in force; it knows every change so far."""
         self.leave(kind)
         kind.parked, kind.woken, kind.refusal = True, False, refusal
@@ -118,7 +118,7 @@ class Parking:
             self._preemptors[refusal.priority] += 1
         self._index(kind)
 
-    def leave(self, kind: Kind) -> None:
+    def leave(self, kind: PodKind) -> None:
         """End a kind's refusal, if one is in force."""
         if not kind.parked:
             return
@@ -134,7 +134,7 @@ class Parking:
             items = self._by_cause[cause]
             del items[bisect.bisect_left(items, (kind.refusal.ask_bytes, kind.number))]
 
-    def note(self, node: NodeName, gain: Gain) -> list[Kind]:
+    def note(self, node: NodeName, gain: Gain) -> list[PodKind]:
         """Plan the probes for a node's gain.
 
         Returns:
@@ -154,7 +154,7 @@ class Parking:
             self._plan(kind, node)
         return woken
 
-    def next_probe(self) -> tuple[Kind, NodeName] | None:
+    def next_probe(self) -> tuple[PodKind, NodeName] | None:
         """The probe to do next: those of the node that changed first, the kind with the first rank first."""
         while self._probes:
             node, items = next(iter(self._probes.items()))
@@ -169,7 +169,7 @@ class Parking:
             del self._probes[node]
         return None
 
-    def probed(self, kind: Kind, node: NodeName, causes: Cause) -> bool:
+    def probed(self, kind: PodKind, node: NodeName, causes: Cause) -> bool:
         """Note a probe and the causes that it found. Returns False if the probe is not asked for any more."""
         if node not in kind.unprobed:
             return False
@@ -183,12 +183,12 @@ class Parking:
             self._index(kind, more)
         return True
 
-    def with_cause(self, causes: Cause) -> tuple[Kind, ...]:
+    def with_cause(self, causes: Cause) -> tuple[PodKind, ...]:
         """The parked kinds that have one of these causes."""
         found = {kind: None for cause in causes for _, _, kind in self._by_cause[cause]}
         return tuple(found)
 
-    def waiting_for(self, topics: Collection[Hashable]) -> tuple[Kind, ...]:
+    def waiting_for(self, topics: Collection[Hashable]) -> tuple[PodKind, ...]:
         """The parked kinds that rules keep out, and that a change of these topics may help."""
         found = (kind for _, _, kind in self._by_cause[Cause.RULES])
         return tuple(
@@ -197,14 +197,14 @@ class Parking:
             if kind.refusal.topics is None or not kind.refusal.topics.isdisjoint(topics)
         )
 
-    def _index(self, kind: Kind, causes: Cause | None = None) -> None:
+    def _index(self, kind: PodKind, causes: Cause | None = None) -> None:
         for cause in kind.refusal.causes if causes is None else causes:
             bisect.insort(self._by_cause[cause], (kind.refusal.ask_bytes, kind.number, kind))
 
-    def _plan(self, kind: Kind, node: NodeName) -> None:
+    def _plan(self, kind: PodKind, node: NodeName) -> None:
         heapq.heappush(self._probes.setdefault(node, []), (self._rank_of(kind), kind.number, kind))
 
-    def _outdated(self, gain: Gain) -> list[Kind]:
+    def _outdated(self, gain: Gain) -> list[PodKind]:
         """The kinds that new GPUs are too small for, although no refusal of theirs has named memory so far."""
         if Cause.GPUS not in gain.causes or not gain.best_bytes:
             return []
@@ -212,7 +212,7 @@ class Parking:
         larger = items[bisect.bisect_left(items, (gain.best_bytes + 1,)) :]
         return [kind for _, _, kind in larger if Reason.GPU_MEMORY.value not in kind.refusal.reasons]
 
-    def _concerned(self, gain: Gain) -> Iterator[Kind]:
+    def _concerned(self, gain: Gain) -> Iterator[PodKind]:
         for cause in gain.causes:
             items = self._by_cause[cause]
             above, up_to = -1, gain.best_bytes

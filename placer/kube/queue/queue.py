@@ -21,9 +21,9 @@ from itertools import count, islice
 from typing import Final
 
 from placer.kube.queue.hints import NOTHING, Cause, Gain
-from placer.kube.queue.kinds import Kinds
-from placer.kube.queue.lanes import Entry, Lane, Place, Timers, backoff_s
-from placer.kube.queue.parking import Kind, KindRefusal, Parking
+from placer.kube.queue.kinds import PodKinds
+from placer.kube.queue.lanes import Lane, QueuedPod, QueuePlace, Timers, backoff_s
+from placer.kube.queue.parking import KindRefusal, Parking, PodKind
 from placer.kube.queue.retry_allowance import RetryAllowance
 from placer.kube.queue.tries import Probe, Try
 from plimsoll.ids import NodeName, PodUid
@@ -45,17 +45,17 @@ class Queue:
 
     def __init__(self, spread: Callable[[], float] = random.random) -> None:
         self._spread = spread
-        self._entries: dict[PodUid, Entry] = {}
-        self.kinds = Kinds(self._entries)
+        self._entries: dict[PodUid, QueuedPod] = {}
+        self.kinds = PodKinds(self._entries)
         self._parking = Parking(self.kinds.rank_of)
-        self._fresh = Lane(Place.FRESH, self._entries)
-        self._retries = Lane(Place.RETRY, self._entries)
+        self._fresh = Lane(QueuePlace.FRESH, self._entries)
+        self._retries = Lane(QueuePlace.RETRY, self._entries)
         self._timers = Timers()
         self._numbers = count(1)
         self._allowance = RetryAllowance()
         self._probed_node: NodeName | None = None
-        self._fitting: Entry | None = None  # the pod whose probe fitted, until it is tried
-        self._counts = dict.fromkeys(Place, 0)
+        self._fitting: QueuedPod | None = None  # the pod whose probe fitted, until it is tried
+        self._counts = dict.fromkeys(QueuePlace, 0)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -64,7 +64,7 @@ class Queue:
         return uid in self._entries
 
     @property
-    def counts(self) -> dict[Place, int]:
+    def counts(self) -> dict[QueuePlace, int]:
         """The number of pods in each place."""
         return dict(self._counts)
 
@@ -95,13 +95,13 @@ class Queue:
         retries = self._retries.first(most // 4)
         return [*self._fresh.first(most - len(retries) - len(parked)), *retries, *parked]
 
-    def entry(self, uid: PodUid) -> Entry | None:
+    def entry(self, uid: PodUid) -> QueuedPod | None:
         """A pod's entry, for readers; None for an unknown pod."""
         return self._entries.get(uid)
 
-    def first(self, place: Place, most: int) -> list[PodUid]:
+    def first(self, place: QueuePlace, most: int) -> list[PodUid]:
         """This many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
-        return (self._fresh if place is Place.FRESH else self._retries).first(most)
+        return (self._fresh if place is QueuePlace.FRESH else self._retries).first(most)
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
         """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.
@@ -114,8 +114,8 @@ class Queue:
         """
         entry = self._entries.get(uid)
         if entry is None:
-            entry = self._entries[uid] = Entry(uid, priority, next(self._numbers), ready_s=now_s)
-            self._counts[Place.FRESH] += 1
+            entry = self._entries[uid] = QueuedPod(uid, priority, next(self._numbers), ready_s=now_s)
+            self._counts[QueuePlace.FRESH] += 1
             if tried:
                 self._activate(entry, now_s)
             else:
@@ -123,10 +123,10 @@ class Queue:
             return
         entry.priority = priority
         match entry.place:
-            case Place.TAKEN | Place.PLACED:
+            case QueuePlace.TAKEN | QueuePlace.PLACED:
                 entry.is_outdated = True
                 self._leave_kind(entry, now_s)
-            case Place.FRESH:
+            case QueuePlace.FRESH:
                 self._fresh.push(entry)  # it keeps its number
             case _:
                 self._leave_kind(entry, now_s)
@@ -135,7 +135,7 @@ class Queue:
     def note_tried(self, uid: PodUid, now_s: float) -> None:
         """Note that another placer, which leads or did so, has tried a pod: it is not fresh here any more."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.place is Place.FRESH:
+        if entry is not None and entry.place is QueuePlace.FRESH:
             self._activate(entry, now_s)
 
     def discard(self, uid: PodUid, now_s: float) -> None:
@@ -144,7 +144,7 @@ class Queue:
         if entry is not None:
             self._counts[entry.place] -= 1
             self._leave_kind(entry, now_s)
-            entry.place = Place.HOPELESS  # outdated timers do not find it
+            entry.place = QueuePlace.HOPELESS  # outdated timers do not find it
 
     def take(self, now_s: float) -> Try | Probe | None:
         """The work to do now, or None.
@@ -171,7 +171,7 @@ class Queue:
         if entry is not None:
             if entry.kind is not None:
                 entry.kind.refusals = 0
-            self._move(entry, Place.PLACED)
+            self._move(entry, QueuePlace.PLACED)
             self._leave_kind(entry, now_s)
 
     def again(self, uid: PodUid, now_s: float, pause_s: float | None = None) -> None:
@@ -181,7 +181,7 @@ class Queue:
         """
         entry = self._entries.get(uid)
         if entry is not None:
-            self._move(entry, Place.BACKOFF)
+            self._move(entry, QueuePlace.BACKOFF)
             if pause_s is not None:
                 entry.attempts -= 1
             entry.due_s = now_s + (backoff_s(entry.attempts) if pause_s is None else pause_s)
@@ -225,7 +225,7 @@ class Queue:
         if entry.is_outdated:
             self.again(uid, now_s)
             return
-        known = self.kinds.get(kind) or self.kinds.add(Kind(kind, next(self._numbers)))
+        known = self.kinds.get(kind) or self.kinds.add(PodKind(kind, next(self._numbers)))
         self._recall_front(known, uid)
         self._add(known, entry, now_s)
         known.refusals += 1
@@ -243,7 +243,7 @@ class Queue:
         if entry.is_outdated:
             self._activate(entry, now_s)
         else:
-            self._move(entry, Place.HOPELESS)
+            self._move(entry, QueuePlace.HOPELESS)
 
     def gained(self, node: NodeName, gain: Gain, now_s: float) -> None:
         """Plan probes of the parked kinds that a changed node could take now."""
@@ -287,7 +287,7 @@ class Queue:
     def nudge(self, uid: PodUid, now_s: float) -> None:
         """Try a parked pod soon: its claims changed. A pod that backs off keeps its pause."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.place is Place.PARKED:
+        if entry is not None and entry.place is QueuePlace.PARKED:
             self._leave_kind(entry, now_s)
             self._activate(entry, now_s)
 
@@ -304,16 +304,16 @@ class Queue:
     def _ripen(self, now_s: float) -> None:
         while (due_s := self.due_s()) is not None and due_s <= now_s:
             thing = self._timers.pop()
-            if isinstance(thing, Kind):
+            if isinstance(thing, PodKind):
                 self._parking.leave(thing)
                 self._promote(thing, now_s)
             else:
                 self._activate(thing, now_s)
 
-    def _other_work(self, fresh: Entry | None, now_s: float) -> Try | Probe | None:
+    def _other_work(self, fresh: QueuedPod | None, now_s: float) -> Try | Probe | None:
         """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
         fitting, self._fitting = self._fitting, None
-        if fitting is not None and fitting.place is Place.RETRY:
+        if fitting is not None and fitting.place is QueuePlace.RETRY:
             if fresh is None or fitting.priority >= fresh.priority:
                 return self._tried(fitting, now_s)
             self._fitting = fitting  # the fresh pod goes first
@@ -332,13 +332,13 @@ class Queue:
         assert entry is not None, "a parked kind has a member"
         return Probe(entry.uid, self._probed_node, kind)
 
-    def _tried(self, entry: Entry, now_s: float) -> Try:
-        self._move(entry, Place.TAKEN)
+    def _tried(self, entry: QueuedPod, now_s: float) -> Try:
+        self._move(entry, QueuePlace.TAKEN)
         entry.attempts += 1
         entry.is_outdated = False
         return Try(entry.uid, max(0.0, now_s - entry.ready_s))
 
-    def _wake(self, kind: Kind, now_s: float) -> None:
+    def _wake(self, kind: PodKind, now_s: float) -> None:
         """Try a kind once its backoff is over, or earlier if a probe shows that it fits."""
         if kind.woken:
             return
@@ -346,7 +346,7 @@ class Queue:
         kind.due_s = max(now_s, kind.refused_s + backoff_s(kind.refusals))
         self._timers.set(kind)
 
-    def _promote(self, kind: Kind, now_s: float) -> Entry | None:
+    def _promote(self, kind: PodKind, now_s: float) -> QueuedPod | None:
         """Let the first member be tried for all; returns it."""
         entry = self.kinds.best_member(kind)
         if entry is not None:
@@ -355,27 +355,27 @@ class Queue:
             self._activate(entry, now_s)
         return entry
 
-    def _recall_front(self, kind: Kind, uid: PodUid) -> None:
+    def _recall_front(self, kind: PodKind, uid: PodUid) -> None:
         """Let the pod that was to be tried for all wait again: another pod of its kind was refused just now."""
         front = self._entries.get(kind.front) if kind.front is not None and kind.front != uid else None
         kind.front = None
-        if front is not None and front.place is Place.TAKEN:
+        if front is not None and front.place is QueuePlace.TAKEN:
             front.kind = None  # the end of its own attempt puts it back
         elif front is not None:
             self._become_member(kind, front)
 
-    def _add(self, kind: Kind, entry: Entry, now_s: float) -> None:
+    def _add(self, kind: PodKind, entry: QueuedPod, now_s: float) -> None:
         if entry.kind is not kind:
             self._leave_kind(entry, now_s)
             entry.kind = kind
         self._become_member(kind, entry)
 
-    def _become_member(self, kind: Kind, entry: Entry) -> None:
-        self._move(entry, Place.PARKED)
+    def _become_member(self, kind: PodKind, entry: QueuedPod) -> None:
+        self._move(entry, QueuePlace.PARKED)
         kind.waiting += 1
         heapq.heappush(kind.members, entry.rank)
 
-    def _leave_kind(self, entry: Entry, now_s: float) -> None:
+    def _leave_kind(self, entry: QueuedPod, now_s: float) -> None:
         kind, entry.kind = entry.kind, None
         if kind is None:
             return
@@ -388,12 +388,12 @@ class Queue:
             self._parking.leave(kind)
             self.kinds.remove(kind)
 
-    def _activate(self, entry: Entry, now_s: float) -> None:
-        self._move(entry, Place.RETRY)
+    def _activate(self, entry: QueuedPod, now_s: float) -> None:
+        self._move(entry, QueuePlace.RETRY)
         entry.number, entry.ready_s = next(self._numbers), now_s
         self._retries.push(entry)
 
-    def _move(self, entry: Entry, place: Place) -> None:
+    def _move(self, entry: QueuedPod, place: QueuePlace) -> None:
         self._counts[entry.place] -= 1
         self._counts[place] += 1
         entry.place = place

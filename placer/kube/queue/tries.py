@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from placer.kube.queue.parking import Kind
+from placer.kube.queue.parking import PodKind
 from plimsoll.ids import NodeName, PodUid
 
 
@@ -20,4 +20,4 @@ class Probe:
 
     uid: PodUid
     node: NodeName
-    kind: Kind
+    kind: PodKind

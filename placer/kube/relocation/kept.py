@@ -15,7 +15,7 @@ from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import Nomination
 from placer.kube.pods.occupants import Occupant
 from placer.kube.preemption.preempting import Preempting
-from placer.kube.relocation.memory import NoMemory, RoomMemory, StoredRoom, without_programs
+from placer.kube.relocation.memory import RoomMemory, StoredRoom, without_programs
 from placer.kube.relocation.movers import controller_of, replacement_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -23,7 +23,7 @@ from plimsoll.part.errors import InputError
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptRoom:
     """A room that is kept.
 
     Attributes:
@@ -61,8 +61,8 @@ class KeptRooms:
     preempting: Preempting
     keep_s: float
     clock: Callable[[], datetime]
-    memory: RoomMemory = field(default_factory=NoMemory)
-    _kept: dict[PodUid, Kept] = field(default_factory=dict)  # by the uid of the pod that moves
+    memory: RoomMemory
+    _kept: dict[PodUid, KeptRoom] = field(default_factory=dict)  # by the uid of the pod that moves
     _stored: frozenset[PodUid] = frozenset()
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class KeptRooms:
         """Keep the room of a nomination for the replacement of a pod, whose demand is of this kind."""
         self.cluster.nominations.put(nomination)
         since_s, until_s = self.clock().timestamp(), loop_now_s() + self.keep_s
-        self._kept[PodUid(moved.metadata.uid)] = Kept(moved, kind, nomination, since_s, until_s)
+        self._kept[PodUid(moved.metadata.uid)] = KeptRoom(moved, kind, nomination, since_s, until_s)
 
     async def save(self) -> None:
         """Store the rooms that are kept now, if others are stored."""
@@ -114,13 +114,13 @@ class KeptRooms:
         kept.is_leaving = True
         return kept.nomination.node
 
-    def expire(self, under_way: bool) -> list[Kept]:  # noqa: FBT001 - one flag
+    def expire(self, under_way: bool) -> list[KeptRoom]:  # noqa: FBT001 - one flag
         """Give up the rooms whose time is over, and those of pods that were not evicted; returns those given up.
 
         Args:
             under_way: evictions are still being written.
         """
-        given_up: list[Kept] = []
+        given_up: list[KeptRoom] = []
         for uid, one in tuple(self._kept.items()):
             held = self.cluster.nominations.find(one.nomination.uid)
             if self._still_ends(self.cluster.occupants.find(uid)):
@@ -162,13 +162,13 @@ class KeptRooms:
         kept = self._kept[PodUid(stored.moved.metadata.uid)]
         kept.since_s, kept.is_leaving = stored.since_s, True
 
-    def _is_replacement(self, pod: Pod, one: Kept) -> bool:
+    def _is_replacement(self, pod: Pod, one: KeptRoom) -> bool:
         try:
             return _replaces(pod, one.moved) and self.preempting.understand(pod).kind == one.kind
         except InputError:
             return False
 
-    def _hand_over(self, pod: Pod, one: Kept) -> None:
+    def _hand_over(self, pod: Pod, one: KeptRoom) -> None:
         """Let the nomination be that of the replacement."""
         held = self.cluster.nominations.find(one.nomination.uid)
         if held is None:

@@ -7,7 +7,7 @@ moved for a pod of lower priority.
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -57,8 +57,8 @@ class Movers:
     ledger: Ledger
     budgets: Budgets
     rules: RelocationRules
-    refused: Callable[[], frozenset[PodUid]] = frozenset
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    refused: Callable[[], frozenset[PodUid]]
+    clock: Callable[[], datetime]
     _moved: dict[str, deque[float]] = field(default_factory=dict)  # by owner, on the loop's clock
 
     def on(self, node: NodeName, priority: int) -> list[Mover]:

@@ -21,8 +21,8 @@ from placer.kube.pods.pods import PodIndex
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
-from placer.kube.relocation.relocating import WHOLE_GPU, Relocating, planned
-from placer.kube.relocation.rules import Mode
+from placer.kube.relocation.relocating import WHOLE_GPU, Relocating, plan_summary
+from placer.kube.relocation.rules import RelocationMode
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -119,7 +119,7 @@ class Previewing:
         movable, obstacles = await self._counted(priority_of(wanted.pod))
         counts = tuple(ObstacleCount(reason=reason, pods=pods) for reason, pods in obstacles.most_common())
         if found is not None:
-            text = f"{planned(found)}. {self._consequence()}"
+            text = f"{plan_summary(found)}. {self._consequence()}"
         elif movable:
             text = f"No plan: with up to {MOST_MOVES} moves, not all pods would have a place."
         else:
@@ -132,7 +132,7 @@ class Previewing:
 
     def _consequence(self) -> str:
         rules = self.relocating.rules
-        if rules.mode is not Mode.ON:
+        if rules.mode is not RelocationMode.ON:
             return f"Nothing is moved: {SETTING} is {rules.mode.value}."
         return f"The placer does this by itself once a pod has waited for {rules.after_s:g} s."
 

@@ -26,14 +26,14 @@ from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.occupants import Occupant, priority_of
 from placer.kube.pods.wanted import Wanted
-from placer.kube.preemption.orders import Order
+from placer.kube.preemption.orders import PreemptionOrder
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.movers import Movers
-from placer.kube.relocation.rules import Mode, RelocationRules
-from placer.kube.reporting.telling import Telling
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
+from placer.kube.reporting.results import Results
 from placer.metrics import Metrics
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
@@ -67,7 +67,7 @@ class Relocating:
     Attributes:
         rules: see `RelocationRules`.
         preempting: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
-        telling: reports plans and moves.
+        results: reports plans and moves.
         clock: the wall clock in UTC.
         memory: keeps the rooms for the next leader.
         movers: the pods that may be moved.
@@ -76,7 +76,7 @@ class Relocating:
 
     rules: RelocationRules
     preempting: Preempting
-    telling: Telling
+    results: Results
     clock: Callable[[], datetime]
     memory: RoomMemory
     movers: Movers = field(init=False)
@@ -84,9 +84,7 @@ class Relocating:
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
     _under_way_until_s: float = 0.0  # by then other pods have waited long enough
-    _leaving: dict[PodUid, float] = field(
-        default_factory=dict
-    )  # evicted pods: until when their end is awaited
+    _leaving: dict[PodUid, float] = field(default_factory=dict)  # evicted pods: how long their end is awaited
     _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
@@ -105,13 +103,13 @@ class Relocating:
 
     async def restore(self) -> None:
         """Keep the rooms of an earlier leader, before the first decision; takes some seconds at most."""
-        if self.rules.mode is not Mode.OFF:
+        if self.rules.mode is not RelocationMode.OFF:
             await self.kept.restore()
 
     async def run(self) -> None:
         """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
         await self.preempting.leads.wait()
-        while self.rules.mode is not Mode.OFF:
+        while self.rules.mode is not RelocationMode.OFF:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
             await self.look()
@@ -193,17 +191,17 @@ class Relocating:
             self._plans.pop(uid, None)
             self._metrics.relocation.plans.labels("none").inc()
             return
-        text = told(found, board)
+        text = plan_text(found, board)
         self._plans[uid] = text
         structlog.get_logger().info(
-            "relocation planned", pod=_name(waiting.pod), plan=text, mode=self.rules.mode.value
+            "relocation planned", pod=waiting.pod.full_name, plan=text, mode=self.rules.mode.value
         )
-        if self.rules.mode is Mode.DRY_RUN:
+        if self.rules.mode is RelocationMode.DRY_RUN:
             self._metrics.relocation.plans.labels("dry-run").inc()
-            self.telling.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
+            self.results.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
         else:
             await self._carry_out(waiting.pod, found, board)
-            self.telling.relocation_planned(waiting.pod, text)
+            self.results.relocation_planned(waiting.pod, text)
 
     async def searched(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
@@ -223,7 +221,7 @@ class Relocating:
         self.preempting.hold(own)
         self._keep_rooms(found, board)
         await self.kept.save()
-        order = Order(pod, found.place.node, tuple(_moved(found, board)), moves=True)
+        order = PreemptionOrder(pod, found.place.node, tuple(_moved(found, board)), moves=True)
         self.preempting.orders.put(order)
         self.preempting.retry(uid)
         self._metrics.relocation.plans.labels("begun").inc()
@@ -262,8 +260,8 @@ class Relocating:
         if found is None:
             self._metrics.relocation.plans.labels("none").inc()
             return
-        is_dry = self.rules.mode is Mode.DRY_RUN
-        text = told(found, board)
+        is_dry = self.rules.mode is RelocationMode.DRY_RUN
+        text = plan_text(found, board)
         structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
         self._metrics.relocation.plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
@@ -285,12 +283,14 @@ class Relocating:
         self._leaving[PodUid(victim.metadata.uid)] = loop_now_s() + self.rules.keep_s
         self.movers.note_moved(victim)
         to = self.kept.note_evicted(PodUid(victim.metadata.uid))
-        self.telling.relocated(victim, pod, node, to, self.rules.keep_s)
+        self.results.relocated(victim, pod, node, to, self.rules.keep_s)
 
     def _give_up_rooms(self) -> None:
         under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
         for one in self.kept.expire(under_way):
-            structlog.get_logger().warning("room given up", moved=_name(one.moved), node=one.nomination.node)
+            structlog.get_logger().warning(
+                "room given up", moved=one.moved.full_name, node=one.nomination.node
+            )
             self._metrics.relocation.plans.labels("given-up").inc()
 
 
@@ -312,21 +312,17 @@ def _moved(found: Relocation, board: KubeBoard) -> list[Occupant]:
     return [board.movers[one.movable.pod].occupant for one in found.moves]
 
 
-def told(found: Relocation, board: KubeBoard) -> str:
+def plan_text(found: Relocation, board: KubeBoard) -> str:
     """A plan for people, with all moves."""
     moves = [
-        f"{_name(board.movers[one.movable.pod].occupant.pod)} from {one.movable.node} to {one.to.node} "
+        f"{board.movers[one.movable.pod].occupant.pod.full_name} from {one.movable.node} to {one.to.node} "
         f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
         for one in found.moves
     ]
-    return f"{planned(found)}: {'; '.join(moves)}."
+    return f"{plan_summary(found)}: {'; '.join(moves)}."
 
 
-def planned(found: Relocation) -> str:
+def plan_summary(found: Relocation) -> str:
     """The number of pods that a plan moves, their cost, and the node."""
     count = f"{len(found.moves)} pod" + ("s" if len(found.moves) > 1 else "")
     return f"Moving {count} at a cost of {found.cost:g} makes room on {found.place.node}"
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"

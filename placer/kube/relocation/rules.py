@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Mode(enum.Enum):
+class RelocationMode(enum.Enum):
     """Whether plans are carried out."""
 
     OFF = "off"  # nothing is searched for
@@ -17,7 +17,7 @@ class RelocationRules:
     """Each number is a setting.
 
     Attributes:
-        mode: see `Mode`.
+        mode: see `RelocationMode`.
         after_s: the time in seconds for which a pod waits before others are moved for it. A plan that was not found,
             or only reported, is searched for again after this time.
         keep_s: the longest time in seconds for which room is kept for a replacement.
@@ -28,7 +28,7 @@ class RelocationRules:
             to others in use. 0: pods are moved for waiting pods alone.
     """
 
-    mode: Mode = Mode.OFF
+    mode: RelocationMode = RelocationMode.OFF
     after_s: float = 60.0
     keep_s: float = 600.0
     rest_s: float = 600.0

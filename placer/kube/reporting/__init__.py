@@ -1,6 +1,6 @@
 """Reports to people: results of decisions, reasons why pods wait, and explanations.
 
-`telling` reports each result, `record` writes it to the API server, by events (`pod_events`) and a condition,
-`retelling` gives parked pods their reasons anew, `explain` answers about one pod, and `live` lists the pods of the
-live page. Nothing here changes a decision.
+`results` reports each result, and `record` writes it to the API server: as an event (`pod_events`) and in the pod's
+`PodScheduled` condition (`condition`). `explain` answers about one pod, with its place in the queue (`standing`), and
+`live` lists the pods of the live page. Nothing here changes a decision.
 """

@@ -22,11 +22,11 @@ from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster.cluster import Cluster
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.waiting import Waiting
 from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.queue.queue import Queue
-from placer.kube.queue.standing import standing_of
+from placer.kube.reporting.standing import standing_of
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid
@@ -56,20 +56,20 @@ class KubeExplainer:
         policy: the policy for pods that name none.
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
-        news_of: gives recent events about a pod's limits; None where none are read.
         relocation_of: gives the last plan to move pods for a waiting one, for people; empty without any.
+        news_of: gives recent events about a pod's limits; None where none are read.
     """
 
     pods: PodIndex
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     queue: Queue
     choice: NodeChoice
     cluster: Cluster
     policy: Policy
     synced: asyncio.Event
     leads: asyncio.Event
+    relocation_of: Callable[[PodUid], str]
     news_of: Callable[[PodUid], tuple[LimitNews, ...]] | None = None
-    relocation_of: Callable[[PodUid], str] = lambda _: ""
     _turns: Turns = field(default_factory=Turns)
 
     async def explain(self, namespace: str, name: str, page: PageAsked) -> Explained | None:

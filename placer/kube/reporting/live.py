@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.waiting import Waiting
+from placer.kube.reporting.condition import scheduled_condition
 from placer.live.pods import PodName, asks
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -21,7 +22,7 @@ class KubePods:
     """
 
     pods: PodIndex
-    waiting_pods: Mapping[PodUid, Waiting]
+    waiting_pods: Mapping[PodUid, PendingPod]
 
     def name_of(self, uid: PodUid) -> PodName | None:
         """The name of a pod, or None for a pod that the watch does not show."""
@@ -46,5 +47,5 @@ class KubePods:
 
 def _condition(pod: Pod) -> str:
     """The refusal that stands on the pod; empty without one."""
-    conditions = pod.status.conditions or ()
-    return next((one.message or "" for one in conditions if one.type == "PodScheduled"), "")
+    found = scheduled_condition(pod)
+    return found.message or "" if found is not None else ""

@@ -20,10 +20,8 @@ from plimsoll.part.times import rfc3339
 NOTE_BYTES: Final = 1024
 """The API's limit on an event's note. Conditions and placement events are cut at the same length."""
 
-
 REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
-
 
 ACTIONS: Final = {
     "Scheduled": "Binding",
@@ -38,13 +36,12 @@ ACTIONS: Final = {
 }
 """The action of an event, by its reason; the first three as kube-scheduler has them."""
 
-
 NORMAL: Final = frozenset({"Scheduled", "Preempted", "RelocationPlanned", "Relocated"})
 """The reasons of events that are no warnings."""
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class PodNews:
     """News of one pod.
 
     Attributes:
@@ -91,7 +88,7 @@ class PodEvents:
     series_every_s: float
     _written: OrderedDict[EventKey, _WrittenEvent] = field(default_factory=OrderedDict)
 
-    async def write(self, news: News, count: int, ending: str) -> None:
+    async def write(self, news: PodNews, count: int, ending: str) -> None:
         """Write an event, or that it happened again.
 
         Args:
@@ -128,7 +125,7 @@ class PodEvents:
         event.written_s = asyncio.get_running_loop().time()
         return True
 
-    async def _write_new(self, news: News, ending: str, key: EventKey, count: int) -> None:
+    async def _write_new(self, news: PodNews, ending: str, key: EventKey, count: int) -> None:
         name = f"{news.pod.metadata.name}.{ending}"
         path = f"/apis/events.k8s.io/v1/namespaces/{news.pod.metadata.namespace}/events"
         event = self._event(news, name)
@@ -141,7 +138,7 @@ class PodEvents:
         while len(self._written) > REMEMBERED_EVENTS:
             self._written.popitem(last=False)
 
-    def _event(self, news: News, name: str) -> dict[str, Any]:
+    def _event(self, news: PodNews, name: str) -> dict[str, Any]:
         meta = news.pod.metadata
         event: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",

@@ -20,7 +20,8 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from placer.kube.reporting.pod_events import REMEMBERED_EVENTS, News, PodEvents, cut
+from placer.kube.reporting.condition import POD_SCHEDULED, scheduled_condition
+from placer.kube.reporting.pod_events import REMEMBERED_EVENTS, PodEvents, PodNews, cut
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod, PodCondition, decode_pod
@@ -70,7 +71,7 @@ class _Pending:
         ending: the ending of the event's name, the same in each try.
     """
 
-    news: News
+    news: PodNews
     count: int = 1
     tries: int = 0
     since_s: float | None = None
@@ -129,7 +130,7 @@ class Recorder:
             self._binds -= 1
             self._regulate()
 
-    def record(self, news: News) -> None:
+    def record(self, news: PodNews) -> None:
         """Queue news; returns at once."""
         uid = PodUid(news.pod.metadata.uid)
         waiting = self._waiting.get(uid)
@@ -178,31 +179,41 @@ class Recorder:
                 await self._write(pending, is_last=not self._waiting[uid])
             except PlimsollError as error:
                 if pending.may_pass(error):
-                    structlog.get_logger().warning(
-                        "news waits", pod=pending.news.pod.full_name, error=str(error)
-                    )
-                    self._waiting[uid].appendleft(pending)
-                    if isinstance(error, TransientError):
-                        await asyncio.sleep(pauses.next_s())  # the API server is away
-                        self._ready.put_nowait(uid)
-                    else:  # perhaps forbidden in this namespace alone, so news of other pods goes on
-                        pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
-                        asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
+                    await self._put_back(uid, pending, error, pauses)
                     continue
-                self.metrics.news.dropped.inc()
-                structlog.get_logger().warning(
-                    "news not written",
-                    pod=pending.news.pod.full_name,
-                    reason=pending.news.reason,
-                    error=str(error),
-                )
+                self._drop(pending, error)
             else:
                 pauses.reset()
-            if self._waiting[uid]:
-                self._ready.put_nowait(uid)
-            else:
-                del self._waiting[uid]
-                self._regulate()
+            self._go_on(uid)
+
+    async def _put_back(self, uid: PodUid, pending: _Pending, error: PlimsollError, pauses: Pauses) -> None:
+        """Let news wait for another try; returns after a pause while the API server is away."""
+        structlog.get_logger().warning("news waits", pod=pending.news.pod.full_name, error=str(error))
+        self._waiting[uid].appendleft(pending)
+        if isinstance(error, TransientError):
+            await asyncio.sleep(pauses.next_s())  # the API server is away
+            self._ready.put_nowait(uid)
+        else:  # perhaps forbidden in this namespace alone, so news of other pods goes on
+            pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
+            asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
+
+    def _drop(self, pending: _Pending, error: PlimsollError) -> None:
+        """Count and log news that cannot be written."""
+        self.metrics.news.dropped.inc()
+        structlog.get_logger().warning(
+            "news not written",
+            pod=pending.news.pod.full_name,
+            reason=pending.news.reason,
+            error=str(error),
+        )
+
+    def _go_on(self, uid: PodUid) -> None:
+        """Let the next news of a pod be written in its turn, if there is any."""
+        if self._waiting[uid]:
+            self._ready.put_nowait(uid)
+        else:
+            del self._waiting[uid]
+            self._regulate()
 
     async def _write(self, pending: _Pending, *, is_last: bool) -> None:
         """Write an event, and before it the condition, unless that of newer news follows at once.
@@ -222,13 +233,13 @@ class Recorder:
         if refused is not None:
             raise refused
 
-    async def _write_condition(self, news: News, reason: str) -> None:
+    async def _write_condition(self, news: PodNews, reason: str) -> None:
         uid, wanted = PodUid(news.pod.metadata.uid), (reason, cut(news.note))
         pod: Pod | None = news.pod
         for _ in range(WRITES_OF_A_CONDITION):
             if pod is None or pod.metadata.uid != uid or pod.spec.nodeName:
                 return  # gone or bound since the decision
-            known = _scheduled_condition(pod)
+            known = scheduled_condition(pod)
             stands = known is not None and (known.status, known.reason, known.message) == ("False", *wanted)
             # The pod may have been read before the last write.
             if stands and self._conditions.get(uid, wanted) == wanted:
@@ -249,7 +260,7 @@ class Recorder:
 
     async def _patch_condition(self, pod: Pod, known: PodCondition | None, wanted: tuple[str, str]) -> None:
         condition: dict[str, object] = {
-            "type": "PodScheduled",
+            "type": POD_SCHEDULED,
             "status": "False",
             "reason": wanted[0],
             "message": wanted[1],
@@ -261,25 +272,17 @@ class Recorder:
             "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resourceVersion},
             "status": {"conditions": [condition]},
         }
-        await self.transport.patch(f"{_path(pod)}/status", body, PatchKind.STRATEGIC)
+        await self.transport.patch(f"{pod.path}/status", body, PatchKind.STRATEGIC)
 
     async def _read(self, pod: Pod) -> Pod | None:
         try:
-            return decode_pod(await self.transport.get(_path(pod)))
+            return decode_pod(await self.transport.get(pod.path))
         except NotFoundError:
             return None
         except msgspec.MsgspecError as error:
-            raise TransientError(f"{_path(pod)} cannot be read: {error}") from error
+            raise TransientError(f"{pod.path} cannot be read: {error}") from error
 
 
 def _may_pass(error: PlimsollError) -> bool:
     """Whether the same write may succeed later: a server refuses all until it has read its roles."""
     return isinstance(error, TransientError) or (isinstance(error, ApiError) and error.status == FORBIDDEN)
-
-
-def _scheduled_condition(pod: Pod) -> PodCondition | None:
-    return next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-
-
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -22,7 +22,7 @@ from placer.core.resize.change import NotNowError, ResizeChange, asked_field, ch
 from placer.core.resize.room import check_room
 from placer.core.supposition import Supposition
 from placer.decide import Decider
-from placer.kube.binding.scope import Scopes
+from placer.kube.binding.scope import WriteScopes
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import bookings_of
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
@@ -61,18 +61,27 @@ class WithdrawnError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class KubeResizer:
-    """Resizes pods of one cluster."""
+    """Resizes pods of one cluster.
+
+    Attributes:
+        transport: the connection; without the Lease it refuses writes.
+        decider: the reports and the ledger.
+        cluster: the bookings and the nominations.
+        scopes: names the pods that are being resized, for the next leader.
+        leads: set once this placer is the one that places, and knows all bookings.
+    """
 
     transport: Transport
     decider: Decider
     cluster: Cluster
-    scopes: Scopes
+    scopes: WriteScopes
+    leads: asyncio.Event
 
     async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
         """Check a resize against the ledger, count it, and write it on the pod.
 
         Cancelling leaves open whether it was written. The ledger counts the larger of both until the watch shows the
-        pod again.
+        pod again. Calls must not overlap.
 
         Args:
             request: the change.
@@ -83,6 +92,8 @@ class KubeResizer:
             InputError: the pod cannot have the change; nothing was changed.
             NotNowError: the resize could not be checked or written now.
         """
+        if not self.leads.is_set():
+            raise NotNowError("the placer has just started and has not seen all pods; ask again")
         pod = await self._read(request)
         _check_ticket(pod, ticket)
         change = self._change(pod, request)
@@ -90,9 +101,8 @@ class KubeResizer:
         if decision is None or _terms(decision) != _terms_of(change.new):
             self.check_room(pod, change, request)
             await self._write(pod, change, request, ticket)
-        elif (
-            change.container not in decision.resized
-        ):  # else an earlier resize may have given it these values
+        elif change.container not in decision.resized:
+            # Where it is resized already, an earlier request may have given it these values.
             raise InputError(*asked_field(request), "is what it has already", "give another value")
         return Resizing(
             node=change.new.node,

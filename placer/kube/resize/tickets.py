@@ -208,26 +208,22 @@ class Tickets:
         self, pod: Pod, text: str, answer: ResizeAnswer, confirmed: tuple[Limit, ...] | None = None
     ) -> None:
         """Write an answer on the pod. Where that fails, the ticket stays open, and the log has the answer."""
-        meta = pod.metadata
         written = msgspec.json.encode(
             Answered(ticket=digest_of(text), answer=answer, confirmed=confirmed)
         ).decode()
         log.info("resize answered", pod=pod.full_name, answer=written)
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
-        body = {"metadata": {"uid": meta.uid, "annotations": {ANSWER: written}}}
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": {ANSWER: written}}}
         for attempt in range(WRITES):
             try:
-                await self.transport.patch(path, body, PatchKind.MERGE)
+                await self.transport.patch(pod.path, body, PatchKind.MERGE)
             except NotFoundError:
                 return
             except TransientError:
                 if attempt + 1 < WRITES:
                     await asyncio.sleep(PAUSE_S)  # the API server is away
             except ApiError as error:
-                log.warning(
-                    "an answer was not written", pod=f"{meta.namespace}/{meta.name}", error=str(error)
-                )
+                log.warning("an answer was not written", pod=pod.full_name, error=str(error))
                 return
             else:
                 return
-        log.warning("an answer was not written", pod=f"{meta.namespace}/{meta.name}", error="no API server")
+        log.warning("an answer was not written", pod=pod.full_name, error="no API server")

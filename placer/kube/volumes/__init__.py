@@ -2,8 +2,9 @@
 
 Here: the storage objects as the watches show them (`storage`, `watches`), the reading of a pod's claims (`ask`), a
 file for each rule about nodes (`matching`, `provisioning`, `zones`, `limits`; disks are in `users`), the volumes
-that a node offers (`offers`), the answers per node (`index`), the writes that bind claims and the wait for their end
-(`binder`), and the pods that wait for a claim (`frontend`). Not here: the choice of a node.
+that a node offers (`offers`), the answers per node (`index`), the volumes that a placed pod reserves (`reservation`),
+and the writes that bind claims and the wait for their end (`binder`). Not here: the choice of a node, and the pods
+that wait for a claim (`placer.kube.claims`).
 
 What always holds: order, arithmetic and texts are those of kube-scheduler 1.36, plugins `volumerestrictions`,
 `nodevolumelimits`, `volumebinding` and `volumezone`. Volumes that Kubernetes moved from its own tree to CSI drivers

@@ -10,19 +10,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Final
 
 from placer.core.mounts import ClaimKey, Mounts
-from placer.kube.queue.hints import Cause
 from placer.kube.volumes.ask import Ask, ask_of
 from placer.kube.volumes.limits import Attachable, Attached, attached, exceeds, limits_of
 from placer.kube.volumes.offers import Offered, offered
 from placer.kube.volumes.pinned import Pair, Pairs
 from placer.kube.volumes.provisioning import NO_PROVISIONER, FreeSpace, free_space
-from placer.kube.volumes.reasons import (
-    DISK,
-    IN_USE,
-    LIMIT,
-    NO_DRIVER,
-    ZONE,
-)
+from placer.kube.volumes.reasons import DISK, IN_USE, LIMIT, NO_DRIVER, ZONE
 from placer.kube.volumes.shelf import KnownVolume
 from placer.kube.volumes.storage import Storage, key_of
 from placer.kube.volumes.users import Moves, Users
@@ -58,20 +51,20 @@ class Volumes:
     def __init__(
         self,
         on_change: Callable[[NodeName], None],
-        announce: Callable[[NodeName | None, Cause], None],
+        on_gain: Callable[[NodeName | None], None],
         nodes_with: Callable[[Pair], Collection[NodeName]],
     ) -> None:
         """Make it without objects.
 
         Args:
             on_change: takes a node for which an answer may have changed.
-            announce: takes a cause that may be lifted on a node, or on any node if that is None.
+            on_gain: takes a node that may have become fit for a pod's volumes; None: any node may have.
             nodes_with: gives the nodes with a label.
         """
         self.storage = Storage()
         self.users = Users()
         self._on_change = on_change
-        self._announce = announce
+        self._on_gain = on_gain
         self._nodes_with = nodes_with
         self._on_claim: list[Callable[[ClaimKey], None]] = []
         self._on_any: list[Callable[[], None]] = []
@@ -330,7 +323,7 @@ class Volumes:
     def _node_changed(self, node: NodeName) -> None:
         self._attached.pop(node, None)
         self._on_change(node)
-        self._announce(node, Cause.VOLUMES)
+        self._on_gain(node)
 
     def _class_changed(self) -> None:
         self._serial += 1
@@ -339,7 +332,7 @@ class Volumes:
         for node in tuple(self._attached):
             self._attached.pop(node)
             self._on_change(node)
-        self._announce(None, Cause.VOLUMES)
+        self._on_gain(None)
         for listener in self._on_any:
             listener()
 
@@ -358,4 +351,4 @@ class Volumes:
             self._on_change(node)
         if is_gain:
             for one in (None,) if nodes is None else nodes:
-                self._announce(one, Cause.VOLUMES)
+                self._on_gain(one)

@@ -99,9 +99,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self.volumes: dict[str, KnownVolume] = {}
-        self._groups: defaultdict[str, dict[GroupKey, _Group]] = defaultdict(
-            dict
-        )  # of free volumes, by class
+        # The free volumes, by class.
+        self._groups: defaultdict[str, dict[GroupKey, _Group]] = defaultdict(dict)
         self._pinned: defaultdict[str, Pinned[GroupKey]] = defaultdict(Pinned)
         self._reserved: defaultdict[ClaimKey, set[str]] = defaultdict(set)
 

@@ -73,10 +73,9 @@ class Storage:
         default_factory=lambda: defaultdict(dict)
     )
     _attaching: defaultdict[str, dict[str, NodeName]] = field(default_factory=lambda: defaultdict(dict))
-    _shown_claims: dict[ClaimKey, Claim] = field(
-        default_factory=dict
-    )  # those of which another form is assumed
-    _shown_volumes: dict[str, Volume] = field(default_factory=dict)  # likewise
+    # Those of which another form is assumed.
+    _shown_claims: dict[ClaimKey, Claim] = field(default_factory=dict)
+    _shown_volumes: dict[str, Volume] = field(default_factory=dict)
 
     def put_claim(self, claim: Claim) -> None:
         """Take a claim as a watch shows it."""

@@ -1,12 +1,12 @@
 """Small clusters for preemption: bound pods, budgets and a refused pod in a line each, and an API server's part.
 
 The API server accepts every patch. A deletion is graceful: the pod gets its deletion timestamp, and ends when the
-test says so. Tests on a real API server are in `test_preemption_servers`.
+test says so. Tests on a real API server are in `preemption.test_servers`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -18,7 +18,6 @@ from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.preemption.writes import PreemptionWrites
 from placer.kube.relocation.memory import RoomMemory
 from placer.kube.relocation.rules import RelocationRules
-from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
@@ -27,9 +26,9 @@ from plimsoll.kube.transport import NotFoundError, Transport
 from plimsoll.part.times import rfc3339
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
-from tests.placer.kube.scene import MEMORY, SHARE, Object, Scene, scene
-
-WHOLE = "plimsoll.dev/gpu"
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, Object, pod_of
+from tests.placer.kube.scene import Scene, scene
+from tests.servers.tasks import running
 
 
 def pod(
@@ -38,35 +37,13 @@ def pod(
     priority: int = 0,
     limits: Object | None = None,
     *,
-    labels: Object | None = None,
-    annotations: Object | None = None,
     started: str | None = None,
     status: Object | None = None,
-    version: int = 1,
-    metadata: Object | None = None,
-    scheduler: str = SCHEDULER_NAME,
-    **spec: object,
+    **more: Any,  # noqa: ANN401 - passed on
 ) -> Pod:
-    """A pod, bound if it has a node."""
-    document = {
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "resourceVersion": str(version),
-            "labels": labels or {},
-            "annotations": annotations or {},
-            **(metadata or {}),
-        },
-        "spec": {
-            "schedulerName": scheduler,
-            "priority": priority,
-            "nodeName": node,
-            "containers": [{"name": "main", "resources": {"limits": limits or {}}}],
-            **spec,
-        },
-        "status": {"startTime": started, **(status or {})},
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+    """A pod, bound if it has a node; for `more` see `pod_of`."""
+    seen = {"startTime": started, **(status or {})}
+    return pod_of(name, limits, nodeName=node, priority=priority, status=seen, **more)
 
 
 def on_gpu(
@@ -123,22 +100,22 @@ class Board:
     grace_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.front_end = self.scene.front_end
-        self.preempting = self.front_end._preempting
+        self.parts = self.scene.parts
+        self.preempting = self.parts.preempting
         self.preempting.orders.writes = PreemptionWrites(cast("Transport", self))
-        self.front_end._watches.on_budget(Synced())
-        self.front_end.leads.set()
+        self.parts.watches.on_budget(Synced())
+        self.parts.leads.set()
 
     def budgets(self, *budgets: DisruptionBudget) -> None:
         """The watch shows budgets."""
         for one in budgets:
-            self.front_end._budgets.on_change(Added(one))
+            self.parts.budgets.on_change(Added(one))
 
     def want(self, refused: Pod) -> Wanted:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        waiting = self.front_end._waiting[PodUid(refused.metadata.uid)]
-        waiting.wanted = wanted = understood(refused, self.front_end.options.policy)
+        waiting = self.parts.waiting[PodUid(refused.metadata.uid)]
+        waiting.wanted = wanted = understood(refused, self.parts.options.policy)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -213,7 +190,7 @@ class Board:
 
     def _end(self, name: str) -> None:
         """A pod begins to end; its timestamp is the end of its grace period."""
-        until = self.front_end.clock() + timedelta(seconds=self.grace_s)
+        until = self.parts.clock() + timedelta(seconds=self.grace_s)
         self.scene.show_again(name, deletionTimestamp=rfc3339(until))
 
     def _change(self, name: str, **status: object) -> None:
@@ -229,22 +206,12 @@ async def board(
     """A board whose preemptions are carried out meanwhile."""
     async with scene(relocation=relocation, rooms=rooms) as made:
         playing = Board(made)
-        task = asyncio.create_task(playing.preempting.run(), name="preempt")
-        try:
+        async with running(playing.preempting.run(), "preempt"):
             yield playing
-            assert not task.done(), "the preemptions ended by themselves"
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
-
-
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-
-
 ENDING: dict[str, Any] = {
     "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"conditions": [TARGET]},

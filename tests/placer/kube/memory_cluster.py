@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
@@ -15,11 +13,7 @@ from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.wanted import Wanted, understood
 from placer.metrics import Metrics
 from plimsoll.ids import NodeName
-from plimsoll.kube.models import Node, Pod
-from plimsoll.quantity import GIB
-from tests.placer.core.worlds import gpu, state
-
-Object = dict[str, Any]
+from tests.placer.kube.objects import Object, node_of, pod_of, report_of
 
 
 class MemoryCluster:
@@ -37,18 +31,13 @@ class MemoryCluster:
         self, name: str, cpu: str = "8", labels: Object | None = None, ram: str = "8Gi", **spec: object
     ) -> None:
         """Add or change a node with this much CPU and memory, the latter not its GPUs'."""
-        document = {
-            "metadata": {"name": name, "labels": labels or {}},
-            "spec": spec,
-            "status": {"allocatable": {"cpu": cpu, "memory": ram, "pods": "20"}},
-        }
-        self.cluster.put_node(msgspec.convert(document, Node))
+        amounts = {"cpu": cpu, "memory": ram, "pods": "20"}
+        self.cluster.put_node(node_of(name, labels, allocatable=amounts, spec=spec))
 
     def report(self, name: str, *free_gib: int) -> None:
         """Report a node's GPUs of 24 GiB."""
         self.seqs[name] = self.seqs.get(name, 0) + 1
-        gpus = (gpu(f"GPU-{name}-{n}", other_bytes=(24 - free) * GIB) for n, free in enumerate(free_gib))
-        self.reports.apply(state(name, *gpus, seq=self.seqs[name]))
+        self.reports.apply(report_of(name, *free_gib, seq=self.seqs[name]))
 
     def decide(self, wanted: Wanted) -> Plan | Refusal:
         """Decide, and count the pod on its node."""
@@ -82,14 +71,10 @@ class MemoryCluster:
         return self.decider.nodes_read
 
 
-def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", ram: str = "1Gi", **spec: object) -> Wanted:
+def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", ram: str = "1Gi", **spec: Any) -> Wanted:  # noqa: ANN401 - passed on
     """A pod's demand; `memory` is that of a GPU, `ram` that of the node."""
     limits: Object = {"cpu": cpu, "memory": ram} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
-    document = {
-        "metadata": {"name": name, "uid": name, "labels": spec.pop("labels", {})},
-        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]} | spec,
-    }
-    return understood(msgspec.json.decode(msgspec.json.encode(document), type=Pod), HEADROOM)
+    return understood(pod_of(name, limits, **spec), HEADROOM)
 
 
 def small(nodes: int) -> MemoryCluster:

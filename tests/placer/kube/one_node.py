@@ -45,7 +45,7 @@ class Node:
 
     def report(self, *gpus: GpuUuid) -> None:
         """Take a report of idle GPUs."""
-        self.cluster.observe(state(*gpus))
+        self.cluster.bookings.observe(state(*gpus))
 
     def why_not(self, demand: ContainerDemand) -> dict[GpuUuid, Reason | None]:
         """The reason why a container does not fit, by GPU."""

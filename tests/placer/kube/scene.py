@@ -7,7 +7,7 @@ API server are in `world`.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from unittest.mock import patch
@@ -20,28 +20,22 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.kube.binding.binding import answer
 from placer.kube.cluster.drift import DriftCheck
-from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.kube.pods.wanted import Wanted
-from placer.kube.queue.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
 from placer.kube.queue.tries import Probe, Try
 from placer.kube.relocation.memory import NoMemory, RoomMemory
 from placer.kube.relocation.rules import RelocationRules
 from placer.metrics import Metrics
-from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Deleted, Modified
 from plimsoll.kube.transport import Transport
-from plimsoll.quantity import GIB
-from tests.placer.core.worlds import gpu, state
-from tests.placer.kube.world import Told
-
-Object = dict[str, Any]
-MEMORY, SHARE, WHOLE = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
-BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
-LABELLED = {"app": "x"}
+from tests.placer.kube.objects import Object, node_of, pod_of, report_of
+from tests.placer.kube.world import Published
+from tests.servers.tasks import running
 
 
 class Scene:
@@ -61,11 +55,10 @@ class Scene:
     ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
-        self.front_end = KubeFrontEnd(
+        self.parts = KubeParts(
             transport=cast("Transport", None),  # nothing is written: `settle` plays the API server
             decider=self.decider,
-            bus=Told(),
-            reports_loaded=asyncio.Event(),
+            bus=Published(),
             options=KubeOptions(
                 POLICIES["headroom"],
                 pool_namespace=pool_namespace,
@@ -74,7 +67,7 @@ class Scene:
             clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
             room_memory=rooms or NoMemory(),
         )
-        self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
+        self.cluster, self.queue = self.parts.cluster, self.parts.queue
         self.cluster.bookings.decides = True
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
@@ -83,7 +76,7 @@ class Scene:
         self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self._seqs: dict[str, int] = {}
         self._on_placed: Callable[[str], None] = lambda _: None
-        self.reports.on_report(self.cluster.observe)
+        self.reports.on_report(self.cluster.bookings.observe)
 
     def node(
         self,
@@ -96,37 +89,26 @@ class Scene:
         **spec: object,
     ) -> None:
         """The watch shows a node that is new or changed; `advertised` are its extended resources."""
-        document = {
-            "metadata": {"name": name, "labels": labels or {}},
-            "spec": spec,
-            "status": {
-                "allocatable": {"cpu": cpu, "pods": "30", **(advertised or {})},
-                "conditions": [{"type": "Ready", "status": str(ready)}],
-            },
-        }
-        node, old = msgspec.convert(document, Node), self.nodes.get(name)
+        amounts = {"cpu": cpu, **(advertised or {})}
+        node = node_of(name, labels, ready=ready, allocatable=amounts, spec=spec)
+        old = self.nodes.get(name)
         self.nodes[name] = node
-        self.front_end._watches.on_node(Added(node) if old is None else Modified(node, old))
+        self.parts.watches.on_node(Added(node) if old is None else Modified(node, old))
 
     def namespace(self, name: str, labels: Object) -> None:
         """The watch shows a namespace that is new or changed."""
         document = {"metadata": {"name": name, "labels": labels}}
-        self.front_end._watches.on_namespace(Added(msgspec.convert(document, Namespace)))
+        self.parts.watches.on_namespace(Added(msgspec.convert(document, Namespace)))
 
     def remove_node(self, name: str) -> None:
         """The watch shows that a node is gone."""
         if name in self.nodes:
-            self.front_end._watches.on_node(Deleted(self.nodes.pop(name)))
+            self.parts.watches.on_node(Deleted(self.nodes.pop(name)))
 
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
         """A node reports GPUs of 24 GiB with this much free memory, and these tasks."""
         self._seqs[name] = self._seqs.get(name, 0) + 1
-        uuids = [f"GPU-{name}-{index}" for index in range(len(free_gib))]
-        gpus = (
-            gpu(uuid, *(task for task in tasks if task.gpu == uuid), other_bytes=(24 - free) * GIB)
-            for uuid, free in zip(uuids, free_gib, strict=True)
-        )
-        reported = state(name, *gpus, seq=self._seqs[name])
+        reported = report_of(name, *free_gib, seq=self._seqs[name], tasks=tasks)
         self.reports.apply(reported)
         return reported
 
@@ -139,7 +121,7 @@ class Scene:
         """The watch shows a pod that is new or changed."""
         old = self.pods.get(pod.metadata.name)
         self.pods[pod.metadata.name] = pod
-        self.front_end._pod_changes.take(Added(pod) if old is None else Modified(pod, old))
+        self.parts.pod_changes.take(Added(pod) if old is None else Modified(pod, old))
 
     def show_again(self, name: str, **metadata: object) -> None:
         """The watch shows a later version of a pod, with these changes of its metadata."""
@@ -151,7 +133,7 @@ class Scene:
     def delete(self, name: str) -> None:
         """The watch shows that a pod is gone."""
         if name in self.pods:
-            self.front_end._pod_changes.take(Deleted(self.pods.pop(name)))
+            self.parts.pod_changes.take(Deleted(self.pods.pop(name)))
 
     def is_placed(self, name: str) -> bool:
         """Whether the pod has a node."""
@@ -162,14 +144,14 @@ class Scene:
         entry = self.queue._entries.get(PodUid(self.pods[name].metadata.uid))
         return (
             entry is not None
-            and entry.place is Place.PARKED
+            and entry.place is QueuePlace.PARKED
             and entry.kind is not None
             and entry.kind.is_refused
         )
 
     def refusal(self, name: str) -> str:
         """The text of the refusal that was reported last for a pod."""
-        return self.front_end._waiting[PodUid(self.pods[name].metadata.uid)].refused_for
+        return self.parts.waiting[PodUid(self.pods[name].metadata.uid)].refused_for
 
     def drift_check(self) -> DriftCheck:
         """The comparison with the API server, which has no server to ask here."""
@@ -178,13 +160,13 @@ class Scene:
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the name of each pod that is placed or refused from now on."""
-        report = self.front_end._refusals.report
+        report = self.parts.refusals.report
 
         def reported(pod: Pod, note: str, reason: str) -> None:
             listener(pod.metadata.name)
             report(pod, note, reason)
 
-        self.front_end._refusals.report = reported
+        self.parts.refusals.report = reported
         self._on_placed = listener
 
     async def settle(self, steps: int | None = None) -> None:
@@ -199,8 +181,8 @@ class Scene:
                     self._try(uid)
                 case Probe() as probe:
                     self.probes += 1
-                    await self.front_end._attempts.probe(probe)
-                case None if not self.queue.counts[Place.TAKEN]:
+                    await self.parts.attempts.probe(probe)
+                case None if not self.queue.counts[QueuePlace.TAKEN]:
                     return
                 case None:
                     await asyncio.sleep(0)  # refusals are being explained
@@ -217,27 +199,27 @@ class Scene:
 
     def missed(self) -> list[tuple[str, NodeName]]:
         """The parked pods that a node could take, each with such a node. It must be empty at every moment."""
-        self.front_end._wakeups.catch_up()
+        self.parts.wakeups.catch_up()
         return [
             (name, node)
             for name in self.pods
             if self.is_parked(name)
             for node in sorted(self.cluster.nodes)
-            if not self.front_end._choice.obstacles(self._wanted(name), node)
+            if not self.parts.choice.obstacles(self._wanted(name), node)
         ]
 
     def _wanted(self, name: str) -> Wanted:
-        wanted = self.front_end._waiting[PodUid(self.pods[name].metadata.uid)].wanted
+        wanted = self.parts.waiting[PodUid(self.pods[name].metadata.uid)].wanted
         assert wanted is not None, "a parked pod's demand was read"
         return wanted
 
     def _take(self) -> Try | Probe | None:
-        self.front_end._wakeups.catch_up()
+        self.parts.wakeups.catch_up()
         return self.queue.take(asyncio.get_running_loop().time())
 
     def _try(self, uid: PodUid) -> None:
         self.tries += 1
-        placed = self.front_end._attempts.attempt(uid)
+        placed = self.parts.attempts.attempt(uid)
         if placed is None:
             return
         pod = placed.wanted.pod
@@ -248,48 +230,6 @@ class Scene:
         self.show(msgspec.structs.replace(pod, metadata=metadata, spec=spec))
 
 
-def pod_of(
-    name: str,
-    limits: Object,
-    labels: Object | None = None,
-    *,
-    version: int = 1,
-    more_limits: tuple[Object, ...] = (),
-    annotations: Object | None = None,
-    owner: str | None = None,
-    scheduler: str = SCHEDULER_NAME,
-    **spec: object,
-) -> Pod:
-    """A pod whose container `main` has these limits; `more_limits` are those of further containers."""
-    named = enumerate((limits, *more_limits))
-    document = {
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "resourceVersion": str(version),
-            "labels": labels or {},
-            "annotations": annotations or {},
-            "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
-        },
-        "spec": {
-            "schedulerName": scheduler,
-            "containers": [
-                {"name": f"more{index}" if index else "main", "resources": {"limits": one}}
-                for index, one in named
-            ],
-            **spec,
-        },
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
-
-
-def keeper(name: str, node: str, app: str = "x") -> Pod:
-    """A pod of another scheduler on this node. It keeps pods with this label out of the node's zone."""
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}
-    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return pod_of(name, {}, scheduler="default-scheduler", nodeName=node, affinity=anti)
-
-
 @asynccontextmanager
 async def scene(
     pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
@@ -297,12 +237,6 @@ async def scene(
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
     made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()
     real_s = loop.time
-    task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
-    try:
+    async with running(made.parts.refusals.run(), "explain refusals"):
         with patch.object(loop, "time", lambda: real_s() + made.late_s):
             yield made
-        assert not task.done(), "the explanations ended by themselves"
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

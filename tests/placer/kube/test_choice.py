@@ -25,7 +25,8 @@ from placer.kube.pods import wanted as wanted_pods
 from placer.kube.pods.wanted import CHECKS, Wanted
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import NodeSelectorRequirement, Pod
-from tests.placer.kube.memory_cluster import MemoryCluster, Object, pod, small
+from tests.placer.kube.memory_cluster import MemoryCluster, pod, small
+from tests.placer.kube.objects import Object
 
 MANY = MOST_UNFIT + choice.FEW_NODES + 50
 """More nodes than one decision reads."""

@@ -21,7 +21,7 @@ def test_a_foreign_pod_stays_counted_after_the_report_of_its_node_is_forgotten()
     node = Node()
     node.report(*GPUS)
     node.cluster.confirm(bound())
-    node.cluster.forget_report(N1)
+    node.cluster.bookings.forget_report(N1)
     assert not node.cluster.bookings._usable_bytes
     node.cluster.confirm(bound(version="11"))
     booking = node.ledger.booking(UID)

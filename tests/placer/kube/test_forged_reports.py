@@ -1,7 +1,8 @@
 """A report in a node's name that its monitor did not send: the password of the bus is the same on every node."""
 
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.placer.kube.world import MEMORY, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 

@@ -5,7 +5,8 @@ import json
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, SHARE, World, condition, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import World, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until
@@ -45,7 +46,7 @@ async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
         assert gpu_of(first) == ("roomy", "GPU-roomy-1")
         (event,) = await world.events("p", "Scheduled")
         assert event["note"] == f"Successfully assigned {namespace}/p to roomy"
-        assert [(one.name, one.node, one.gpus) for one in world.told.bound] == [
+        assert [(one.name, one.node, one.gpus) for one in world.published.bound] == [
             ("p", "roomy", {"main": ["GPU-roomy-1"]})
         ]
 
@@ -95,7 +96,7 @@ async def test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_br
         assert (event["type"], event["action"]) == ("Warning", "Scheduling")
         await world.report("silent", 24)
         assert gpu_of(await world.until_bound("p")) == ("silent", "GPU-silent-0")
-        assert [one.reason for one in world.told.refused].count(text) == 1
+        assert [one.reason for one in world.published.refused].count(text) == 1
 
 
 async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on(
@@ -273,4 +274,4 @@ async def test_pod_of_higher_priority_takes_the_room_that_several_wait_for(
 
 
 async def _has_seen(world: World, pods: int) -> bool:
-    return len(world.front_end._queue) == pods
+    return len(world.parts.queue) == pods

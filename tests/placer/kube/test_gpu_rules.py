@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState
+from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, SHARE, World, condition, scheduler
+from tests.placer.core.worlds import state
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -70,9 +72,7 @@ async def mixed(world: World, node: str, *usable_gib: int, seq: int = 1) -> None
         )
         for index, size in enumerate(usable_gib)
     )
-    world.reports.apply(
-        NodeState(node=NodeName(node), epoch=1, seq=seq, time="2026-01-01T00:00:00Z", gpus=tuple(gpus))
-    )
+    world.reports.apply(state(node, *gpus, seq=seq))
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,11 @@ async def test_each_container_gets_what_it_asks_for(
         assert all(one.get("memory_bytes") == declared[of] for of, own in grants.items() for one in own)
         assert start(pod) == case.start
         assert not case.absent & grants.keys()
-        found = world.front_end.decider.candidates.find(NodeName("n1"))
+        found = world.parts.decider.candidates.find(NodeName("n1"))
         assert found is not None
         left = tuple((room.free_bytes // GIB, room.free_share_pct) for room in found.rooms.values())
         assert left == case.free
-        assert [one.gpus for one in world.told.bound] == [
+        assert [one.gpus for one in world.published.bound] == [
             {of: [one["gpu"] for one in own] for of, own in grants.items()}
         ]
         uid = PodUid(pod["metadata"]["uid"])
@@ -246,7 +246,7 @@ async def test_resizes_of_staged_pods_work_in_bytes(
         async def resize(size: str, share: str | None = None, container: str | None = None) -> None:
             name = ContainerName(container) if container else None
             asked = Resize(pod="p", namespace=namespace, gpu_memory=size, gpu_share=share, container=name)
-            await world.front_end.resize(asked)
+            await world.parts.resizer.resize(asked)
 
         await resize("20Gi", share="80")
         await resize("24Gi", container="warm")
@@ -287,7 +287,7 @@ async def test_a_forged_order_never_shrinks_a_booking(
         booking = world.ledger.booking(uid)
         assert booking is not None
         assert world.ledger.promise(booking, GpuUuid("GPU-n1-0")).declared_bytes == 18 * GIB
-        await world.front_end.resize(
+        await world.parts.resizer.resize(
             Resize(pod="p", namespace=namespace, gpu_memory="11Gi", container=ContainerName("main"))
         )
         assert start(await world.pod("p")) is None

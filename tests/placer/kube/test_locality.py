@@ -8,7 +8,8 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.placer_api.rpc import Resize
-from tests.placer.kube.world import MEMORY, World, gpu_of, read_pod, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, gpu_of, read_pod, scheduler
 from tests.placer.locality import Placed, violations
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -94,6 +95,6 @@ async def test_a_forged_decision_takes_no_label_from_a_gpu(
         await create_pod(apiserver, namespace, pod_manifest("other", {MEMORY: "1Gi"}))
         await world.until_refused("other", "GPUs that pods with an exclusion label keep for themselves")
         asked = Resize(pod="owner", namespace=namespace, gpu_memory="2Gi", container=ContainerName("main"))
-        await world.front_end.resize(asked)
+        await world.parts.resizer.resize(asked)
         stored = json.loads((await world.pod("owner"))["metadata"]["annotations"][DECISION])
         assert stored["labels"] == {"exclusion": "e"}

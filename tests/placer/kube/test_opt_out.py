@@ -5,7 +5,8 @@ from placer.core.room import room_on
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, World, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -20,9 +21,9 @@ async def label(apiserver: ApiServer, value: str | None) -> None:
 
 def headroom(world: World) -> int:
     """Bytes that are free of promises on the node's GPU."""
-    found = world.front_end.decider.candidates.find(N1)
+    found = world.parts.decider.candidates.find(N1)
     assert found is not None
-    return room_on(N1, found.node.gpus[0], world.front_end.decider.ledger).free_bytes
+    return room_on(N1, found.node.gpus[0], world.parts.decider.ledger).free_bytes
 
 
 async def test_a_node_that_opted_out_takes_no_pod_and_keeps_its_own(

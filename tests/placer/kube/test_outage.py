@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from placer.core.policies.headroom import HEADROOM
-from placer.kube.options import KubeOptions
+from placer.kube.watches import TIMING
 from placer.stores.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.placer.kube.world import MEMORY, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -44,14 +44,13 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
         assert sum(Counter(places).values()) == PODS
         assert max(Counter(places).values()) <= 12
         assert len({one.pod for one in world.ledger.bookings()}) == PODS
-        told = Counter(placement.name for placement in world.told.bound)
+        told = Counter(placement.name for placement in world.published.bound)
         assert max(told.values()) == 1
 
 
 def test_watches_of_a_placer_are_tried_again_within_two_seconds() -> None:
     """However long an API server was away, a placer's watches wait for 2 s at most."""
-    timing = KubeOptions(HEADROOM).timing
-    assert max(timing.backoff_s(failures, 1.0) for failures in range(100)) <= 2
+    assert max(TIMING.backoff_s(failures, 1.0) for failures in range(100)) <= 2
 
 
 async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it_is_back(
@@ -66,7 +65,7 @@ async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it
         assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
         await create_pod(apiserver, namespace, pod_manifest("plain"))
         await world.until_bound("plain")
-        assert world.told.refused == []
+        assert world.published.refused == []
         await own_valkey.start()
 
         async def listed() -> bool:

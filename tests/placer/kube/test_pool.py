@@ -19,8 +19,9 @@ from plimsoll.kube.reflector import Synced
 from plimsoll.kube.transport import Body, ConflictError, PatchKind, Transport
 from plimsoll.pool import CARD, GPU, NODE, RELEASE, RESERVATION, reservation_of
 from plimsoll.quantity import GIB
-from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
-from tests.placer.kube.world import Told
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
+from tests.placer.kube.scene import Scene, scene
+from tests.placer.kube.world import Published
 from tests.servers.waiting import until_true
 
 POOL = "pool"
@@ -161,7 +162,7 @@ async def test_dedicated_nodes_need_no_reservation(here: Scene) -> None:
 
 async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Scene) -> None:
     """Pods there count on, and the GPU takes pods again once it is reserved again."""
-    here.front_end.leads.set()
+    here.parts.leads.set()
     here.show(reservation("r", "n1", "GPU-n1-0"))
     here.show(here.pod("a", SMALL))
     await here.settle()
@@ -174,7 +175,7 @@ async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Sce
     here.show(reservation("r2", "n1", "GPU-n1-0"))
     await here.settle_after_backoff()
     assert len(here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))) == 2
-    told = cast("Told", here.front_end.bus).pool
+    told = cast("Published", here.parts.bus).pool
     assert [what for what, _ in told] == ["acquired", "lost", "acquired"]
     assert told[1][1].pods == ("a",)
 
@@ -184,7 +185,7 @@ async def test_a_pod_that_is_no_reservation_of_a_gpu_any_more_holds_it_no_more(
     here: Scene, change: dict[str, Any]
 ) -> None:
     """Also if the pod was changed by hand, lives on, and is deleted later."""
-    here.front_end.leads.set()
+    here.parts.leads.set()
     held = reservation("r", "n1", "GPU-n1-0")
     here.show(held)
     here.show(msgspec.structs.replace(held, metadata=msgspec.structs.replace(held.metadata, **change)))
@@ -194,7 +195,7 @@ async def test_a_pod_that_is_no_reservation_of_a_gpu_any_more_holds_it_no_more(
     here.show(here.pod("b", SMALL))
     await here.settle_after_backoff()
     assert not here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))
-    assert [what for what, _ in cast("Told", here.front_end.bus).pool][:2] == ["acquired", "lost"]
+    assert [what for what, _ in cast("Published", here.parts.bus).pool][:2] == ["acquired", "lost"]
 
 
 async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
@@ -210,8 +211,8 @@ async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
 
 async def test_no_pod_ends_where_a_gpu_can_be_acquired(here: Scene) -> None:
     """Preemption waits for the new GPU."""
-    here.front_end.leads.set()
-    here.front_end._watches.on_budget(Synced())
+    here.parts.leads.set()
+    here.parts.watches.on_budget(Synced())
     here.node("n2", {"plimsoll.dev/pool": "dedicated"})
     for name in ("low-1", "low-2"):
         here.show(here.pod(name, {MEMORY: "20Gi"}, priority=0))
@@ -339,7 +340,7 @@ class Grants:
 async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
     """Not while a pod is booked, assumed pods included; over the version that was read alone; by the leader alone."""
     grants = Grants()
-    watch: PoolWatch = here.front_end._pool
+    watch: PoolWatch = here.parts.pool
     watch.transport = cast("Transport", grants)
     here.show(reservation("r", "n1", "GPU-n1-0"))
     here.show(here.pod("a", SMALL))
@@ -356,7 +357,7 @@ async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
             await asyncio.sleep(0)
         assert not grants.bodies, "this placer does not lead"
         here.delete("unused")
-        here.front_end.leads.set()
+        here.parts.leads.set()
         for _ in range(5):
             await asyncio.sleep(0)
         assert not grants.bodies, "a pod is there"

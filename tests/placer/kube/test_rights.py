@@ -9,6 +9,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
 from tests.deploy.accounts import Recorder, account
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.volumes.storage import (
     create_claim,
     create_class,
@@ -17,7 +18,7 @@ from tests.placer.kube.volumes.storage import (
     purge_storage,
     until_selected,
 )
-from tests.placer.kube.world import MEMORY, scheduler
+from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
@@ -59,14 +60,14 @@ async def test_the_charts_rights_are_enough_and_needed(
                 await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
                 await world.events("small", "Scheduled")
                 await world.events("large", "FailedScheduling")
-                await world.front_end.resize(Resize(pod="small", namespace=namespace, gpu_memory="6Gi"))
+                await world.parts.resizer.resize(Resize(pod="small", namespace=namespace, gpu_memory="6Gi"))
                 urgent = pod_manifest("urgent", {MEMORY: "20Gi"})
                 urgent["spec"]["priorityClassName"] = "system-node-critical"
                 await create_pod(apiserver, "kube-system", urgent)
                 await world.events("small", "Preempted")
         finally:
             await purge_storage(apiserver)
-    # An event that repeats within minutes is counted by a patch: see test_retelling.
+    # An event that repeats within minutes is counted by a patch: see test_renewal.
     told_again = {("patch", "events.k8s.io/events")}
     needed = calls.used | told_again
     assert needed == {one for one in placer.rights if one[1] != LEASES}

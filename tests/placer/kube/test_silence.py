@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName
-from tests.placer.kube.world import MEMORY, World, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -28,7 +29,7 @@ async def test_silent_node_gets_no_pod_until_it_reports(
 ) -> None:
     """The refusal has a reason of its own, and the next report alone brings the pod to the node."""
     async with with_node(apiserver, valkey, namespace) as world:
-        reader = reader_of(world.front_end.decider)
+        reader = reader_of(world.parts.decider)
         world.reports.set_silent(N1)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
         await world.until_refused("p", REASON)

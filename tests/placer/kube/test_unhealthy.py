@@ -6,7 +6,8 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import GPU_COUNT
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName
-from tests.placer.kube.world import MEMORY, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import gpu_of, scheduler
 from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -35,7 +36,7 @@ async def test_a_pod_waits_for_an_unhealthy_gpu_and_gets_it_when_it_is_healthy(
         await world.report(N1, 24, health=(HEALTH,))
         await create_pod(apiserver, namespace, pod_manifest("p", limits))
         await world.until_refused("p", "0/1 nodes are available: 1 node(s) had unhealthy GPUs (XID 79).")
-        [row] = (await read(reader_of(world.front_end.decider))).nodes
+        [row] = (await read(reader_of(world.parts.decider))).nodes
         assert row.health == (HEALTH,)
         assert [gpu.free_bytes for gpu in row.gpus] == [0]
         await world.report(N1, 24)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
@@ -19,30 +21,31 @@ from placer.kube.cluster.drift import DriftCheck
 from placer.kube.evictions import EvictionRules
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.kube.relocation.rules import RelocationRules
 from placer.metrics import Metrics
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Gpu, NodeState, Placement, PoolChange, Task
+from plimsoll.events import Gpu, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import GpuUuid
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import Transport
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import CHECK_S
+from tests.placer.core.worlds import state
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import get_pod
+from tests.servers.tasks import running
 from tests.servers.waiting import until
 
 GPU_KEY = "gpus.plimsoll.dev/main"
-MEMORY = "plimsoll.dev/gpu-memory"
-SHARE = "plimsoll.dev/gpu-share"
 
 
 @dataclass(slots=True)
-class Told:
+class Published:
     """Collects the events that the scheduler published, in order."""
 
     bound: list[Placement] = field(default_factory=list)
@@ -91,7 +94,7 @@ class World:
 
     Attributes:
         ledger: the running scheduler's ledger, for checks.
-        told: the placement events that the scheduler published.
+        published: the placement events that the scheduler published.
         metrics: its metrics.
         ready: set once its reports are loaded.
     """
@@ -101,10 +104,10 @@ class World:
     ledger: Ledger
     scores: ScoreList
     reports: ReportView
-    told: Told
+    published: Published
     metrics: Metrics
     ready: asyncio.Event
-    front_end: KubeFrontEnd
+    parts: KubeParts
     seqs: dict[str, int] = field(default_factory=dict)
 
     async def report(
@@ -129,15 +132,8 @@ class World:
             )
             for index, free in enumerate(free_gib)
         )
-        state = NodeState(
-            node=NodeName(node),
-            epoch=1,
-            seq=self.seqs[node],
-            time="2026-01-01T00:00:00Z",
-            gpus=gpus,
-            health=health,
-        )
-        self.reports.apply(state)
+        reported = state(node, *gpus, seq=self.seqs[node])
+        self.reports.apply(msgspec.structs.replace(reported, health=health))
 
     async def pod(self, name: str) -> Object:
         """The pod as stored on the API server."""
@@ -190,14 +186,14 @@ def gpu_of(pod: Object) -> tuple[str, str]:
     return pod["spec"]["nodeName"], pod["metadata"]["annotations"][GPU_KEY]
 
 
-async def until_in_step(transport: Transport, front_end: KubeFrontEnd) -> None:
+async def until_in_step(transport: Transport, parts: KubeParts) -> None:
     """Wait until the ledger counts each pod as its decision on the API server says: no test leaves a drift."""
-    decider, cluster = front_end.decider, front_end._cluster
+    decider, cluster = parts.decider, parts.cluster
     drift = DriftCheck(transport, cluster, decider.ledger, decider.metrics, every_s=1)
 
     async def is_in_step() -> bool:
         apart = await drift.apart()
-        return not apart or not front_end.synced.is_set()
+        return not apart or not parts.synced.is_set()
 
     await until(is_in_step)
 
@@ -232,7 +228,7 @@ async def scheduler(
         evictions: likewise.
         relocation: likewise.
     """
-    ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
+    ledger, reports, published, metrics = Ledger(), ReportView(), Published(), Metrics()
     decider = Decider(reports, ledger, metrics)
     scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
     ready = asyncio.Event()
@@ -240,11 +236,10 @@ async def scheduler(
         ready.set()
     try:
         async with connect(kubeconfig or api.kubeconfig()) as client:
-            front_end = KubeFrontEnd(
+            parts = KubeParts(
                 transport=wrap(client),
                 decider=decider,
-                bus=told,
-                reports_loaded=ready,
+                bus=published,
                 options=KubeOptions(
                     POLICIES["headroom"],
                     binds_at_once=binds_at_once,
@@ -254,16 +249,12 @@ async def scheduler(
                     relocation=relocation,
                 ),
             )
-            task = asyncio.create_task(front_end.run(), name="scheduler")
-            writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")
-            try:
-                yield World(api, namespace, ledger, scores, reports, told, metrics, ready, front_end)
-                assert not task.done(), "the scheduler ended by itself"
-                await until_in_step(client, front_end)
-            finally:
-                for one in (writer, task):
-                    one.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await one
+            writer = ListWriter(scores, decider, CHECK_S)
+            async with (
+                running(KubeFrontEnd(parts, ready).run(), "scheduler"),
+                running(writer.run(), "list writer"),
+            ):
+                yield World(api, namespace, ledger, scores, reports, published, metrics, ready, parts)
+                await until_in_step(client, parts)
     finally:
         await scores.close()

@@ -14,7 +14,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.part.errors import InputError
 from plimsoll.pool import Release, acquiring_on, wanted_nodes
-from tests.placer.kube.scene import pod_of
+from tests.placer.kube.objects import pod_of
 from tests.placer.pool.model import ACQUIRE_S, NODE, Model, best_effort, sharing, whole
 
 

@@ -19,7 +19,8 @@ from tests.placer.kube.lossy import (
     lose_request,
     refuse,
 )
-from tests.placer.kube.world import GPU_KEY, MEMORY, World, condition, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import GPU_KEY, World, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until_true
@@ -43,7 +44,7 @@ async def test_lost_answer_never_places_a_pod_twice(
         assert gpu_of(await world.pod("p")) == ("n1", "GPU-n1-0")
         assert binds.targets == ["n1"]
         assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
-        assert [one.node for one in world.told.bound] == ["n1"]
+        assert [one.node for one in world.published.bound] == ["n1"]
 
 
 async def test_lost_request_is_sent_again_to_the_same_place(
@@ -104,7 +105,7 @@ async def test_pod_bound_by_somebody_else_gives_its_room_back(
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
         assert gpu_of(await world.until_bound("next")) == ("n1", "GPU-n1-0")
         assert GPU_KEY not in (await world.pod("p"))["metadata"].get("annotations", {})
-        assert [one.name for one in world.told.bound] == ["next"]
+        assert [one.name for one in world.published.bound] == ["next"]
 
 
 async def test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided(
@@ -375,5 +376,5 @@ async def _refusals(world: World) -> list[str]:
 
 def _shows(world: World, stored: Object) -> bool:
     """Whether the watch has shown this version of a pod that waits."""
-    waiting = world.front_end._waiting[PodUid(stored["metadata"]["uid"])]
+    waiting = world.parts.waiting[PodUid(stored["metadata"]["uid"])]
     return bool(waiting.pod.metadata.resourceVersion == stored["metadata"]["resourceVersion"])

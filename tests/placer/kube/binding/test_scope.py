@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.kube.binding.fence import FENCE, fence
-from placer.kube.binding.scope import LISTED, WINDOW, Scope, Scopes
+from placer.kube.binding.scope import LISTED, WINDOW, WriteScope, WriteScopes
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import ObjectMeta, Pod
@@ -19,7 +19,7 @@ from tests.placer.kube.world import read_pod
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, get_pod, pod_manifest
 
-INHERITED = Scope(3, 5, frozenset({PodUid("pod-1")}), frozenset({"ns/r1"}))
+INHERITED = WriteScope(3, 5, frozenset({PodUid("pod-1")}), frozenset({"ns/r1"}))
 
 
 def pod(number: int, version: int) -> Pod:
@@ -29,7 +29,7 @@ def pod(number: int, version: int) -> Pod:
     )
 
 
-def none_upcoming(most: int) -> Sequence[PodUid]:  # noqa: ARG001 - as in `Scopes`
+def none_upcoming(most: int) -> Sequence[PodUid]:  # noqa: ARG001 - as in `WriteScopes`
     """No pod waits."""
     return ()
 
@@ -39,14 +39,14 @@ class Model:
 
     def __init__(self) -> None:
         self.waiting: set[PodUid] = set()
-        self.scopes = Scopes(lambda most: list(self.waiting)[:most], lambda: None)
+        self.scopes = WriteScopes(lambda most: list(self.waiting)[:most], lambda: None)
         self.version = 0
-        self.possible: list[Scope] = []
+        self.possible: list[WriteScope] = []
         self.under_way: dict[asyncio.Task[None], Pod] = {}
 
     async def renew(self, *, answered: bool) -> None:
         """Begin a renewal; without an answer the Lease may hold this note or an earlier one."""
-        note = msgspec.json.decode(self.scopes.next(self.version), type=Scope)
+        note = msgspec.json.decode(self.scopes.next(self.version), type=WriteScope)
         self.possible.append(note)
         self.version += 1
         if answered:
@@ -119,7 +119,7 @@ async def test_no_bind_of_a_burst_waits_for_a_renewal() -> None:
     queue = [pod(number, 10**9) for number in range(4 * LISTED)]
     waiting = [PodUid(one.metadata.uid) for one in queue]
     hurried: list[int] = []  # the number of pods that waited then
-    scopes = Scopes(lambda most: waiting[:most], lambda: hurried.append(len(waiting)))
+    scopes = WriteScopes(lambda most: waiting[:most], lambda: hurried.append(len(waiting)))
     scopes.next(0)
     scopes.stored()
     for number, one in enumerate(queue):
@@ -135,14 +135,14 @@ async def test_no_bind_of_a_burst_waits_for_a_renewal() -> None:
 
 async def test_a_leader_that_follows_another_keeps_its_scope_until_the_late_writes_cannot_succeed() -> None:
     """If the new leader dies before that too, the next one still finds the first one's pods."""
-    scopes = Scopes(none_upcoming, lambda: None)
+    scopes = WriteScopes(none_upcoming, lambda: None)
     scopes.found(msgspec.json.encode(INHERITED).decode())
-    kept = msgspec.json.decode(scopes.next(100), type=Scope)
+    kept = msgspec.json.decode(scopes.next(100), type=WriteScope)
     assert kept.has(pod(1, 1))
     assert kept.has(pod(0, 4))
     assert kept.resized == INHERITED.resized
     scopes.inherited = None
-    kept = msgspec.json.decode(scopes.next(100), type=Scope)
+    kept = msgspec.json.decode(scopes.next(100), type=WriteScope)
     assert not kept.has(pod(1, 1))
     assert not kept.has(pod(0, 4))
     assert kept.resized == frozenset()
@@ -150,7 +150,7 @@ async def test_a_leader_that_follows_another_keeps_its_scope_until_the_late_writ
 
 async def test_a_lease_without_a_note_stands_for_all_pods() -> None:
     """Nothing is known of an earlier leader's binds, so any of the pods may have one."""
-    scopes = Scopes(none_upcoming, lambda: None)
+    scopes = WriteScopes(none_upcoming, lambda: None)
     scopes.found(None)
     assert scopes.inherited is not None
     assert scopes.inherited.has(pod(1, 1))
@@ -160,23 +160,23 @@ async def test_a_lease_without_a_note_stands_for_all_pods() -> None:
 async def test_a_resize_waits_until_the_lease_names_its_pod() -> None:
     """The window of versions does not cover it, because most bound pods are older."""
     hurried: list[None] = []
-    scopes = Scopes(none_upcoming, lambda: hurried.append(None))
+    scopes = WriteScopes(none_upcoming, lambda: hurried.append(None))
     scopes.next(0)
     scopes.stored()
     task = asyncio.create_task(scopes.begin_resize("ns/p"))
     await asyncio.sleep(0)
     assert (task.done(), len(hurried)) == (False, 1)
-    note = msgspec.json.decode(scopes.next(1), type=Scope)
+    note = msgspec.json.decode(scopes.next(1), type=WriteScope)
     scopes.stored()
     await task
     assert note.resized == {"ns/p"}
     scopes.end_resize("ns/p")
-    assert msgspec.json.decode(scopes.next(2), type=Scope).resized == frozenset()
+    assert msgspec.json.decode(scopes.next(2), type=WriteScope).resized == frozenset()
 
 
 async def test_no_write_waits_without_a_lease() -> None:
     """A placer that is the only one has no Lease, and binds at once."""
-    scopes = Scopes(none_upcoming, None)
+    scopes = WriteScopes(none_upcoming, None)
     await scopes.begin_bind(pod(1, 1))
     await scopes.begin_resize("ns/p")
 

@@ -9,7 +9,8 @@ from placer.kube.binding.committer import SLOW_AT_MOST
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.transport import Body
 from tests.placer.kube.lossy import LossyBinds
-from tests.placer.kube.world import MEMORY, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until, until_true
@@ -97,7 +98,7 @@ async def test_hung_binds_of_one_namespace_leave_places_to_others(
         await world.report("n1", 24)
         for number in range(SLOW_AT_MOST):
             await create_pod(apiserver, namespace, pod_manifest(f"p{number}", {MEMORY: "1Gi"}))
-        await until_true(lambda: world.front_end._committer.is_held_up(namespace))
+        await until_true(lambda: world.parts.committer.is_held_up(namespace))
         for number in range(SLOW_AT_MOST, 2 * at_once):
             await create_pod(apiserver, namespace, pod_manifest(f"p{number}", {MEMORY: "1Gi"}))
         await create_pod(apiserver, other, pod_manifest("p", {MEMORY: "1Gi"}))

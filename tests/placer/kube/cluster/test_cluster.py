@@ -1,8 +1,5 @@
 """The free room of nodes and GPUs is right through assuming, binding, ending, and unexpected changes."""
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from placer.core.booking import Booking, Grant
@@ -14,14 +11,14 @@ from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decided, decision_text
+from tests.placer.kube.objects import MEMORY, node_of, pod_of
 
 N1 = NodeName("n1")
 
 
 def node(name: str = "n1", cpu: str = "4") -> Node:
     """A node with this much CPU."""
-    allocatable = {"cpu": cpu, "pods": "10", "memory": "8Gi"}
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": allocatable}}, Node)
+    return node_of(name, allocatable={"cpu": cpu, "pods": "10", "memory": "8Gi"})
 
 
 def pod(
@@ -33,16 +30,7 @@ def pod(
 ) -> Pod:
     """A pod that requests CPU and GPU memory. With `on` it is bound to this node and has one GPU."""
     given = decided(decision_text("GPU-1", 4)) if on else {}
-    document: dict[str, Any] = {
-        "metadata": {"name": uid, "uid": uid, "annotations": given | (annotations or {})},
-        "spec": {
-            "nodeName": on,
-            "containers": [
-                {"name": "main", "resources": {"limits": {"cpu": cpu, "plimsoll.dev/gpu-memory": memory}}}
-            ],
-        },
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+    return pod_of(uid, {"cpu": cpu, MEMORY: memory}, annotations=given | (annotations or {}), nodeName=on)
 
 
 def booking(uid: str, on: str = "n1") -> Booking:

@@ -15,7 +15,8 @@ from plimsoll.placer_api.http import DoubtRow
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
-from tests.placer.kube.world import GPU_KEY, MEMORY, SHARE, World, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import GPU_KEY, World, gpu_of, scheduler
 from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -26,13 +27,13 @@ GPUS = "plimsoll.dev/gpu"
 
 async def doubts(world: World) -> tuple[DoubtRow, ...]:
     """The pods in doubt, as `/v1/state` shows them."""
-    return (await read(reader_of(world.front_end.decider))).doubts
+    return (await read(reader_of(world.parts.decider))).doubts
 
 
 async def drift(api: ApiServer, world: World) -> tuple[float, float]:
     """Compare the ledger with the API server now; the bytes and pods of the metrics."""
     async with connect(api.kubeconfig()) as transport:
-        cluster = world.front_end._cluster
+        cluster = world.parts.cluster
         await DriftCheck(transport, cluster, world.ledger, world.metrics, every_s=1).compare()
     return drifted(world)
 
@@ -94,7 +95,7 @@ async def test_a_placer_without_the_lease_blames_nobody_for_a_decision(
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "1Gi"}))
         await world.until_bound("p")
         async with connect(apiserver.kubeconfig()) as transport:
-            world.front_end.lease = Lease(transport, namespace, "never-held", "me")
+            world.parts.lease = Lease(transport, namespace, "never-held", "me")
             with capture_logs() as logs:
                 changed = {"plimsoll.dev/decision": decision_text("GPU-n1-1", 1)}
                 path = f"/api/v1/namespaces/{namespace}/pods/p"
@@ -124,7 +125,7 @@ async def test_a_pod_that_somebody_else_bound_counts_on_every_gpu_of_its_node(
         await world.until_refused("fast", "1 Insufficient plimsoll.dev/gpu-share on one GPU")
         await create_pod(apiserver, namespace, pod_manifest("small", {MEMORY: "3Gi", SHARE: "30"}))
         await world.until_bound("small")
-        [told] = world.told.strangers
+        [told] = world.published.strangers
         assert (told.name, told.node, told.gpus) == ("theirs", "n1", {})
         assert "somebody else bound the pod, or it is static" in told.reason
         [row] = await doubts(world)
@@ -150,7 +151,7 @@ async def test_a_static_pod_of_whole_gpus_takes_its_node(
         await until(lambda: doubts(world))
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
         await world.until_refused("next", "1 node(s) had GPUs that belonged to one container alone")
-        assert [one.name for one in world.told.strangers] == ["static-n1"]
+        assert [one.name for one in world.published.strangers] == ["static-n1"]
 
 
 async def test_drift_is_found_named_and_mended(
@@ -213,7 +214,7 @@ async def test_a_busy_cluster_has_no_drift(
             if index % 4 == 3:
                 await world.until_bound("p0")
                 size = Resize(pod="p0", namespace=namespace, gpu_memory=f"{index}Gi")
-                await asyncio.gather(world.front_end.resize(size), drift(apiserver, world))
+                await asyncio.gather(world.parts.resizer.resize(size), drift(apiserver, world))
                 assert drifted(world) == (0, 0)
         await asyncio.gather(*(world.until_bound(f"p{index}") for index in range(12) if index % 3 != 1))
         assert await drift(apiserver, world) == (0, 0)

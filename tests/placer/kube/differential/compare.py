@@ -146,7 +146,7 @@ async def _accepted(ground: Ground, question: Object) -> frozenset[str]:
         wanted = understood(decode_pod(json.dumps(stored)), POLICY)
     except InputError:
         return frozenset()
-    choice, nodes = ground.front_end._choice, ground.front_end._cluster.nodes
+    choice, nodes = ground.parts.choice, ground.parts.cluster.nodes
     return frozenset(
         node for node in nodes if node != CANARY and not choice.obstacles(wanted, NodeName(node))
     )

@@ -20,6 +20,7 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
+from placer.kube.parts import KubeParts
 from placer.metrics import Metrics
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
@@ -27,8 +28,9 @@ from tests.placer.kube.differential import domains_volumes
 from tests.placer.kube.differential.draw import NAMESPACES, Object, Scenario
 from tests.placer.kube.differential.oracle import SCHEDULER, Oracle, oracle
 from tests.placer.kube.differential.pods import KUBELET, RUNTIME_CLASSES
-from tests.placer.kube.world import Told
+from tests.placer.kube.world import Published
 from tests.servers.apiserver import ApiServer, RefusedError
+from tests.servers.tasks import running
 
 POLICY: Final[Policy] = POLICIES["headroom"]
 CANARY: Final = "canary"
@@ -55,12 +57,12 @@ class Ground:
     Attributes:
         api: the API server.
         asked: kube-scheduler's answers.
-        front_end: the placer.
+        parts: the placer's.
     """
 
     api: ApiServer
     asked: Oracle
-    front_end: KubeFrontEnd
+    parts: KubeParts
     _rounds: Iterable[int] = field(default_factory=itertools.count)
     _made: list[str] = field(default_factory=list)  # paths of objects
 
@@ -105,9 +107,7 @@ class Ground:
 
     def seen(self, pod: Object) -> Pod | None:
         """A pod as the placer's watch showed it last."""
-        return self.front_end._watches.pods._known.get(
-            (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        )
+        return self.parts.watches.pods._known.get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     async def create(self, pod: Object) -> Object:
         """Create a pod."""
@@ -151,7 +151,7 @@ class Ground:
             "status": {"allocatable": {"pods": "0"}, "capacity": {"pods": "0"}},
         }
         await self.api.must("POST", "/api/v1/nodes", canary)
-        nodes = self.front_end._watches._nodes._known
+        nodes = self.parts.watches._nodes._known
 
         def placer_knows() -> bool:
             found = nodes.get(("default", CANARY)) or nodes.get(("", CANARY))
@@ -188,20 +188,16 @@ async def ground(api: ApiServer, folder: Path) -> AsyncIterator[Ground]:
     loaded = asyncio.Event()
     loaded.set()
     async with oracle(api.kubeconfig(), folder) as asked, connect(api.kubeconfig()) as client:
-        front_end = KubeFrontEnd(client, decider, Told(), loaded, KubeOptions(POLICY))
-        task = asyncio.create_task(front_end.run(), name="the placer of the differential test")
-        made = Ground(api, asked, front_end)
-        try:
-            await made.make_shared()
-            await soon(front_end.leads.is_set)
-            yield made
-            assert not task.done(), "the placer ended by itself"
-        finally:
-            await made.clear()
-            await made.remove_shared()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        parts = KubeParts(client, decider, Published(), KubeOptions(POLICY))
+        made = Ground(api, asked, parts)
+        async with running(KubeFrontEnd(parts, loaded).run(), "the placer of the differential test"):
+            try:
+                await made.make_shared()
+                await soon(parts.leads.is_set)
+                yield made
+            finally:
+                await made.clear()
+                await made.remove_shared()
 
 
 async def soon(look: Callable[[], object]) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from placer.kube.pods.wanted import Wanted
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
-from tests.placer.kube.scene import Object, pod_of
+from tests.placer.kube.objects import Object, pod_of
 
 APP = {"app": "x"}
 

@@ -207,9 +207,9 @@ def read(given: Object) -> Pod:
 
 
 @contextmanager
-def kept(standings: int, places: int) -> Iterator[None]:
+def kept(rules: int, places: int) -> Iterator[None]:
     """An index that keeps the counts of only this many rules."""
-    with patch.object(index, "STANDINGS", standings), patch.object(index, "MOST_PLACES", places):
+    with patch.object(index, "RULES_KEPT", rules), patch.object(index, "MOST_PLACES", places):
         yield
 
 

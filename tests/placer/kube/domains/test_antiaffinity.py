@@ -9,19 +9,15 @@ from placer.core.fit import needs_of, rules_of
 from placer.core.ledger import Ledger
 from placer.kube.cluster.cluster import Cluster
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Namespace, Node, Pod
+from plimsoll.kube.models import Namespace, Pod
+from tests.placer.kube.objects import Object, node_of, pod_of
 
-Object = dict[str, Any]
 KEPT_OUT = ("node(s) didn't satisfy existing pods anti-affinity rules",)
 
 
-def pod(name: str, labels: Object | None = None, namespace: str = "default", **spec: object) -> Pod:
+def pod(name: str, labels: Object | None = None, namespace: str = "default", **spec: Any) -> Pod:  # noqa: ANN401 - passed on
     """A pod with these labels."""
-    document = {
-        "metadata": {"name": name, "uid": name, "namespace": namespace, "labels": labels or {}},
-        "spec": {"containers": [{"name": "main"}], **spec},
-    }
-    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+    return pod_of(name, labels=labels, metadata={"namespace": namespace}, **spec)
 
 
 def by_app(operator: str, values: list[str] | None = None) -> Object:
@@ -39,9 +35,7 @@ def cluster_of(*bound: Pod) -> Cluster:
     """Nodes n1 and n2 in zone a, n3 in zone b, and n4 in none."""
     cluster = Cluster(Ledger())
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", None)):
-        labels = {"zone": zone} if zone else {}
-        document = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": {"pods": "10"}}}
-        cluster.put_node(msgspec.convert(document, Node))
+        cluster.put_node(node_of(name, {"zone": zone} if zone else {}))
     for one in bound:
         cluster.confirm(one)
     return cluster

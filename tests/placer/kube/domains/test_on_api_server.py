@@ -6,7 +6,8 @@ from typing import Any
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.domains.rules import REQUIRED, apart, by_app, spread
-from tests.placer.kube.world import MEMORY, World, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from placer.kube.domains import index
 from plimsoll.kube.models import Pod
 from tests.placer.kube.domains.rules import apart, beside, spread
-from tests.placer.kube.scene import MEMORY, Scene, pod_of, scene
+from tests.placer.kube.objects import MEMORY, pod_of
+from tests.placer.kube.scene import Scene, scene
 
 Object = dict[str, Any]
 SMALL = {MEMORY: "1Gi"}
@@ -143,7 +144,7 @@ async def test_pod_is_woken_although_the_counts_for_its_rules_were_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where more rules wait than counts are kept, each pod still gets its place."""
-    monkeypatch.setattr(index, "STANDINGS", 2)
+    monkeypatch.setattr(index, "RULES_KEPT", 2)
     async with scene() as made:
         two_zones(made)
         for number in range(5):

@@ -19,7 +19,7 @@ from tests.placer.core.worlds import gpu, state
 from tests.placer.kube.domains.replicas import APP, replica, resident, zones, zones_of
 from tests.placer.kube.domains.rules import PREFERRED, apart, evenly, far, near, spread
 from tests.placer.kube.memory_cluster import MemoryCluster
-from tests.placer.kube.scene import Object, pod_of
+from tests.placer.kube.objects import Object, pod_of
 
 
 @pytest.mark.parametrize("memory", ["64Mi", None])

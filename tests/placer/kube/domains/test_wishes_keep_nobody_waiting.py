@@ -14,7 +14,7 @@ from placer.kube.pods import wanted
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.domains.rules import apart, evenly, far, near
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
-from tests.placer.kube.scene import Object
+from tests.placer.kube.objects import Object
 
 SEEDS: Final = 60
 STEPS: Final = 40
@@ -28,7 +28,7 @@ BOUNDS: Final[Mapping[tuple[ModuleType, str], tuple[int, ...]]] = {
     (choice, "PROMISING"): (1, 2, 16),
     (decide, "MOST_UNFIT"): (1, 2, 128),
     (decide, "MOST_PLANS"): (1, 2, 64),
-    (index, "STANDINGS"): (1, 2, 1024),
+    (index, "RULES_KEPT"): (1, 2, 1024),
     (index, "MOST_PLACES"): (3, 10, 1_000_000),
 }
 """The bounds of decisions and counts, as small as a cluster of a few nodes can reach."""

@@ -7,7 +7,7 @@ from placer.core.refusal import Refusal
 from placer.decide import MOST_PLANS
 from placer.kube import choice
 from placer.kube.domains import index
-from placer.kube.domains.check import Standing
+from placer.kube.domains.check import TalliedRules
 from plimsoll.ids import PodUid
 from tests.placer.kube.domains.replicas import APP, replica, resident, zones
 from tests.placer.kube.domains.rules import apart, evenly, far, near
@@ -90,7 +90,7 @@ async def test_wishes_that_are_new_are_read_in_slices(monkeypatch: pytest.Monkey
 async def test_a_pod_waits_once_for_its_wishes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the counts are forgotten again before the pod is decided, it is placed without its wishes."""
     monkeypatch.setattr(choice, "READ_AT_ONCE", 10)
-    monkeypatch.setattr(index, "STANDINGS", 1)
+    monkeypatch.setattr(index, "RULES_KEPT", 1)
     made = zones(a=30)
     wanted = replica("p", None, near("cache"))
     assert isinstance(made.decide(wanted), Refusal)
@@ -120,7 +120,7 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
 
 def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of distinct wishes, beside rules with the same counts, leave only a bounded number behind."""
-    monkeypatch.setattr(index, "STANDINGS", 8)
+    monkeypatch.setattr(index, "RULES_KEPT", 8)
     made = zones(a=2)
     domains = made.cluster.pod_rules._domains
     for number in range(60):
@@ -129,14 +129,14 @@ def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) 
         wanted = replica(f"p{number}", None, spec)
         plan = made.choice.decide(wanted)
         assert isinstance(plan, Plan)
-    assert len(domains._standings) == 8
+    assert len(domains._in_use) == 8
     assert len(domains._partitions) <= 2
     assert len(domains._headcounts) <= 16
     assert sum(map(len, domains._anchored.values())) == len(domains._headcounts)
     opened: list[object] = []
     made.cluster.pod_rules.on_change(opened.append)
-    keys = {key for key, known in domains._standings.items() if isinstance(known, Standing)}
-    for known in tuple(domains._standings.values()):
+    keys = {key for key, known in domains._in_use.items() if isinstance(known, TalliedRules)}
+    for known in tuple(domains._in_use.values()):
         domains._forget(known)
     domains._announce()
     assert opened == [keys], "only rules are announced: no pod waits for a wish"
@@ -151,7 +151,7 @@ def test_wishes_keep_counts_that_a_forgotten_rule_shared() -> None:
     for wanted in (rule, wish):
         assert isinstance(made.choice.decide(wanted), Plan)
     domains = made.cluster.pod_rules._domains
-    domains._forget(domains._standings[rule.domains.key])
+    domains._forget(domains._in_use[rule.domains.key])
     resident(made, "new", "a000")
     for number in range(2):
         resident(made, f"other{number}", "a001", "other")

@@ -23,7 +23,7 @@ from placer.metrics import Metrics
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node
 from tests.placer.kube.domains.rules import REQUIRED, apart, beside, by_app, spread
-from tests.placer.kube.scene import pod_of
+from tests.placer.kube.objects import pod_of
 
 SPEC: dict[str, Any] = {
     **spread("x", "zone"),
@@ -123,13 +123,13 @@ async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyP
 
 def test_counts_of_rules_used_longest_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The index keeps a bounded number of thousands of distinct rules, and their answers stay right."""
-    monkeypatch.setattr(index, "STANDINGS", 8)
+    monkeypatch.setattr(index, "RULES_KEPT", 8)
     made = cluster(4, 2)
     for number in range(100):
         asked = understood(pod_of(f"p{number}", {}, {"app": f"a{number}"}, **apart(f"a{number}")), HEADROOM)
         assert made.cluster.pod_rules.obstacle(asked.pod, asked.domains, NodeName("n000")) is None
     domains = made.cluster.pod_rules._domains
-    assert len(domains._standings) == 8
+    assert len(domains._in_use) == 8
     assert len(domains._headcounts) == 8
     assert len(domains._partitions) == 1
     assert sum(map(len, domains._anchored.values())) == 8

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from placer.kube.extender.http import PATH, serving_extender
 from placer.kube.extender.metrics import ExtenderMetrics
-from placer.kube.frontend import KubeFrontEnd
+from placer.kube.parts import KubeParts
 from plimsoll.cli.demo.servers import ServerKind, running
 from plimsoll.ids import PodUid
 from plimsoll.part.web import serving
@@ -96,10 +96,10 @@ def order(pod: Object, node: str) -> Object:
 
 
 @contextlib.asynccontextmanager
-async def serving_front(front_end: KubeFrontEnd, between: Between | None = None) -> AsyncIterator[int]:
+async def serving_front(parts: KubeParts, between: Between | None = None) -> AsyncIterator[int]:
     """Serve the extender of a front end until the context ends; gives its port, also to `between`."""
-    metrics = ExtenderMetrics(front_end.decider.metrics.registry)
-    async with serving_extender(front_end.extender, ("127.0.0.1", 0), metrics) as port:
+    metrics = ExtenderMetrics(parts.decider.metrics.registry)
+    async with serving_extender(parts.extender, ("127.0.0.1", 0), metrics) as port:
         if between is not None:
             between.port = port
         yield port

@@ -33,8 +33,8 @@ async def made(world: World, name: str, resources: dict[str, str], **more: Any) 
     """A pod of kube-scheduler that the watch of a placer, which can bind, has shown."""
     pod = await create_pod(world.api, world.namespace, front_pod(name, resources, **more))
     uid = PodUid(pod["metadata"]["uid"])
-    await until_true(lambda: world.front_end._outside.get(uid) is not None)
-    await until_true(world.front_end.leads.is_set)
+    await until_true(lambda: world.parts.outside.get(uid) is not None)
+    await until_true(world.parts.leads.is_set)
     return pod
 
 
@@ -46,14 +46,14 @@ def booked(world: World) -> set[str]:
 async def until_watched(world: World, pod: Object) -> None:
     """Wait until the watch has shown the pod bound."""
     uid = PodUid(pod["metadata"]["uid"])
-    await until_true(lambda: world.front_end._outside.get(uid) is None)
+    await until_true(lambda: world.parts.outside.get(uid) is None)
 
 
 async def test_a_bind_writes_node_and_gpu_at_once(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """The pod gets its node and its decision in one write, counts in the ledger, and is published on the bus."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 4, 24)
         pod = await made(world, "p", {MEMORY: "10Gi", SHARE: "30"})
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
@@ -62,15 +62,15 @@ async def test_a_bind_writes_node_and_gpu_at_once(
         assert DECISION in stored["metadata"]["annotations"]
         await until_watched(world, pod)
         assert booked(world) == {pod["metadata"]["uid"]}
-        assert [(one.name, one.node) for one in world.told.bound] == [("p", "n1")]
-        assert world.told.strangers == []
+        assert [(one.name, one.node) for one in world.published.bound] == [("p", "n1")]
+        assert world.published.strangers == []
 
 
 async def test_gpushare_gpus_0_to_3_at_bind(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """The example of bind in gpushare's design: of GPUs with 12207, 8138, 4069 and 16276 MiB left, GPU1 gets 8138."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "N1".lower(), 16, 16, 16, 16, total_gib=16)
         total = 16 * 1024
         for index, left in enumerate((12207, 8138, 4069)):
@@ -93,7 +93,7 @@ async def test_a_bind_whose_gpu_is_gone_writes_nothing(
     lossy = LossyBinds()
     async with (
         scheduler(apiserver, valkey, namespace, wrap=lossy.around) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24, 4)
         pod = await made(world, "p", {MEMORY: "20Gi"})
@@ -114,7 +114,7 @@ async def test_a_node_that_is_full_apart_from_gpus_is_refused(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """kube-scheduler does not know of the placer's own pods under way; the kubelet would fail the pod for good."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "1Gi", "cpu": "9"})
         assert (
@@ -132,7 +132,7 @@ async def test_a_bind_asked_twice_is_answered_right_both_times(
     lossy.faults.append(held(reached, release))
     async with (
         scheduler(apiserver, valkey, namespace, wrap=lossy.around) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24)
         await gpu_node(world, "n2", 24)
@@ -153,14 +153,14 @@ async def test_a_bind_asked_twice_is_answered_right_both_times(
         wrong = await asked(port, "bind", order(pod, "n2"))
         assert "is bound to n1 already, by the placer" in wrong["Error"]
         assert lossy.targets == ["n1"]
-        assert len(world.told.bound) == 1
+        assert len(world.published.bound) == 1
 
 
 async def test_a_bind_is_answered_right_before_the_watch_shows_it(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second order that overtakes the watch is answered by the pod as the API server has it."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "10Gi"})
         # A watch that is behind. A real one cannot be made to wait for the moment between both orders.
@@ -168,7 +168,7 @@ async def test_a_bind_is_answered_right_before_the_watch_shows_it(
         monkeypatch.setattr(OutsidePods, "note", lambda *_: None)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
-        assert len(world.told.bound) == 1
+        assert len(world.published.bound) == 1
 
 
 async def test_a_lost_answer_keeps_the_room(
@@ -179,7 +179,7 @@ async def test_a_lost_answer_keeps_the_room(
     lossy.faults.append(lose_answer)
     async with (
         scheduler(apiserver, valkey, namespace, wrap=lossy.around) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "10Gi"})
@@ -198,7 +198,7 @@ async def test_a_bind_without_a_result_is_answered_in_time_and_goes_on(
     lossy.faults.append(held(reached, release))
     async with (
         scheduler(apiserver, valkey, namespace, wrap=lossy.around) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "20Gi"})
@@ -224,7 +224,7 @@ async def test_a_bind_that_the_api_server_refuses_frees_its_room(
     lossy.faults.append(refuse)
     async with (
         scheduler(apiserver, valkey, namespace, wrap=lossy.around) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "20Gi"})
@@ -241,7 +241,7 @@ async def test_a_pod_that_changed_since_it_was_read_is_bound_in_its_new_version(
     lossy = LossyBinds()
     async with (
         scheduler(apiserver, valkey, namespace, wrap=lossy.around) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "20Gi"})
@@ -257,14 +257,14 @@ async def test_orders_that_cannot_be_carried_out_say_why(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """A pod that is gone, its namesake, a pod bound by somebody else, an unknown node, and a malformed pod."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "1Gi"})
         unknown = await asked(port, "bind", order(pod, "nowhere"))
         assert "node nowhere is not known to the placer" in unknown["Error"]
         uid = PodUid(pod["metadata"]["uid"])
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
-        await until_true(lambda: world.front_end._outside.get(uid) is None)
+        await until_true(lambda: world.parts.outside.get(uid) is None)
         assert "is gone" in (await asked(port, "bind", order(pod, "n1")))["Error"]
         await made(world, "p", {MEMORY: "1Gi"})
         assert "another has its name" in (await asked(port, "bind", order(pod, "n1")))["Error"]
@@ -273,7 +273,7 @@ async def test_orders_that_cannot_be_carried_out_say_why(
         await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/stolen/binding", binding)
         await until_watched(world, stolen)
         assert "by somebody else, without GPUs" in (await asked(port, "bind", order(stolen, "n1")))["Error"]
-        assert [one.name for one in world.told.strangers] == ["stolen"]
+        assert [one.name for one in world.published.strangers] == ["stolen"]
         bad = await made(world, "bad", {MEMORY: "3", GPUS: "2"})
         assert "give a multiple of 2" in (await asked(port, "bind", order(bad, "n1")))["Error"]
         assert booked(world) == {stolen["metadata"]["uid"]}
@@ -283,10 +283,10 @@ async def test_a_pod_without_a_gpu_is_bound_too(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """Where `managedResources` is left out, kube-scheduler has the placer bind every pod."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pod = await create_pod(apiserver, namespace, front_pod("p", {"cpu": "1"}))
-        await until_true(world.front_end.leads.is_set)
+        await until_true(world.parts.leads.is_set)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         stored = await world.until_bound("p")
         assert GPU_KEY not in stored["metadata"].get("annotations", {})
@@ -298,7 +298,7 @@ async def test_a_restart_between_filter_and_bind(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """The next placer binds the pod by its own ledger, read from the API server, and refuses what is taken."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pods = [await made(world, name, {MEMORY: "20Gi"}) for name in ("p", "q")]
         for pod in pods:
@@ -306,13 +306,13 @@ async def test_a_restart_between_filter_and_bind(
         assert await asked(port, "bind", order(pods[0], "n1")) == {"Error": ""}
     async with (
         scheduler(apiserver, valkey, namespace, loaded=False) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         early = await asked(port, "bind", order(pods[1], "n1"))
         assert "has just started and has not read all pods, nodes and reports yet" in early["Error"]
         await world.report("n1", 24)
         world.ready.set()
-        await until_true(world.front_end.leads.is_set)
+        await until_true(world.parts.leads.is_set)
         assert await asked(port, "bind", order(pods[0], "n1")) == {"Error": ""}
         assert "no longer fits on n1" in (await asked(port, "bind", order(pods[1], "n1")))["Error"]
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
@@ -325,12 +325,12 @@ async def test_bound_pods_are_like_the_placers_own(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """A pod that was bound here is resized, and an edit of its decision by somebody else frees nothing."""
-    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pod = await made(world, "p", {MEMORY: "10Gi"})
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         await until_watched(world, pod)
-        resized = await world.front_end.resize(Resize(namespace=namespace, pod="p", gpu_memory="20Gi"))
+        resized = await world.parts.resizer.resize(Resize(namespace=namespace, pod="p", gpu_memory="20Gi"))
         assert resized.node == "n1"
         late = await made(world, "late", {MEMORY: "10Gi"})
         assert "no longer fits on n1" in (await asked(port, "bind", order(late, "n1")))["Error"]
@@ -342,7 +342,7 @@ async def test_binds_wait_for_a_place_and_all_arrive(
     """More orders at once than writes at once are all carried out."""
     async with (
         scheduler(apiserver, valkey, namespace, binds_at_once=2) as world,
-        serving_front(world.front_end) as port,
+        serving_front(world.parts) as port,
     ):
         await gpu_node(world, "n1", 24)
         pods = [await made(world, f"p{index}", {MEMORY: "1Gi"}) for index in range(12)]

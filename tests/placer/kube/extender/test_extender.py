@@ -12,13 +12,14 @@ from placer.core.reasons import Reason
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.extender import COMPUTED, Extender, Leadership
 from placer.kube.extender.fits import KINDS
-from plimsoll.events import Gpu, NodeState
+from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
-from tests.placer.core.worlds import task
-from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of
+from tests.placer.core.worlds import state, task
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
+from tests.placer.kube.scene import Scene
 
 SCHEDULER = "default-scheduler"
 
@@ -29,13 +30,13 @@ def scene() -> Scene:
     made = Scene()
     leads = asyncio.Event()
     leads.set()
-    made.front_end.extender.leadership = Leadership(leads, None, lambda: 0.0)
+    made.parts.extender.leadership = Leadership(leads, None, lambda: 0.0)
     return made
 
 
 def extender_of(scene: Scene) -> Extender:
     """The extender under test."""
-    return scene.front_end.extender
+    return scene.parts.extender
 
 
 def outside(
@@ -64,9 +65,7 @@ def cards(scene: Scene, node: str, *taken_mib: int, card_mib: int = 16276) -> No
         )
         for index in range(len(taken_mib))
     )
-    scene.reports.apply(
-        NodeState(node=NodeName(node), epoch=1, seq=1, time="2026-01-01T00:00:00Z", gpus=gpus)
-    )
+    scene.reports.apply(state(node, *gpus))
     for index, taken in enumerate(taken_mib):
         if taken:
             take(scene, node, f"{node}-GPU{index}", taken * MIB, f"{node}-{index}")
@@ -258,9 +257,9 @@ async def test_kube_schedulers_pods_are_none_of_the_queue(scene: Scene) -> None:
     scene.show(pod)
     scene.show(outside("plain", {"cpu": "1"}))
     assert len(scene.queue) == 0
-    assert [one.metadata.name for one in scene.front_end._outside] == ["p"]
+    assert [one.metadata.name for one in scene.parts.outside] == ["p"]
     scene.delete("p")
-    assert list(scene.front_end._outside) == []
+    assert list(scene.parts.outside) == []
 
 
 def test_the_demand_is_read_from_json_as_the_api_server_gives_it() -> None:

@@ -41,7 +41,7 @@ async def test_a_pod_goes_through_kube_scheduler(
     between.before["filter"] = note
     async with (
         scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.front_end, between),
+        serving_front(world.parts, between),
         kube_scheduler(apiserver, tmp_path, between),
     ):
         await gpu_node(world, "halves", 8, 8)
@@ -63,7 +63,7 @@ async def test_a_pod_goes_through_kube_scheduler(
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
         await until_freed(world, "fits", pod)
         assert gpu_of(await world.until_bound("large")) == ("fits", "GPU-fits-1")
-        assert world.told.strangers == []
+        assert world.published.strangers == []
 
 
 async def test_a_malformed_pod_says_why_in_its_events(
@@ -73,7 +73,7 @@ async def test_a_malformed_pod_says_why_in_its_events(
     between = Between()
     async with (
         scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.front_end, between),
+        serving_front(world.parts, between),
         kube_scheduler(apiserver, tmp_path, between),
     ):
         await gpu_node(world, "n1", 24, 24)
@@ -91,7 +91,7 @@ async def test_gpu_gone_between_filter_and_bind(
     between = Between()
     async with (
         scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.front_end, between),
+        serving_front(world.parts, between),
         kube_scheduler(apiserver, tmp_path, between),
     ):
         await gpu_node(world, "n1", 24, 4)
@@ -126,13 +126,13 @@ async def test_the_placer_restarts_between_filter_and_bind(
 
     between.before["bind"] = wait
     async with kube_scheduler(apiserver, tmp_path, between):
-        async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end, between):
+        async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts, between):
             await gpu_node(world, "n1", 24)
             await create_pod(apiserver, namespace, front_pod("p", {MEMORY: "20Gi"}))
             await until_true(asked_to_bind.is_set)
-        async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end, between):
+        async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts, between):
             await world.report("n1", 24)
-            await until_true(world.front_end.leads.is_set)
+            await until_true(world.parts.leads.is_set)
             restarted.set()
             assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
 
@@ -147,7 +147,7 @@ async def test_preemption_evicts_nothing_in_vain(
     try:
         async with (
             scheduler(apiserver, valkey, namespace) as world,
-            serving_front(world.front_end, between) as port,
+            serving_front(world.parts, between) as port,
         ):
             await gpu_node(world, "n1", 24, 24)
             for index in range(2):
@@ -193,7 +193,7 @@ async def test_both_front_ends_in_one_burst(
     between = Between()
     async with (
         scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.front_end, between),
+        serving_front(world.parts, between),
         kube_scheduler(apiserver, tmp_path, between),
     ):
         for index in range(nodes):

@@ -8,7 +8,7 @@ from placer.kube.extender.extender import Extender, Leadership
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import ENDING, Board, board, on_gpu, pod
-from tests.placer.kube.scene import MEMORY
+from tests.placer.kube.objects import MEMORY
 
 N1 = NodeName("n1")
 NO_MEMORY = {"n1": Reason.GPU_MEMORY.value}
@@ -27,15 +27,15 @@ def outside(name: str, priority: int, limits: dict[str, str], node: str | None =
 
 def extender_of(made: Board) -> Extender:
     """The extender of a front end that leads."""
-    extender = made.front_end.extender
-    extender.leadership = Leadership(made.front_end.leads, None, lambda: 0.0)
+    extender = made.parts.extender
+    extender.leadership = Leadership(made.parts.leads, None, lambda: 0.0)
     return extender
 
 
 def try_bind(made: Board, wanted: Pod) -> str:
     """Decide a bind on `n1`; returns the refusal, or nothing."""
     try:
-        made.front_end.extender.binds._decide(wanted, N1)
+        made.parts.extender.binds._decide(wanted, N1)
     except NotBoundError as error:
         return str(error)
     return ""

@@ -54,7 +54,7 @@ async def test_kube_scheduler_gets_no_room_that_the_placer_holds(
     between = Between()
     async with (
         scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.front_end, between) as port,
+        serving_front(world.parts, between) as port,
         kube_scheduler(apiserver, tmp_path, between),
     ):
         await gpu_node(world, "n1", 24)
@@ -81,7 +81,7 @@ async def test_the_placer_keeps_the_gpu_for_which_kube_scheduler_preempts(
     between = Between()
     async with (
         scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.front_end, between),
+        serving_front(world.parts, between),
         kube_scheduler(apiserver, tmp_path, between),
     ):
         await gpu_node(world, "n1", 24)
@@ -92,7 +92,7 @@ async def test_the_placer_keeps_the_gpu_for_which_kube_scheduler_preempts(
         ending = await world.until("victim", is_ending)
         stored = await world.until("useful", lambda pod: bool(pod["status"].get("nominatedNodeName")))
         assert stored["status"]["nominatedNodeName"] == "n1"
-        nominations = world.front_end._cluster.nominations
+        nominations = world.parts.cluster.nominations
         await until_true(lambda: (own := nominations.find(uid)) is not None and own.booking is not None)
         await create_pod(apiserver, namespace, of_class("mid", pod_manifest("thief", {MEMORY: "8Gi"})))
         await world.until_refused("thief", LACKS)

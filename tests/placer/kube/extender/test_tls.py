@@ -91,9 +91,7 @@ async def served(files: TlsFiles, *clients: str) -> AsyncIterator[tuple[int, ssl
     assert context is not None
     metrics = ExtenderMetrics(scene.decider.metrics.registry)
     address = ("127.0.0.1", 0)
-    async with serving_extender(
-        scene.front_end.extender, address, metrics, context, frozenset(clients)
-    ) as port:
+    async with serving_extender(scene.parts.extender, address, metrics, context, frozenset(clients)) as port:
         yield port, context
 
 
@@ -165,7 +163,7 @@ async def test_a_real_kube_scheduler_asks_over_mutual_tls(
         metrics = ExtenderMetrics(world.metrics.registry)
         context = await asyncio.to_thread(files.context)
         address = ("127.0.0.1", 0)
-        async with serving_extender(world.front_end.extender, address, metrics, context, clients) as port:
+        async with serving_extender(world.parts.extender, address, metrics, context, clients) as port:
             tls = {"caFile": ours.path, "certFile": certificate, "keyFile": key}
             changes = {"urlPrefix": f"https://127.0.0.1:{port}{PATH}", "tlsConfig": tls}
             async with configured(apiserver, tmp_path, changes):

@@ -3,7 +3,7 @@
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.quantity import GIB
 from tests.placer.kube.boards import ENDING, board, cpu, later, on_gpu, waiting
-from tests.placer.kube.scene import MEMORY, SHARE
+from tests.placer.kube.objects import MEMORY, SHARE
 
 
 async def test_a_lower_pod_does_not_get_the_room_that_is_held() -> None:
@@ -221,9 +221,9 @@ async def test_a_room_that_frees_during_an_explanation_is_found() -> None:
     async with board() as made:
         made.scene.node("n1")
         wanted = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
-        assert await made.front_end._choice.explain(wanted) is None
+        assert await made.parts.choice.explain(wanted) is None
         other = made.want(waiting("other", 10))
-        assert await made.front_end._choice.explain(other) is not None
+        assert await made.parts.choice.explain(other) is not None
 
 
 async def test_a_refusal_is_not_shared_with_pods_of_higher_priority() -> None:

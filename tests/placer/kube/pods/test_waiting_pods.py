@@ -17,7 +17,8 @@ from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.explain import Explained, PodState
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.core.worlds import gpu
-from tests.placer.kube.world import MEMORY, SHARE, condition
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import condition
 from tests.placer.placers import Placer, free_lease, placers
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest

@@ -4,9 +4,9 @@ import pytest
 
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.boards import WHOLE, cpu, on_gpu, pod
+from tests.placer.kube.boards import cpu, on_gpu, pod
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE
 from tests.placer.kube.preemption.rows import EARLY, LATE, LATER, NOT_HELPFUL, Row, check, none, wants
-from tests.placer.kube.scene import MEMORY, SHARE
 
 GPU_LIMITS = {MEMORY: str(20 * GIB)}
 

@@ -11,7 +11,7 @@ from placer.kube.pods.nominations import Nomination, Nominations
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import SPREAD, attachable, board, cpu, disk, later, pod
-from tests.placer.kube.scene import Object
+from tests.placer.kube.objects import Object
 
 ZONES: dict[str, Object] = {"n1": {"zone": "z1"}, "n2": {"zone": "z2"}}
 OTHERS = "default-scheduler"

@@ -4,19 +4,17 @@ Pods and nodes that change are in `test_preempting`.
 """
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 
 from placer.core.resize.change import change_of
 from placer.kube.resize.resize import KubeResizer
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
 from tests.placer.kube.boards import Board, board, later, on_gpu, pod
-from tests.placer.kube.scene import MEMORY, SHARE
+from tests.placer.kube.objects import MEMORY, SHARE
 
 N1 = NodeName("n1")
 
@@ -84,14 +82,7 @@ async def resizable(made: Board, victim_gib: int, preemptor_gib: int, priority: 
     made.scene.show(pod("p", None, 10, {MEMORY: str(preemptor_gib * GIB)}))
     await made.settle()
     assert made.nomination("p") == ("n1", {"v"})
-    return resizer_of(made)
-
-
-def resizer_of(made: Board) -> KubeResizer:
-    """A resizer that checks; it has no server to write to."""
-    return KubeResizer(
-        cast("Transport", made), made.scene.decider, made.scene.cluster, made.front_end._scopes
-    )
+    return made.parts.resizer
 
 
 def raise_w(made: Board, resizer: KubeResizer, memory: str | None = None, share: str | None = None) -> None:
@@ -153,7 +144,7 @@ async def test_a_resize_gets_no_compute_time_that_is_held() -> None:
         made.scene.show(pod("p", None, 10, {SHARE: "60", MEMORY: str(4 * GIB)}))
         await made.settle()
         assert made.nomination("p") == ("n1", {"v"})
-        resizer = resizer_of(made)
+        resizer = made.parts.resizer
         refused = r"'41' does not fit: room on n1 is held .*; give at most 40 in total"
         with pytest.raises(InputError, match=refused):
             raise_w(made, resizer, share="41")

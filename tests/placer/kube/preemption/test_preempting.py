@@ -17,7 +17,7 @@ from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import TAINT, board, cpu, later, on_gpu, pod, waiting
 from tests.placer.kube.domains.rules import REQUIRED
-from tests.placer.kube.scene import MEMORY, Object
+from tests.placer.kube.objects import MEMORY, Object
 
 
 @pytest.mark.parametrize("name", ["exclusion", "anti-affinity"])
@@ -162,7 +162,7 @@ async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
         made.scene.delete("a")
         await later(made)
         assert not made.scene.is_placed("p")
-        refused = made.front_end._waiting[PodUid("p")].wanted
+        refused = made.parts.waiting[PodUid("p")].wanted
         assert refused is not None
         explained = await made.preempting.refuse(refused)
         assert explained is not None
@@ -192,14 +192,14 @@ async def test_a_parked_pod_preempts_once_a_change_makes_that_possible() -> None
 async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
     """Before the budgets were read no pod ends; the refusal says so, and is tried again once they were."""
     async with board() as made:
-        made.front_end._budgets.are_read = False
+        made.parts.budgets.are_read = False
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
         await later(made)
         assert "the disruption budgets have not been read yet" in made.scene.refusal("p")
         assert not made.deleted
-        made.front_end._watches.on_budget(Synced())
+        made.parts.watches.on_budget(Synced())
         await later(made)
         assert made.deleted == ["a"]
 
@@ -236,7 +236,7 @@ async def test_a_victim_that_never_ends_is_awaited_for_a_time_only() -> None:
         for passed_s in (500, 200):
             assert made.deleted == ["on-n1"]
             made.scene.late_s += passed_s
-            made.front_end._stuck.look()
+            made.parts.stuck.look()
             await later(made)
         assert made.deleted == ["on-n1", "on-n2"]
         assert made.nominated[-1] == ("p", "n2")

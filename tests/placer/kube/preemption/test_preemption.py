@@ -1,14 +1,14 @@
 """Preemption on the pure core, in a table: which pods end, and on which node, as kube-scheduler decides for its part.
 
-Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_preemption_servers` asks it for some.
+Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_servers` asks it for some.
 """
 
 import pytest
 
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import ENDING, SPREAD, TAINT, attachable, budget, cpu, disk, pod
+from tests.placer.kube.objects import keeper
 from tests.placer.kube.preemption.rows import EARLY, LATE, LATER, NOT_HELPFUL, TWO, Row, check, none, wants
-from tests.placer.kube.scene import keeper
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 

@@ -16,7 +16,8 @@ from placer.kube.preemption import orders as preemption_orders
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.deploy.accounts import rights_of
-from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until
@@ -80,7 +81,7 @@ async def test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor(
         assert event["note"] == f"Preempted by pod {urgent['metadata']['uid']} on node n1"
         assert (event["type"], event["action"]) == ("Normal", "Preempting")
         assert event["related"]["name"] == "urgent"
-        assert [(one.name, one.node) for one in world.told.victims] == [("victim", "n1")]
+        assert [(one.name, one.node) for one in world.published.victims] == [("victim", "n1")]
         await create_pod(apiserver, namespace, manifest("thief", "test-mid", {MEMORY: "4Gi"}))
         await end(apiserver, namespace, "victim")
         await create_pod(apiserver, namespace, manifest("late", "test-mid", {MEMORY: "8Gi"}))

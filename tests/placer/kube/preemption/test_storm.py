@@ -10,8 +10,8 @@ from placer.kube.preemption.victims import Victims
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
-from tests.placer.kube.boards import TAINT, WHOLE, Board, board, budget, pod
-from tests.placer.kube.scene import MEMORY, SHARE, Object
+from tests.placer.kube.boards import TAINT, Board, board, budget, pod
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, Object
 
 NODES = tuple(f"n{index}" for index in range(4))
 STEPS = 120
@@ -111,7 +111,7 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
         assert not [one.uid for one in held if one.is_ours]
         assert all(cluster.load_on(NodeName(node)).amounts["cpu"] <= 8000 for node in NODES)
         for name, one in made.scene.pods.items():
-            waiting = made.front_end._waiting.get(PodUid(name))
+            waiting = made.parts.waiting.get(PodUid(name))
             if waiting is None or waiting.wanted is None or one.spec.preemptionPolicy == "Never":
                 continue
             found = [await search.on_node(waiting.wanted, NodeName(node)) for node in NODES]

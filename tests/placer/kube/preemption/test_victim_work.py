@@ -15,7 +15,7 @@ from placer.kube.preemption.victims import Victims
 from plimsoll.ids import NodeName
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.domains.rules import REQUIRED, by_app
-from tests.placer.kube.scene import MEMORY, Object
+from tests.placer.kube.objects import MEMORY, Object
 
 N1 = NodeName("n1")
 GIB = 2**30

@@ -18,11 +18,11 @@ from placer.kube.queue.hints import (
     NOTHING,
     Cause,
     any_cause,
-    ask_of,
     best_bytes,
     causes_lifted,
     causes_of,
     gain_of_rooms,
+    largest_ask,
 )
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
@@ -102,15 +102,19 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | some_gpu
     assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
     assert causes_of(memory, demand_of(None)) == Cause.MEMORIES
-    assert (ask_of(demand_of(5, None, 7)), ask_of(demand_of(None)), ask_of(PodDemand(()))) == (7, 0, 0)
+    assert (largest_ask(demand_of(5, None, 7)), largest_ask(demand_of(None)), largest_ask(PodDemand(()))) == (
+        7,
+        0,
+        0,
+    )
     part = PodDemand((percent("c0", 40),))
-    assert (causes_of(memory, part), ask_of(part)) == (Cause.PERCENTAGE, 40)
+    assert (causes_of(memory, part), largest_ask(part)) == (Cause.PERCENTAGE, 40)
     for several in (
         PodDemand((percent("c0", 40), percent("c1", 40))),
         PodDemand((percent("c0", 40, gpus=2),)),
     ):
         assert causes_of(memory, several) & ~some_gpu == Cause.MEMORIES
-        assert ask_of(several) == 0
+        assert largest_ask(several) == 0
 
 
 def test_gain_names_the_bytes_between_which_it_helps() -> None:
@@ -192,9 +196,9 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
         gain = gain_of_rooms(rooms(*(old for old, _ in changes)), rooms(*(new for _, new in changes)))
         concerned = gain.causes & causes_of([reason.value], demand)
         assert concerned
-        assert ask_of(demand) <= gain.best_bytes
+        assert largest_ask(demand) <= gain.best_bytes
         if concerned == Cause.MEMORY:
-            assert gain.above_bytes < ask_of(demand) <= gain.up_to_bytes
+            assert gain.above_bytes < largest_ask(demand) <= gain.up_to_bytes
     assert best_bytes(after for _, after in changes) == max(after.free_bytes for _, after in changes)
 
 
@@ -228,7 +232,7 @@ def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
     ]
     if any(after and not before for before, after in fits):
         assert gain.causes & causes_of([Reason.GPU_MEMORY.value], demand) == Cause.PERCENTAGE
-        assert gain.above_pct < ask_of(demand) <= gain.up_to_pct
+        assert gain.above_pct < largest_ask(demand) <= gain.up_to_pct
         assert gain.best_bytes
 
 

@@ -15,7 +15,8 @@ from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.cluster.drifts import drift_up, mended
-from tests.placer.kube.scene import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, Scene, keeper, scene
+from tests.placer.kube.objects import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, keeper
+from tests.placer.kube.scene import Scene, scene
 from tests.placer.locality import Placed, violations
 
 NODES = st.integers(0, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from placer.kube.queue.hints import EVERYTHING, Cause, Gain
-from placer.kube.queue.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
 from placer.kube.queue.parking import PROBES_AT_MOST, KindRefusal
 from placer.kube.queue.queue import PARKED_AT_MOST_S, Queue
 from placer.kube.queue.retry_allowance import ALLOWANCE_S
@@ -36,7 +36,7 @@ def test_pod_that_fits_is_tried_before_the_next_is_probed() -> None:
     assert probed(queue, 5, Cause.MEMORY)[0] == B
     assert probed(queue, 5)[0] == C
     assert tried(queue, 5) == C
-    assert queue.counts[Place.PARKED] == 1
+    assert queue.counts[QueuePlace.PARKED] == 1
     assert tried(queue, 20) is None
 
 
@@ -74,7 +74,7 @@ def test_node_that_cannot_take_a_parked_pod_leaves_it_alone() -> None:
     queue.gained(N1, ANY, 1)
     assert probed(queue, 1, Cause.MEMORY) == (A, N1)
     assert tried(queue, 20) is None
-    assert queue.counts[Place.PARKED] == 1
+    assert queue.counts[QueuePlace.PARKED] == 1
     queue.gained(N1, ANY, 20)
     assert probed(queue, 20) == (A, N1)
     assert tried(queue, 20) == A
@@ -174,13 +174,13 @@ def test_pods_of_a_kind_share_a_refusal_and_wait_for_the_try_of_one() -> None:
     assert shared is not None
     assert shared.note == "full"
     queue.join(B, "k", 0)
-    assert queue.counts[Place.PARKED] == 2
+    assert queue.counts[QueuePlace.PARKED] == 2
     queue.gained(N1, ANY, 5)
     assert probed(queue, 5) == (A, N1)
     assert tried(queue, 5) == A
     assert tried(queue, 5) is None
     queue.park(A, "k", KindRefusal(), 5)
-    assert queue.counts[Place.PARKED] == 2
+    assert queue.counts[QueuePlace.PARKED] == 2
     queue.gained(N1, ANY, 20)
     probed(queue, 20)
     assert tried(queue, 20) == B  # A came back later
@@ -260,7 +260,7 @@ def test_pods_of_a_kind_that_are_refused_at_once_are_counted_once() -> None:
     queue = two_under_way()
     queue.park(B, "k", KindRefusal(), LONGEST_BACKOFF_S)
     queue.join(A, "k", LONGEST_BACKOFF_S)
-    assert queue.counts[Place.PARKED] == 2
+    assert queue.counts[QueuePlace.PARKED] == 2
     for uid in (A, B):
         queue.discard(uid, LONGEST_BACKOFF_S)
     queue.gained(N1, ANY, LONGEST_BACKOFF_S)
@@ -272,6 +272,6 @@ def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kin
     queue = two_under_way()
     queue.put(A, 0, LONGEST_BACKOFF_S)
     queue.park(B, "k", KindRefusal(), LONGEST_BACKOFF_S)
-    assert queue.counts[Place.PARKED] == 1
+    assert queue.counts[QueuePlace.PARKED] == 1
     queue.at_once(A, LONGEST_BACKOFF_S)
     assert tried(queue, LONGEST_BACKOFF_S) == A

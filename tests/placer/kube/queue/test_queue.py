@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.kube.queue.hints import EVERYTHING, NOTHING, Cause
-from placer.kube.queue.lanes import LONGEST_BACKOFF_S, Place
+from placer.kube.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
 from placer.kube.queue.parking import KindRefusal
 from placer.kube.queue.queue import PARKED_AT_MOST_S, Queue
 from placer.kube.queue.retry_allowance import ALLOWANCE_S, RETRIES_SHARE
@@ -271,7 +271,7 @@ def _check_all_come_out(queue: Queue, now_s: float, taken: set[PodUid], given_up
     assert len(out) == len(set(out))
     left = {uid for uid in UIDS if uid in queue} - taken
     assert left <= given_up
-    assert queue.counts[Place.HOPELESS] == len(left)
+    assert queue.counts[QueuePlace.HOPELESS] == len(left)
 
 
 @given(

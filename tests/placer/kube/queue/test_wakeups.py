@@ -15,7 +15,8 @@ from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.cluster.drifts import drift_up, mended, resized
-from tests.placer.kube.scene import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, Scene, keeper, scene
+from tests.placer.kube.objects import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, keeper
+from tests.placer.kube.scene import Scene, scene
 
 
 async def place(found: Scene, name: str, limits: dict[str, Any], **more: Any) -> None:  # noqa: ANN401 - passed on

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.queue.lanes import Place
+from placer.kube.queue.lanes import QueuePlace
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import MIB
-from tests.placer.kube.world import MEMORY, World, condition, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest, ready_condition
 from tests.servers.waiting import until, until_true
@@ -41,7 +42,7 @@ async def until_parked(world: World, pods: int) -> None:
     """Wait until this many pods are parked."""
 
     async def look() -> bool:
-        return world.front_end._queue.counts[Place.PARKED] == pods
+        return world.parts.queue.counts[QueuePlace.PARKED] == pods
 
     await until(look)
 
@@ -83,7 +84,7 @@ async def end_first(world: World) -> None:
 
 async def shrink_first(world: World) -> None:
     """Lower the line of the pod that was placed first."""
-    await world.front_end.resize(Resize(pod="first", namespace=world.namespace, gpu_memory="2Gi"))
+    await world.parts.resizer.resize(Resize(pod="first", namespace=world.namespace, gpu_memory="2Gi"))
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ async def test_reports_and_heartbeats_without_more_room_wake_nothing(
         await create_pod(apiserver, namespace, pod_manifest("last", {MEMORY: "1Gi"}))
         await world.until_bound("last")
         assert (refusals(world), probes(world)) == (before, 0)
-        assert world.front_end._queue.counts[Place.PARKED] == 3
+        assert world.parts.queue.counts[QueuePlace.PARKED] == 3
 
 
 async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(
@@ -297,9 +298,9 @@ async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_ag
         await asyncio.gather(*(create_pod(apiserver, namespace, manifest) for manifest in manifests))
         await until_parked(world, 100)
         for index in range(5):
-            world.front_end._wakeups.wake(EVERYTHING)
+            world.parts.wakeups.wake(EVERYTHING)
             await create_pod(apiserver, namespace, pod_manifest(f"p{index}", {MEMORY: "1Gi"}))
             await world.until_bound(f"p{index}")
         # The API server shows a bind before the placer has read its answer.
-        await until_true(lambda: len(world.front_end._queue) == 100)
+        await until_true(lambda: len(world.parts.queue) == 100)
         assert len(list(world.ledger.bookings())) == 5

@@ -3,12 +3,12 @@
 from typing import Any
 
 from placer.kube.relocation.relocating import Relocating
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import Board, on_gpu, pod
-from tests.placer.kube.scene import SHARE, Object
+from tests.placer.kube.objects import SHARE, Object
 
-RULES = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0)
+RULES = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0)
 COST = "plimsoll.dev/relocation-cost"
 OWNER = {"uid": "set-1", "kind": "ReplicaSet", "name": "web", "controller": True}
 
@@ -80,7 +80,7 @@ async def plan(playing: Board) -> None:
 
 def relocating_of(playing: Board) -> Relocating:
     """The part under test."""
-    return playing.front_end._relocating
+    return playing.parts.relocating
 
 
 def node_of(playing: Board, name: str) -> str | None:

@@ -8,22 +8,22 @@ import pytest
 from rich.console import Console
 
 from placer.api.http import Api, serving_port
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.cli.relocation import preview, shown
 from plimsoll.placer_api.client import NoSuchPodError
 from tests.placer.kube.boards import Board, board, on_gpu
 from tests.placer.kube.relocation.relocations import halves, mover, plan, wait, wide
 from tests.placer.states import reader_of
 
-OFF = RelocationRules(Mode.OFF, rest_s=0.0)
+OFF = RelocationRules(RelocationMode.OFF, rest_s=0.0)
 
 
 @asynccontextmanager
 async def port(playing: Board) -> AsyncIterator[str]:
     """The HTTP port of a placer with this front end; gives its URL."""
-    playing.front_end.synced.set()
+    playing.parts.synced.set()
     reader, registry = reader_of(playing.scene.decider), playing.scene.decider.metrics.registry
-    api = Api(reader.rows, reader, tuple, list, registry, previewing=lambda: playing.front_end.previewing)
+    api = Api(reader.rows, reader, tuple, list, registry, previewing=lambda: playing.parts.previewing)
     async with serving_port(api, "127.0.0.1", 0) as opened:
         yield f"http://127.0.0.1:{opened}"
 
@@ -74,7 +74,10 @@ async def test_a_gpu_to_be_freed_and_pods_for_which_none_move() -> None:
 
 async def test_a_pod_for_which_pods_move_now() -> None:
     """While the moved pod ends, the answer is the plan under way."""
-    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0)) as playing, port(playing) as url:
+    async with (
+        board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0)) as playing,
+        port(playing) as url,
+    ):
         halves(playing)
         await wait(playing, wide())
         await plan(playing)

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from placer.kube.preemption import orders as preemption_orders
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.transport import TransientError
 from tests.placer.kube.boards import board, budget, on_gpu, pod
+from tests.placer.kube.objects import SHARE
 from tests.placer.kube.relocation.relocations import (
     COST,
     OWNER,
@@ -26,7 +27,6 @@ from tests.placer.kube.relocation.relocations import (
     wait,
     wide,
 )
-from tests.placer.kube.scene import SHARE
 from tests.servers.waiting import until_true
 
 
@@ -48,7 +48,7 @@ async def test_both_pods_end_with_a_place() -> None:
         playing.scene.delete("m1")
         await playing.scene.settle_after_backoff()
         assert node_of(playing, "wide") == "n1"
-        (moved,) = playing.front_end.bus.moved  # type: ignore[attr-defined]
+        (moved,) = playing.parts.bus.moved  # type: ignore[attr-defined]
         assert (moved.name, moved.node, moved.to) == ("m1", "n1", "n2")
 
 
@@ -86,7 +86,7 @@ async def test_without_a_place_for_the_replacement_nothing_moves() -> None:
 
 async def test_a_dry_run_says_what_would_move_and_moves_nothing() -> None:
     """The plan stands in the explanation, and neither a nomination nor an eviction is written."""
-    async with board(RelocationRules(Mode.DRY_RUN, after_s=0.0, rest_s=0.0)) as playing:
+    async with board(RelocationRules(RelocationMode.DRY_RUN, after_s=0.0, rest_s=0.0)) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -125,7 +125,9 @@ async def test_of_two_pods_none_is_evicted_if_one_must_stay(refused: str, spare_
         if name == refused:
             raise TransientError(f"a webhook keeps {name}", 429)
 
-    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=spare_gpus)) as playing:
+    async with board(
+        RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=spare_gpus)
+    ) as playing:
         pair(playing)
         playing.faults.append(refuse)
         if not spare_gpus:
@@ -158,7 +160,7 @@ async def test_a_pod_whose_owner_takes_the_annotation_back_stays() -> None:
 
 async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
     """Two pods of one owner would have to move together, and one an hour may."""
-    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
+    async with board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
         pair(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -219,7 +221,7 @@ async def test_two_pods_of_a_budget_that_allows_one_stay() -> None:
 
 async def test_a_pod_that_has_just_started_is_not_moved() -> None:
     """A replacement has rest before it is moved again."""
-    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=10**10)) as playing:
+    async with board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=10**10)) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -228,7 +230,7 @@ async def test_a_pod_that_has_just_started_is_not_moved() -> None:
 
 async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
     """The second pod of the owner stays until the hour is over."""
-    async with board(RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
+    async with board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -248,7 +250,7 @@ async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
 
 async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
     """The pods of two half-full GPUs come together on one. Then enough GPUs are idle, and nothing moves any more."""
-    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
+    rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
     async with board(rules) as playing:
         for node in ("n1", "n2"):
             playing.scene.node(node)
@@ -256,7 +258,7 @@ async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
             playing.scene.show(mover(f"on-{node}", f"GPU-{node}-0", 50))
         await plan(playing)
         (evicted,) = playing.evicted
-        (moved,) = playing.front_end.bus.moved  # type: ignore[attr-defined]
+        (moved,) = playing.parts.bus.moved  # type: ignore[attr-defined]
         assert moved.reason == "moved to free a whole GPU"
         playing.scene.show(replacement("came", 50))
         await playing.settle()
@@ -270,7 +272,7 @@ async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
 
 async def test_a_replacement_does_not_return_to_the_gpu_that_was_freed() -> None:
     """On one node with several GPUs too, a move gains the GPU, although the default policy prefers idle ones."""
-    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
+    rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
     async with board(rules) as playing:
         playing.scene.node("n1")
         playing.scene.report("n1", 24, 24)
@@ -289,7 +291,7 @@ async def test_a_replacement_does_not_return_to_the_gpu_that_was_freed() -> None
 
 async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
     """Where the pods of a GPU could only move to an idle GPU, nothing is gained and nothing moves."""
-    rules = RelocationRules(Mode.ON, after_s=0.0, rest_s=0.0, spare_gpus=2)
+    rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=2)
     async with board(rules) as playing:
         for node in ("n1", "n2"):
             playing.scene.node(node)

@@ -10,6 +10,7 @@ from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.redis_keys import ROOMS
 from tests.placer.kube.boards import Board, board, on_gpu, pod
+from tests.placer.kube.objects import SHARE
 from tests.placer.kube.relocation.relocations import (
     OWNER,
     RULES,
@@ -22,18 +23,17 @@ from tests.placer.kube.relocation.relocations import (
     wait,
     wide,
 )
-from tests.placer.kube.scene import SHARE
 
 
 async def settle_stuck(playing: Board) -> None:
     """The placer looks once for pods that do not end."""
-    playing.front_end._stuck.look()
+    playing.parts.stuck.look()
     await playing.settle()
 
 
 def news_of(playing: Board, name: str) -> list[_Pending]:
     """The news of a pod that would be written."""
-    return list(playing.front_end._recorder._waiting.get(PodUid(name), ()))
+    return list(playing.parts.recorder._waiting.get(PodUid(name), ()))
 
 
 async def test_a_moved_pod_that_never_ends_is_awaited_for_a_time_only() -> None:
@@ -145,7 +145,7 @@ async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey:
         halves(playing)
         playing.scene.delete("m1")
         playing.scene.delete("stone")
-        made = rfc3339(playing.front_end.clock())
+        made = rfc3339(playing.parts.clock())
         owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
         playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
         await relocating_of(playing).kept.restore()

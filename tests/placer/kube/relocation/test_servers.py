@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from placer.kube.preemption import orders as preemption_orders
-from placer.kube.relocation.rules import Mode, RelocationRules
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
-from tests.placer.kube.world import SHARE, World, scheduler
+from tests.placer.kube.objects import SHARE
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.controllers import controllers
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
-RULES = RelocationRules(Mode.ON, after_s=0.5, rest_s=0.0)
+RULES = RelocationRules(RelocationMode.ON, after_s=0.5, rest_s=0.0)
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
 
 
@@ -139,7 +140,7 @@ async def test_a_pod_moves_once_its_budget_allows_it_and_both_pods_run(
         assert event["related"]["name"] == "wide"
         assert "Room for its replacement is kept" in event["note"]
         assert (await world.events("wide", "RelocationPlanned"))[0]["note"].startswith("Moving 1 pod")
-        (moved,) = world.told.moved
+        (moved,) = world.published.moved
         assert (moved.name, moved.node, moved.to) == (name, node, second["spec"]["nodeName"])
 
 
@@ -188,7 +189,7 @@ async def test_a_dry_run_tells_and_evicts_nothing(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
 ) -> None:
     """An event on the waiting pod names the pod that would move."""
-    rules = RelocationRules(Mode.DRY_RUN, after_s=0.5, rest_s=0.0)
+    rules = RelocationRules(RelocationMode.DRY_RUN, after_s=0.5, rest_s=0.0)
     for name in ("n1", "n2"):
         await create_node(apiserver, name)
     async with (

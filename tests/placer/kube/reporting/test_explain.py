@@ -11,14 +11,15 @@ from placer.api.explaining import SLICE, WAITING_AT_MOST, NotExplainedError
 from placer.core.explain.scan import PageAsked
 from placer.core.reasons import Reason
 from placer.kube.queue.hints import Cause
-from placer.kube.queue.standing import WAKES
 from placer.kube.reporting import explain as explaining
+from placer.kube.reporting.standing import WAKES
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import PodStatus
 from plimsoll.placer_api.explain import Explained, Finding, PodState, Waiting
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, pod_of, scene
+from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, pod_of
+from tests.placer.kube.scene import Scene, scene
 
 SMALL = {MEMORY: "10Gi", SHARE: 20}
 
@@ -27,8 +28,8 @@ SMALL = {MEMORY: "10Gi", SHARE: 20}
 async def watched(*nodes: str, free_gib: int = 24) -> AsyncIterator[Scene]:
     """A scene whose watches are in sync, with nodes of one GPU each."""
     async with scene() as made:
-        made.front_end.synced.set()
-        made.front_end.leads.set()
+        made.parts.synced.set()
+        made.parts.leads.set()
         for node in nodes:
             made.node(node)
             made.report(node, free_gib)
@@ -37,7 +38,7 @@ async def watched(*nodes: str, free_gib: int = 24) -> AsyncIterator[Scene]:
 
 async def explained(made: Scene, name: str, page: PageAsked | None = None) -> Explained:
     """The explanation of a pod that exists."""
-    found = await made.front_end.explainer.explain("default", name, page or PageAsked())
+    found = await made.parts.explainer.explain("default", name, page or PageAsked())
     assert found is not None
     return found
 
@@ -161,8 +162,8 @@ async def test_a_pod_that_is_being_bound() -> None:
     async with watched("n1") as made:
         made.show(made.pod("p", SMALL))
         assert made._take() is not None
-        assert made.front_end._attempts.attempt(PodUid("p")) is not None
-        made.front_end.leads.clear()
+        assert made.parts.attempts.attempt(PodUid("p")) is not None
+        made.parts.leads.clear()
         found = await explained(made, "p")
         assert (found.state, found.leads) == (PodState.BINDING, False)
         assert found.running is not None
@@ -195,7 +196,7 @@ async def test_pods_that_are_not_to_be_placed() -> None:
             assert (await explained(made, name)).state.value == name
         made.delete("ended")
         for name in ("ended", "nobody"):
-            assert await made.front_end.explainer.explain("default", name, PageAsked()) is None
+            assert await made.parts.explainer.explain("default", name, PageAsked()) is None
 
 
 async def test_a_foreign_pod_on_a_node_is_explained_as_running() -> None:
@@ -215,17 +216,17 @@ async def test_a_pod_of_a_later_life_is_found_by_its_name() -> None:
         new = pod_of("p", SMALL, version=9)
         new = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, uid="later"))
         made.show(old)
-        made.front_end._pods.put(new)
-        made.front_end._pods.remove(old)
+        made.parts.pods.put(new)
+        made.parts.pods.remove(old)
         assert (await explained(made, "p")).uid == "later"
-        assert made.front_end._pods.get(PodUid("p")) is None
+        assert made.parts.pods.get(PodUid("p")) is None
 
 
 async def test_no_explanation_before_all_was_read() -> None:
     """Before pods and nodes were read, an unknown pod may exist, so the answer is: not now."""
     async with scene() as made:
         with pytest.raises(NotExplainedError, match="has just started"):
-            await made.front_end.explainer.explain("default", "p", PageAsked())
+            await made.parts.explainer.explain("default", "p", PageAsked())
 
 
 async def test_an_explanation_works_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

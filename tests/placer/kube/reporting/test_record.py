@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from placer.kube.queue.hints import EVERYTHING
-from placer.kube.reporting.pod_events import NOTE_BYTES, News, cut
+from placer.kube.reporting.pod_events import NOTE_BYTES, PodNews, cut
 from placer.kube.reporting.record import NEWS_OF_A_POD, WRITERS, Recorder
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
@@ -16,7 +16,8 @@ from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Body, PatchKind, RefusedError, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
-from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World, condition, read_pod, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until, until_true
@@ -38,9 +39,9 @@ async def recorder(
                 await task
 
 
-def refusal(pod: Pod, note: str = "0/0 nodes are available.") -> News:
+def refusal(pod: Pod, note: str = "0/0 nodes are available.") -> PodNews:
     """News that a pod was not placed."""
-    return News(pod, "FailedScheduling", note, "Unschedulable")
+    return PodNews(pod, "FailedScheduling", note, "Unschedulable")
 
 
 async def events(api: ApiServer, namespace: str) -> list[Object]:
@@ -65,14 +66,14 @@ async def test_same_refusal_changes_the_pod_once(
         assert (await world.pod("p"))["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"]
         assert len(await world.events("p", "FailedScheduling")) == 1
         assert writes.patched == [f"/api/v1/namespaces/{namespace}/pods/p/status"]
-        assert len(world.told.refused) == 1
+        assert len(world.published.refused) == 1
 
 
 async def tried_again(world: World) -> None:
     """Wake the parked pod, as after five minutes, and wait for the next decision and its explanation."""
     await until(lambda: is_parked(world))
     before = decisions(world)
-    world.front_end._wakeups.wake(EVERYTHING)
+    world.parts.wakeups.wake(EVERYTHING)
 
     async def look() -> bool:
         return decisions(world) > before and await is_parked(world)
@@ -82,7 +83,7 @@ async def tried_again(world: World) -> None:
 
 async def is_parked(world: World) -> bool:
     """Whether the only pod waits for a change: a change before that is read by the explanation itself."""
-    return world.front_end._queue.heeds_changes
+    return world.parts.queue.heeds_changes
 
 
 def decisions(world: World) -> float:
@@ -195,7 +196,7 @@ async def test_news_of_many_pods_is_written_at_once_and_none_is_dropped(
         for pod in pods:
             running.record(refusal(pod))
         for pod in pods:
-            running.record(News(pod, "Scheduled", "assigned", None))
+            running.record(PodNews(pod, "Scheduled", "assigned", None))
 
         async def all_there() -> bool:
             return len(await events(apiserver, namespace)) == 600
@@ -220,7 +221,7 @@ async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
     writes = LossyBinds()
     writes.event_faults.extend([lose_request, lose_request, held(away, back), lose_answer])
     async with recorder(apiserver, wrap=writes.around) as running:
-        running.record(News(pod, "Scheduled", "assigned", None))
+        running.record(PodNews(pod, "Scheduled", "assigned", None))
         for number in range(50):
             running.record(refusal(pod, f"reason {number}"))
         await until_true(away.is_set)
@@ -244,7 +245,7 @@ async def test_while_pods_are_bound_news_is_written_by_one_writer(
     async with recorder(apiserver) as running:
         with running.put_off():
             for pod in pods:
-                running.record(News(pod, "Scheduled", "assigned", None))
+                running.record(PodNews(pod, "Scheduled", "assigned", None))
             found = await _events_of(apiserver, namespace, len(pods))
     found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
     assert [event["regarding"]["name"] for event in found] == [pod.metadata.name for pod in pods]
@@ -263,10 +264,10 @@ async def test_news_does_not_wait_for_binds_for_ever(
         running.most_put_off = 1000 if is_over else 15
         with contextlib.ExitStack() as binds:
             binds.enter_context(running.put_off())
-            running.record(News(pods[0], "Scheduled", "assigned", None))
+            running.record(PodNews(pods[0], "Scheduled", "assigned", None))
             await until_true(away.is_set)
             for pod in pods[1:]:
-                running.record(News(pod, "Scheduled", "assigned", None))
+                running.record(PodNews(pod, "Scheduled", "assigned", None))
             if is_over:
                 binds.close()
             await _events_of(apiserver, namespace, 1 if not is_over else len(pods) - 1)

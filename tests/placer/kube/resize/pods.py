@@ -10,7 +10,8 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.transport import Transport
 from plimsoll.placer_api.rpc import Resize, Resizing
 from plimsoll.quantity import GIB
-from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
+from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -54,7 +55,7 @@ async def resize(
     asked = Resize(
         pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
     )
-    return await world.front_end.resize(asked)
+    return await world.parts.resizer.resize(asked)
 
 
 async def written(world: World, name: str) -> Counted:

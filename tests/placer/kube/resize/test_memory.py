@@ -11,8 +11,9 @@ from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.resize.pods import GPU, counted, one_gpu, placed, resize, written
-from tests.placer.kube.world import MEMORY, scheduler
+from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -176,7 +177,7 @@ async def test_pods_that_cannot_be_resized_are_refused_by_name(
                 await world.until_refused(name, "Insufficient")
             else:
                 await world.until_bound(name)
-        await world.front_end.synced.wait()
+        await world.parts.synced.wait()
         with pytest.raises(InputError, match=said):
             await resize(world, name, "6Gi")
 

@@ -15,8 +15,9 @@ from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.lossy import LossyBinds, after, held, refuse
+from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.resize.pods import GPU, counted, one_gpu, placed, resize, written
-from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.placer.kube.world import MEMORY, World
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import World
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.controllers import controllers
 from tests.servers.objects import create_pod, pod_manifest

@@ -68,7 +68,7 @@ def scene(
     timeout_s: float = 600.0, around: Callable[[Transport], Transport] = lambda transport: transport
 ) -> Scene:
     """A pod's claim, reserved for the node."""
-    volumes, written = Volumes(lambda _: None, lambda *_: None, lambda _: ()), Written()
+    volumes, written = Volumes(lambda _: None, lambda _: None, lambda _: ()), Written()
     document: dict[str, Any] = {"metadata": {"name": "k"}, "provisioner": "d"}
     volumes.put_class(
         msgspec.convert({**document, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)

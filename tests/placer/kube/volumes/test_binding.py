@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.volumes.storage import (
     CORE,
     DRIVER,
@@ -22,7 +23,7 @@ from tests.placer.kube.volumes.storage import (
     get_claim,
     until_selected,
 )
-from tests.placer.kube.world import MEMORY, World, condition, scheduler
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
@@ -222,7 +223,7 @@ async def test_pod_deleted_during_the_wait_frees_its_room(world: World) -> None:
     await api.must("DELETE", f"{CORE}/namespaces/{namespace}/pods/web?gracePeriodSeconds=0")
 
     async def is_free() -> bool:
-        return not world.ledger.bookings() and not world.front_end._volumes.binder._by_pod
+        return not world.ledger.bookings() and not world.parts.claims.binder._by_pod
 
     await until(is_free)
 

@@ -6,8 +6,9 @@ import pytest
 
 from plimsoll.broker.volume import DRIVER, csi_volume
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.volumes.storage import STORAGE, purge_storage
-from tests.placer.kube.world import MEMORY, World, scheduler
+from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until_true
@@ -45,7 +46,7 @@ async def test_a_pod_waits_for_a_node_with_the_driver(world: World) -> None:
         await world.api.must("POST", path, {"metadata": {"name": node}, "spec": spec})
     assert (await world.until_bound("user"))["spec"]["nodeName"] == "b"
     await world.api.must("PATCH", f"{path}/b", {"spec": {"drivers": []}})
-    serving = world.front_end._cluster.volumes.storage.serving
+    serving = world.parts.cluster.volumes.storage.serving
     await until_true(lambda: not serving)
     await create_user(world, "later")
     await world.until_refused("later", REFUSED)

@@ -57,10 +57,10 @@ class World:
         self.chance = random.Random(seed)  # noqa: S311 - a draw that can be repeated
         self.stale: set[NodeName] = set()
         self.woken: set[NodeName | None] = set()
-        self.told: set[ClaimKey] = set()
-        self.index = Volumes(self.stale.add, lambda node, _: self.woken.add(node), nodes_with)
-        self.index.on_claim(self.told.add)
-        self.index.on_any_claim(lambda: self.told.update(ClaimKey("default", f"c{n}") for n in range(4)))
+        self.published: set[ClaimKey] = set()
+        self.index = Volumes(self.stale.add, self.woken.add, nodes_with)
+        self.index.on_claim(self.published.add)
+        self.index.on_any_claim(lambda: self.published.update(ClaimKey("default", f"c{n}") for n in range(4)))
         self.objects: dict[tuple[type, str], Any] = {}
         self.residents: dict[str, tuple[NodeName, Pod]] = {}
         self.reserved: list[Reservation] = []
@@ -72,7 +72,7 @@ class World:
 
     def rebuilt(self) -> Volumes:
         """An index made of the objects as they are now, without any history."""
-        made = Volumes(lambda _: None, lambda *_: None, nodes_with)
+        made = Volumes(lambda _: None, lambda _: None, nodes_with)
         names = list(self.objects)
         self.chance.shuffle(names)
         for name in names:
@@ -301,7 +301,10 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
         kept = {key: answer for key, answer in kept.items() if key[1] not in world.stale}
         for pod in world.pods:
             state, now = world.index.state(pod, mounts_of(pod)), answers(world.index, pod)
-            name, is_told = pod.metadata.name, any(use.claim in world.told for use in mounts_of(pod).claims)
+            name, is_told = (
+                pod.metadata.name,
+                any(use.claim in world.published for use in mounts_of(pod).claims),
+            )
             problem, problems[name] = problems[name], world.index.problem(pod, mounts_of(pod))
             assert problem == problems[name] or is_told
             for node, reasons in now.items():
@@ -311,7 +314,7 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
             last[name] = now
         world.stale.clear()
         world.woken.clear()
-        world.told.clear()
+        world.published.clear()
 
 
 def test_reserved_volume_is_given_to_nobody_else() -> None:
@@ -351,7 +354,7 @@ def test_reserved_volume_is_given_to_nobody_else() -> None:
 
 def test_later_version_of_a_volume_replaces_each_assumption() -> None:
     """After the watch has shown a new version, giving up an earlier place changes nothing, now and later."""
-    index = Volumes(lambda _: None, lambda *_: None, nodes_with)
+    index = Volumes(lambda _: None, lambda _: None, nodes_with)
     claim = msgspec.convert({"metadata": {"name": "c", "uid": "c", "resourceVersion": "1"}}, Claim)
     for version in ("1", "2"):
         shown = msgspec.convert({"metadata": {"name": "v", "uid": "v", "resourceVersion": version}}, Volume)
@@ -366,7 +369,7 @@ def test_later_version_of_a_volume_replaces_each_assumption() -> None:
 
 def test_class_that_comes_makes_unbound_claims_count_as_attached() -> None:
     """The claim of a pod with a node counts against the limit of its class's driver once the class is known."""
-    index = Volumes(lambda _: None, lambda *_: None, nodes_with)
+    index = Volumes(lambda _: None, lambda _: None, nodes_with)
     node = NodeName("n0")
     drivers = [{"name": "d1", "allocatable": {"count": 1}}]
     index.put_node(msgspec.convert({"metadata": {"name": node}, "spec": {"drivers": drivers}}, CsiNode))

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from plimsoll.kube.storage_models import Claim, StorageClass, Volume, VolumeStatus
-from tests.placer.kube.scene import MEMORY, Scene, scene
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.scene import Scene, scene
 
 NODES = 300
 HOSTNAME = "kubernetes.io/hostname"

@@ -1,9 +1,10 @@
 """On a real API server the reasons of pods that wait follow the nodes, for each pod, by few writes."""
 
-from placer.kube.queue.lanes import Place
+from placer.kube.queue.lanes import QueuePlace
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.queue.test_waking import refusals
-from tests.placer.kube.world import MEMORY, World, condition, scheduler
+from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
@@ -24,7 +25,7 @@ async def until_all_are_told(world: World, pods: int, text: str) -> None:
 
 
 async def _are_parked(world: World, pods: int) -> bool:
-    return world.front_end._queue.counts[Place.PARKED] == pods
+    return world.parts.queue.counts[QueuePlace.PARKED] == pods
 
 
 async def test_reasons_follow_nodes_that_come_and_leave(
@@ -70,4 +71,4 @@ async def test_pod_that_comes_after_a_change_gets_the_new_reason(
         await create_pod(apiserver, namespace, pod_manifest("p1", LARGE))
         await until_all_are_told(world, 2, text)
         assert refusals(world) == before
-        assert len(world.told.refused) <= 4
+        assert len(world.published.refused) <= 4

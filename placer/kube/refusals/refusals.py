@@ -16,21 +16,19 @@ from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice
 from placer.kube.clock import loop_now_s
 from placer.kube.pods.occupants import priority_of
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
-from placer.kube.queue.hints import NOTHING, ask_of, causes_of
+from placer.kube.queue.hints import NOTHING, causes_of, largest_ask
 from placer.kube.queue.parking import KindRefusal
 from placer.kube.queue.queue import Queue
+from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.kube.reporting.pod_events import cut
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
 
-UNSCHEDULABLE: Final = "Unschedulable"
-SCHEDULER_ERROR: Final = "SchedulerError"
-"""Reasons of the `PodScheduled` condition."""
 OPEN_IN_A_ROW: Final = 8
 """The pods that may have a place, and are explained before one that has none, while both wait."""
 OVERTAKEN_AT_MOST: Final = 3
@@ -93,7 +91,7 @@ class Refusals:
         on_work: called when the queue may have work.
     """
 
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     queue: Queue
     choice: NodeChoice
     preempting: Preempting
@@ -107,7 +105,7 @@ class Refusals:
         """Explain this refused pod in its turn; returns at once. For `is_final` see `placer.core.refusal.Refusal`."""
         self._refused.put(wanted, is_final=is_final)
 
-    def share(self, waiting: Waiting, wanted: Wanted) -> bool:
+    def share(self, waiting: PendingPod, wanted: Wanted) -> bool:
         """Park a pod by the refusal of its kind, if one is in force; returns whether one is."""
         self.choice.decider.candidates.refresh()  # a change of rooms may lift the refusal
         if not self.queue.heeds_changes:
@@ -139,7 +137,7 @@ class Refusals:
                     self._settle(waiting, wanted, explained)
                 await self.choice.pause()
 
-    def _settle(self, waiting: Waiting, wanted: Wanted, explained: Explanation | None) -> None:
+    def _settle(self, waiting: PendingPod, wanted: Wanted, explained: Explanation | None) -> None:
         """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
         uid, now_s = wanted.request.pod, loop_now_s()
         self.on_work()
@@ -184,7 +182,7 @@ def refusal_of(wanted: Wanted, explained: Explanation) -> KindRefusal:
     return KindRefusal(
         cut(explained.text),
         causes,
-        ask_of(demand),
+        largest_ask(demand),
         explained.reasons,
         topics=explained.topics,
         priority=priority_of(wanted.pod) if may_preempt and not explained.is_of_pod else None,

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.queue.hints import Cause
-from placer.kube.queue.lanes import Place
+from placer.kube.queue.lanes import QueuedPod, QueuePlace
 from placer.kube.queue.queue import Queue
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.explain import Standing
@@ -29,7 +29,7 @@ WAKES: Final = {
 """The changes that lift each cause, for people."""
 
 
-def standing_of(uid: PodUid, waiting: Waiting, queue: Queue, now_s: float) -> Standing | None:
+def standing_of(uid: PodUid, waiting: PendingPod, queue: Queue, now_s: float) -> Standing | None:
     """The pod's place in the queue; None for a pod that is not in it.
 
     Args:
@@ -41,29 +41,37 @@ def standing_of(uid: PodUid, waiting: Waiting, queue: Queue, now_s: float) -> St
     entry = queue.entry(uid)
     if entry is None:
         return None
-    ahead: int | None = None
-    next_try_s: float | None = None
-    alike, wakes = 0, tuple[str, ...]()
-    kind = entry.kind
-    match entry.place:
-        case Place.FRESH | Place.RETRY:
-            before = queue.first(entry.place, AHEAD_AT_MOST + 1)
-            ahead = before.index(uid) if uid in before else None
-        case Place.BACKOFF:
-            next_try_s = max(0.0, entry.due_s - now_s)
-        case Place.PARKED if kind is not None:
-            alike = kind.waiting - 1
-            if kind.front is None:
-                next_try_s = max(0.0, kind.due_s - now_s)
-            wakes = tuple(dict.fromkeys(WAKES[cause] for cause in kind.refusal.causes))
+    kind = entry.kind if entry.place is QueuePlace.PARKED else None
     return Standing(
         place=entry.place.value,
         since=waiting.pod.metadata.creationTimestamp,
         waits_s=max(0.0, now_s - waiting.seen_s),
         attempts=entry.attempts,
         priority=entry.priority,
-        ahead=ahead,
-        next_try_s=next_try_s,
-        alike=alike,
-        wakes_on=wakes,
+        ahead=_ahead(entry, queue),
+        next_try_s=_next_try_s(entry, now_s),
+        alike=kind.waiting - 1 if kind is not None else 0,
+        wakes_on=_wakes(kind.refusal.causes) if kind is not None else (),
     )
+
+
+def _ahead(entry: QueuedPod, queue: Queue) -> int | None:
+    """The number of pods of its lane that are tried before a pod; None for too many, and outside of the lanes."""
+    if entry.place not in (QueuePlace.FRESH, QueuePlace.RETRY):
+        return None
+    first = queue.first(entry.place, AHEAD_AT_MOST + 1)
+    return first.index(entry.uid) if entry.uid in first else None
+
+
+def _next_try_s(entry: QueuedPod, now_s: float) -> float | None:
+    """The time in seconds until a pod is tried by itself; None if that is not known."""
+    if entry.place is QueuePlace.BACKOFF:
+        return max(0.0, entry.due_s - now_s)
+    kind = entry.kind
+    if entry.place is QueuePlace.PARKED and kind is not None and kind.front is None:
+        return max(0.0, kind.due_s - now_s)
+    return None
+
+
+def _wakes(causes: Cause) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(WAKES[cause] for cause in causes))

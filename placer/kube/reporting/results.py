@@ -11,9 +11,9 @@ import structlog
 
 from placer.core.booking import Booking
 from placer.core.plan import Plan
-from placer.kube.pods.waiting import Waiting
-from placer.kube.refusals import UNSCHEDULABLE
-from placer.kube.reporting.pod_events import News, cut
+from placer.kube.pods.pending import PendingPod
+from placer.kube.reporting.condition import UNSCHEDULABLE
+from placer.kube.reporting.pod_events import PodNews, cut
 from placer.kube.reporting.record import Recorder
 from placer.publisher import placement
 from plimsoll.events import Placement
@@ -41,7 +41,7 @@ class PlacementEvents(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Results:
     """Reports results.
 
     Attributes:
@@ -50,7 +50,7 @@ class Telling:
         bus: takes the events of placements.
     """
 
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     recorder: Recorder
     bus: PlacementEvents
 
@@ -63,7 +63,7 @@ class Telling:
         note = cut(
             f"Successfully assigned {pod.full_name} to {node}{placed.expected and f'. {placed.expected}'}"
         )
-        self.recorder.record(News(pod, "Scheduled", note, None))
+        self.recorder.record(PodNews(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
 
     def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
@@ -72,7 +72,7 @@ class Telling:
             "preempted", pod=victim.full_name, node=node, preemptor=preemptor.full_name
         )
         note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
-        self.recorder.record(News(victim, "Preempted", note, None, preemptor))
+        self.recorder.record(PodNews(victim, "Preempted", note, None, preemptor))
         meta = victim.metadata
         self.bus.preempted(
             Placement(
@@ -91,11 +91,11 @@ class Telling:
             f"Its room on {node} is not waited for any longer, as pods there should have ended long ago: {names}. "
             "Look at their finalizers and at the node."
         )
-        self.recorder.record(News(pod, "NominationGivenUp", note, None))
+        self.recorder.record(PodNews(pod, "NominationGivenUp", note, None))
 
     def relocation_planned(self, pod: Pod, plan: str) -> None:
         """Report which pods would move, or move now, to make room for a waiting one."""
-        self.recorder.record(News(pod, "RelocationPlanned", cut(plan), None))
+        self.recorder.record(PodNews(pod, "RelocationPlanned", cut(plan), None))
 
     def relocated(
         self, moved: Pod, pod: Pod | None, node: NodeName, to: NodeName | None, keep_s: float
@@ -119,7 +119,7 @@ class Telling:
         until = f"until {keep_s:g} s after it has ended"
         room = f"Room for its replacement is kept on {to} {until}." if to is not None else ""
         note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
-        self.recorder.record(News(moved, "Relocated", note, None, pod))
+        self.recorder.record(PodNews(moved, "Relocated", note, None, pod))
         meta = moved.metadata
         uid = PodUid(meta.uid)
         self.bus.relocated(
@@ -160,7 +160,7 @@ class Telling:
             return  # bound or gone meanwhile: the refusal is outdated
         note = cut(note)
         # The pod as it is now carries the condition that was written last.
-        self.recorder.record(News(waiting.pod, "FailedScheduling", note, reason))
+        self.recorder.record(PodNews(waiting.pod, "FailedScheduling", note, reason))
         if reason != UNSCHEDULABLE or waiting.refused_for == note:
             return
         waiting.refused_for = note

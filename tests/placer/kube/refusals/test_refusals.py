@@ -5,9 +5,9 @@ import asyncio
 from placer.core.policies.headroom import HEADROOM
 from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
+from placer.kube.refusals.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
 from plimsoll.ids import PodUid
-from tests.placer.kube.scene import pod_of
+from tests.placer.kube.objects import pod_of
 
 
 def wanted(name: str) -> Wanted:

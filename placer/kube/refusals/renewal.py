@@ -11,24 +11,24 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from placer.kube.pods.waiting import Waiting
+from placer.kube.pods.pending import PendingPod
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.queue import Queue
-from placer.kube.refusals import refusal_of
+from placer.kube.refusals.refusals import refusal_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
 
 GATHER_S: Final = 1.0
 """Seconds between the first change and the new texts: changes of many nodes come together."""
-TELL_S: Final = 0.02
+TEXT_PAUSE_S: Final = 0.02
 """Seconds between the new texts of two pods. Each is two writes to the API server."""
 REST: Final = 4.0
 """The pause after a kind was explained, as a multiple of the time that this took: decisions go on meanwhile."""
 
 
 @dataclass(slots=True)
-class Retelling:
+class Renewal:
     """Renews the reasons of parked pods while `run` runs.
 
     Attributes:
@@ -38,7 +38,7 @@ class Retelling:
         report: takes a pod and its new text.
     """
 
-    waiting: Mapping[PodUid, Waiting]
+    waiting: Mapping[PodUid, PendingPod]
     queue: Queue
     preempting: Preempting
     report: Callable[[Pod, str], None]
@@ -56,9 +56,9 @@ class Retelling:
             await asyncio.sleep(GATHER_S)  # changes of many nodes come together
             self._changed.clear()
             for kind in self.queue.kinds.waiting():
-                await self._retell(kind)
+                await self._renew(kind)
 
-    async def _retell(self, kind: Hashable) -> None:
+    async def _renew(self, kind: Hashable) -> None:
         """Explain a kind of parked pods, and report the text for those of its pods that have another one."""
         members = self.queue.kinds.members(kind)
         wanted = next((one.wanted for uid in members if (one := self.waiting.get(uid)) and one.wanted), None)
@@ -77,5 +77,5 @@ class Retelling:
                 if not self.queue.kinds.is_parked(uid, kind):
                     continue
                 self.report(waiting.pod, refusal.note)
-                await asyncio.sleep(TELL_S)  # bounds the writes per second
+                await asyncio.sleep(TEXT_PAUSE_S)  # bounds the writes per second
         await asyncio.sleep(REST * spent_s)  # decisions have the rest of the time

@@ -1,4 +1,4 @@
-"""The volumes' part of the scheduler's loop: the watches, the pods that wait for claims, and the binding of claims.
+"""The claims of pods in the scheduler's loop: the pods that wait for one, and the binding of those of a placed pod.
 
 What always holds: a pod without claims costs nothing here.
 """
@@ -55,8 +55,8 @@ class Waiters:
 
 
 @dataclass(slots=True)
-class VolumeFrontEnd:
-    """Serves the scheduler's loop with the volumes of one cluster.
+class PodClaims:
+    """The claims of a cluster's pods.
 
     Attributes:
         cluster: the nodes, and the index of volumes.

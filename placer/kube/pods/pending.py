@@ -7,7 +7,7 @@ from plimsoll.kube.models import Pod
 
 
 @dataclass(slots=True)
-class Waiting:
+class PendingPod:
     """A pod without a node.
 
     Attributes:

@@ -1,0 +1,345 @@
+"""All parts of the front end, made and wired together.
+
+Each `_wire` method makes the parts of one subject, of those before it. What always holds: a part listens to others
+from its making on, so the order of these methods is the order in which the parts learn of a change.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
+
+from placer.core.booking import Booking
+from placer.core.violations import Violations
+from placer.decide import Decider
+from placer.kube.attempts import Attempts
+from placer.kube.binding.binding import Binder
+from placer.kube.binding.committer import Committer
+from placer.kube.binding.scope import WriteScopes
+from placer.kube.choice import NodeChoice
+from placer.kube.claims import PodClaims
+from placer.kube.cluster.cluster import Cluster
+from placer.kube.evictions import Evictions
+from placer.kube.extender.binds import Binds
+from placer.kube.extender.extender import Extender, Leadership
+from placer.kube.extender.pods import OutsidePods
+from placer.kube.options import KubeOptions
+from placer.kube.pod_changes import PodChanges
+from placer.kube.pods.pending import PendingPod
+from placer.kube.pods.pods import PodIndex
+from placer.kube.pods.wanted import understood
+from placer.kube.pool import PoolEvents, PoolWatch
+from placer.kube.preemption.budgets import Budgets
+from placer.kube.preemption.orders import PreemptionOrders
+from placer.kube.preemption.preempting import Preempting
+from placer.kube.preemption.stuck import StuckPods
+from placer.kube.preemption.victim_search import VictimSearch
+from placer.kube.preemption.writes import PreemptionWrites
+from placer.kube.queue.metrics import QueuedPods
+from placer.kube.queue.queue import Queue
+from placer.kube.refusals.refusals import Refusals, pause_beside
+from placer.kube.refusals.renewal import Renewal
+from placer.kube.relocation.memory import NoMemory, RoomMemory
+from placer.kube.relocation.preview import Previewing
+from placer.kube.relocation.relocating import Relocating
+from placer.kube.reporting.condition import SCHEDULER_ERROR
+from placer.kube.reporting.explain import KubeExplainer
+from placer.kube.reporting.live import KubePods
+from placer.kube.reporting.record import Recorder
+from placer.kube.reporting.results import PlacementEvents, Results
+from placer.kube.resize.resize import KubeResizer
+from placer.kube.resize.tickets import Tickets
+from placer.kube.volumes.binder import VolumeBinder
+from placer.kube.volumes.watches import VolumeWatches
+from placer.kube.wakeups import Wakeups
+from placer.kube.watches import TIMING, Watches
+from placer.metrics import Metrics
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.lease import Lease, LeasedTransport
+from plimsoll.kube.transport import Transport
+
+
+class BusEvents(PlacementEvents, PoolEvents, Protocol):
+    """Takes all events that the front end publishes."""
+
+
+@dataclass(slots=True)
+class KubeParts:
+    """The parts of one cluster's front end, which runs them (`placer.kube.frontend`).
+
+    Those that are not described here are described by their classes.
+
+    Attributes:
+        transport: the connection to the API server.
+        decider: the sorted list, the reports, and the ledger, which the front end fills.
+        bus: takes the events of placements and of the pool.
+        options: see `KubeOptions`.
+        lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
+            held; until then the front end only watches.
+        leads: set once this placer is the one that places, and knows all that an earlier one wrote.
+        synced: set once all pods, nodes and namespaces were read.
+        clock: the wall clock in UTC.
+        room_memory: keeps the rooms of moved pods for the next leader.
+        work: set when the queue may have work.
+        waiting: the pods without a node that this scheduler could place.
+        queue: the same pods, by rank.
+        pods: all pods that the watch shows.
+        outside: the pods of kube-scheduler that wait.
+        writes: the transport for writes that place, resize or evict. It refuses them without the lease.
+        late_writes: the places for writes of claims, and of pods whose claims were bound before.
+    """
+
+    transport: Transport
+    decider: Decider
+    bus: BusEvents
+    options: KubeOptions
+    lease: Lease | None = None
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    room_memory: RoomMemory = field(default_factory=NoMemory)
+    work: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    waiting: dict[PodUid, PendingPod] = field(init=False, default_factory=dict)
+    queue: Queue = field(init=False, default_factory=Queue)
+    pods: PodIndex = field(init=False, default_factory=PodIndex)
+    outside: OutsidePods = field(init=False, default_factory=OutsidePods)
+    budgets: Budgets = field(init=False, default_factory=Budgets)
+    cluster: Cluster = field(init=False)
+    choice: NodeChoice = field(init=False)
+    wakeups: Wakeups = field(init=False)
+    writes: Transport = field(init=False)
+    late_writes: asyncio.Semaphore = field(init=False)
+    scopes: WriteScopes = field(init=False)
+    binder: Binder = field(init=False)
+    pool: PoolWatch = field(init=False)
+    claims: PodClaims = field(init=False)
+    recorder: Recorder = field(init=False)
+    results: Results = field(init=False)
+    preempting: Preempting = field(init=False)
+    stuck: StuckPods = field(init=False)
+    relocating: Relocating = field(init=False)
+    evictions: Evictions = field(init=False)
+    resizer: KubeResizer = field(init=False)
+    tickets: Tickets = field(init=False)
+    pod_changes: PodChanges = field(init=False)
+    renewal: Renewal = field(init=False)
+    watches: Watches = field(init=False)
+    committer: Committer = field(init=False)
+    refusals: Refusals = field(init=False)
+    attempts: Attempts = field(init=False)
+    explainer: KubeExplainer = field(init=False)
+    previewing: Previewing = field(init=False)
+    live_pods: KubePods = field(init=False)
+    extender: Extender = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._wire_cluster()
+        self._wire_writes()
+        self._wire_claims()
+        self._wire_reports()
+        self._wire_preemption()
+        self._wire_relocation()
+        self._wire_resizes()
+        self._wire_watches()
+        self._wire_attempts()
+        self._wire_evictions()
+        self._wire_answers()
+        self._wire_extender()
+
+    @property
+    def metrics(self) -> Metrics:
+        """The placer's metrics."""
+        return self.decider.metrics
+
+    def _wire_cluster(self) -> None:
+        """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
+        self.cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
+        self.cluster.bookings.decides = self.lease is None
+        self.decider.reports.on_change(self._forget_report)
+        self.choice = NodeChoice(self.decider, self.cluster, partial(pause_beside, self.queue))
+        self.wakeups = Wakeups(self.queue, self.decider, self.cluster, self.work.set)
+        self.metrics.registry.register(QueuedPods(self.queue))
+
+    def _wire_writes(self) -> None:
+        """The writes that place pods, under the lease, and the pool, which the same writes change."""
+        self.writes, hurry = self.transport, None
+        if self.lease is not None:
+            self.writes, hurry = LeasedTransport(self.transport, self.lease), self.lease.hurry
+        self.late_writes = asyncio.Semaphore(self.options.binds_at_once)
+        self.scopes = WriteScopes(self.queue.upcoming, hurry)
+        if self.lease is not None:
+            self.lease.notes = self.scopes
+        self.binder = Binder(self.writes, self.scopes)
+        self.pool = PoolWatch(
+            self.options.pool_namespace,
+            self.decider.pool,
+            self.cluster,
+            self.decider.ledger,
+            self.writes,
+            self.leads,
+            self.bus,
+        )
+
+    def _wire_claims(self) -> None:
+        index, options = self.cluster.volumes, self.options
+        self.claims = PodClaims(
+            self.cluster,
+            self.queue,
+            VolumeWatches(self.transport, index, TIMING),
+            VolumeBinder(self.writes, index, self.cluster.labels_of, self.late_writes, options.volumes_s),
+            self.work.set,
+        )
+
+    def _wire_reports(self) -> None:
+        self.recorder = Recorder(self.transport, self.options.instance, self.clock, self.metrics)
+        self.results = Results(self.waiting, self.recorder, self.bus)
+
+    def _wire_preemption(self) -> None:
+        orders = PreemptionOrders(
+            self.cluster,
+            PreemptionWrites(self.writes, self.clock),
+            self.metrics.preemption.victims,
+            self.results.preempted,
+            lambda pod, note: self.results.refused(pod, note, SCHEDULER_ERROR),
+        )
+        self.preempting = Preempting(
+            self.waiting,
+            self.queue,
+            self.choice,
+            VictimSearch(self.choice, self.budgets, lambda: orders.spared | self.preempting.stuck),
+            orders,
+            self.leads,
+            lambda pod: understood(pod, self.options.policy),
+            self.metrics.preemption.nominations,
+            self.work.set,
+        )
+
+    def _wire_relocation(self) -> None:
+        """The moves of pods, and the pods that should have ended but do not."""
+        rules = self.options.relocation
+        self.stuck = StuckPods(self.preempting, rules.keep_s, self.clock, self.results.nomination_given_up)
+        self.relocating = Relocating(rules, self.preempting, self.results, self.clock, self.room_memory)
+
+    def _wire_resizes(self) -> None:
+        self.resizer = KubeResizer(self.writes, self.decider, self.cluster, self.scopes, self.leads)
+        self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
+
+    def _wire_watches(self) -> None:
+        self.pod_changes = PodChanges(
+            self.pods,
+            self.waiting,
+            self.queue,
+            self.cluster,
+            self.claims,
+            self.preempting,
+            self.pool,
+            self.tickets,
+            self.outside,
+            self.relocating.kept,
+            self.work.set,
+        )
+        self.renewal = Renewal(self.waiting, self.queue, self.preempting, self.results.refused)
+        self.watches = Watches(
+            self.transport,
+            self.cluster,
+            self.pod_changes,
+            self.budgets,
+            self.claims,
+            self.renewal,
+            self.wakeups,
+        )
+
+    def _wire_attempts(self) -> None:
+        """The decision on each pod in its turn, and what follows: its writes, or the reasons of its refusal."""
+        self.committer = Committer(
+            self.waiting,
+            self.queue,
+            self.cluster,
+            self.claims,
+            self.binder,
+            self.recorder,
+            self.results,
+            self.preempting,
+            self.metrics,
+            self.clock,
+            self.pod_changes.forget_waiting,
+            self.work.set,
+            asyncio.Semaphore(self.options.binds_at_once),
+            self.late_writes,
+        )
+        self.refusals = Refusals(
+            self.waiting,
+            self.queue,
+            self.choice,
+            self.preempting,
+            self.decider.ledger,
+            self.metrics,
+            self.results.refused,
+            self.work.set,
+        )
+        self.attempts = Attempts(
+            self.queue,
+            self.waiting,
+            self.choice,
+            self.options.policy,
+            self.claims,
+            self.preempting,
+            self.refusals,
+            self.results,
+            self.wakeups,
+            self.metrics,
+            self.work,
+        )
+
+    def _wire_evictions(self) -> None:
+        self.evictions = Evictions(
+            self.options.evictions,
+            self.writes,
+            self.cluster,
+            self.recorder,
+            self.metrics,
+            Violations(self.decider.ledger, self.options.evictions.grace_s),
+            lambda node: node in self.decider.reports.silent,
+            self.leads,
+        )
+
+    def _wire_answers(self) -> None:
+        """The answers to people: about one pod, about moves, and for the live page."""
+        self.explainer = KubeExplainer(
+            self.pods,
+            self.waiting,
+            self.queue,
+            self.choice,
+            self.cluster,
+            self.options.policy,
+            self.synced,
+            self.leads,
+            self.relocating.plan_for,
+        )
+        self.previewing = Previewing(self.relocating, self.pods, self.synced, self.leads)
+        self.live_pods = KubePods(self.pods, self.waiting)
+
+    def _wire_extender(self) -> None:
+        binds = Binds(
+            self.outside,
+            self.cluster,
+            self.decider,
+            self.transport,
+            self.binder,
+            self.preempting,
+            self.options.policy,
+            self.bus.placed,
+            self.clock,
+            asyncio.Semaphore(self.options.binds_at_once),
+        )
+        leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
+        self.extender = Extender(leadership, self.decider, binds, self.options.policy)
+
+    def _forget_report(self, node: NodeName) -> None:
+        if node not in self.decider.reports:
+            self.cluster.bookings.forget_report(node)
+
+    def _report_doubt(self, booking: Booking) -> None:
+        self.results.doubted(booking, decides=self.lease is None or self.lease.is_held())
