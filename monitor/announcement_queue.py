@@ -13,7 +13,7 @@ QUEUE_MAX: Final = 1024
 """Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
 
 
-class Intake:
+class AnnouncementQueue:
     """The announcements that are not stored yet."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ AT_ONCE_S: Final = 2.0
 all the time, some six rounds a second have events; with half of this, one event in a hundred waited."""
 
 
-class Gathering:
+class RoundThrottle:
     """The pauses between rounds. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
