@@ -43,7 +43,7 @@ from simulator.convgpu import paper, report
 from simulator.convgpu.experiment import (
     HEAVY,
     RULES,
-    Plan,
+    ReplayPlan,
     against_fifo,
     level,
     on_demand,
@@ -52,7 +52,7 @@ from simulator.convgpu.experiment import (
     run_cell,
 )
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES, draw
-from simulator.core.replay import Replay, replay
+from simulator.core.replay import WorkloadReplay, replay
 
 DRAWS: Final = 30
 EMULATED_COUNT: Final = 14
@@ -69,7 +69,7 @@ Json = dict[str, Any]
 
 def replayed(console: Console, rule: str, draws: int) -> Json:
     """Replay every count under every policy by one rule, and print the results."""
-    plan = Plan(seeds=tuple(range(draws)))
+    plan = ReplayPlan(seeds=tuple(range(draws)))
     with ProcessPoolExecutor() as pool:
         cells = list(pool.map(partial(run_cell, RULES[rule], plan), *zip(*plan.cells(), strict=True)))
     for what in report.FIGURES:
@@ -91,7 +91,7 @@ def readings(console: Console, draws: int) -> Json:
         table.add_column(column, justify="right")
     result: Json = {}
     for reading in DURATIONS:
-        cells = run(RULES["convgpu"], Plan(policies=SURE, seeds=tuple(range(draws)), durations=reading))
+        cells = run(RULES["convgpu"], ReplayPlan(policies=SURE, seeds=tuple(range(draws)), durations=reading))
         result[reading] = {policy: level(cells, policy) for policy in SURE}
         table.add_row(
             reading,
@@ -121,7 +121,7 @@ def _against(found: Json | None) -> str:
     return "stuck" if found is None else f"{found['finished_s']:+.0f} s | × {found['suspended_ratio']:.2f}"
 
 
-def forecast(policy: str) -> list[Replay]:
+def forecast(policy: str) -> list[WorkloadReplay]:
     """The simulator's forecast for the draw that runs on the emulator; several forecasts for `random`."""
     containers = draw(EMULATED_COUNT, EMULATED_SEED)
     seeds = range(LOTS if policy == "random" else 1)
@@ -148,7 +148,7 @@ async def emulated(console: Console) -> Json:
     return {"containers": EMULATED_COUNT, "seed": EMULATED_SEED, "speed": SPEED, **result}
 
 
-def compare(measured: Replay, forecasts: Sequence[Replay]) -> Json:
+def compare(measured: WorkloadReplay, forecasts: Sequence[WorkloadReplay]) -> Json:
     """Compare measurement and forecast, in seconds; or list the `refused` containers if there are any.
 
     `starts_apart_s` is the largest difference of any container's start; None where the forecast is a mean of random
