@@ -28,8 +28,8 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from bench.effort import Effort, resident_mib
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
+from bench.measures.process_cost import CpuMeter, resident_mib
 from bench.placer.ground import session
 from placer.webhook.settings import PREFIX
 from tests.cluster import assets
@@ -256,9 +256,9 @@ async def run(rounds: int, seconds: float) -> Json:
                 for at in range(rounds):
                     gc.collect()
                     gc.freeze()  # else this program's own collections would count
-                    effort = Effort(process.pid)
+                    cpu_meter = CpuMeter(process.pid)
                     now_ms = await measure(http, url, given, seconds)
-                    used_s += effort.cpu_s()
+                    used_s += cpu_meter.cpu_s()
                     took_ms += now_ms
                     line = f"p50 {statistics.median(now_ms):.2f} ms, p99 {percentile(now_ms, 99):.2f} ms"
                     print(
@@ -281,7 +281,7 @@ async def run(rounds: int, seconds: float) -> Json:
 
 def main() -> int:
     """Measure, print progress to standard error, and end with one JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.webhook", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of 5 s in place of three of 30 s")
     quick = parser.parse_args().quick
     ensure(assets.NEEDED)

@@ -31,7 +31,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, Final
 
@@ -39,6 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.convgpu.emulator import SPEED, measure
+from plimsoll.native import ROOT
 from simulator.convgpu import paper, report
 from simulator.convgpu.experiment import (
     HEAVY,
@@ -61,7 +61,7 @@ SURE: Final = ("fifo", "best-fit")
 """The policies under which ConVGPU's own rule lets every draw end."""
 LOTS: Final = 40
 """The number of forecasts for `random`, whose draws the broker makes by itself."""
-CHARTS: Final = Path(__file__).resolve().parents[2] / "build" / "bench"
+CHARTS: Final = ROOT / "build" / "bench"
 TABLE_WIDTH: Final = 120
 
 Json = dict[str, Any]
@@ -181,7 +181,9 @@ def _words(figure: float | list[float] | None) -> str:
 async def main() -> int:
     """Replay, run, print, and end with one JSON line; the exit code is 1 if a container was refused its memory."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.convgpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--draws", type=int, default=DRAWS, help="draws per number of containers (%(default)s)"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bench.e2e.effort import per_pod_ms, used_ticks
+from bench.e2e.cpu_time import per_pod_ms, used_ticks
 from bench.e2e.sides import NATIVE, PLIMSOLL, Side
 from bench.e2e.timeline import STAGES, Timeline
 from tests.node.node import Node
@@ -30,16 +30,16 @@ class Times:
 
     Attributes:
         by_stage: see `timeline.STAGES`.
-        effort_ticks: CPU time of the node's programs while the pods started, in all rounds.
+        cpu_ticks: CPU time of the node's programs while the pods started, in all rounds.
     """
 
     by_stage: dict[str, list[float]] = field(default_factory=lambda: {stage: [] for stage in STAGES})
-    effort_ticks: Counter[str] = field(default_factory=Counter)
+    cpu_ticks: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> Json:
         """The median of each stage, and the mean CPU time of each program for each pod."""
         stages = {f"{stage}_ms": round(statistics.median(times)) for stage, times in self.by_stage.items()}
-        return {**stages, "cpu_ms": per_pod_ms(self.effort_ticks, len(self.by_stage["ready"]))}
+        return {**stages, "cpu_ms": per_pod_ms(self.cpu_ticks, len(self.by_stage["ready"]))}
 
 
 async def settle() -> None:
@@ -94,7 +94,7 @@ class Bench:
         before = used_ticks()
         await asyncio.gather(*map(create, names))
         await self.timeline.until_ready(names)
-        times.effort_ticks += used_ticks() - before
+        times.cpu_ticks += used_ticks() - before
         for name in names:
             for stage in STAGES:
                 times.by_stage[stage].append(1000 * (self.timeline.reached_s[name][stage] - asked_s[name]))

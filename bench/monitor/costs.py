@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from bench.effort import Effort, mapped_mib, resident_mib
+from bench.measures.process_cost import CpuMeter, mapped_mib, resident_mib
 from bench.monitor.place import GPUS, Json, Place
 
 RESIDENTS: Final = 64
@@ -30,7 +30,7 @@ async def measure(here: Place, seconds: float) -> Json:
     found: Json = {}
     for name, options in (("idle", IDLE), ("busy", BUSY)):
         async with residents(here, options):
-            monitor, broker = Effort(here.monitor_pid), Effort(here.broker_pid)
+            monitor, broker = CpuMeter(here.monitor_pid), CpuMeter(here.broker_pid)
             await asyncio.sleep(seconds)
             found[f"cpu_{name}_pct"] = round(monitor.core_pct(), 3)
             found[f"broker_{name}_pct"] = round(broker.core_pct(), 3)
@@ -71,7 +71,7 @@ def _resident_mib(here: Place) -> float:
 async def _churn(here: Place, seconds: float) -> Json:
     """Start tasks at a steady pace, beside the residents."""
     loop = asyncio.get_running_loop()
-    monitor, broker, began_s = Effort(here.monitor_pid), Effort(here.broker_pid), loop.time()
+    monitor, broker, began_s = CpuMeter(here.monitor_pid), CpuMeter(here.broker_pid), loop.time()
     running: set[asyncio.Task[int]] = set()
     pids: set[int] = set()
     while loop.time() < began_s + seconds:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bench.measures.percentile import percentile
 from bench.monitor.place import GPUS, Json, Place
-from bench.percentile import percentile
 from plimsoll.ids import ProcessKey
 
 FIRST_MIB, MORE_MIB = 800, 500

@@ -15,7 +15,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from bench.effort import cpu_ns
+from bench.measures.process_cost import cpu_ns
 from plimsoll.cli.demo.servers import EmbeddedServer, nats_server, valkey_server
 from tests.servers.control_plane import ADMIN, ControlPlane, control_plane
 

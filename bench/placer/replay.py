@@ -21,8 +21,8 @@ from typing import Final
 
 import msgspec
 
-from bench.effort import resident_mib
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
+from bench.measures.process_cost import resident_mib
 from bench.placer.ground import Json
 from bench.placer.objects import GPUS, TOO_MANY_GIB, node_object, node_state, pod_object
 from placer.core.ledger import Ledger

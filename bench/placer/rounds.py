@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
 from bench.placer.binds import watching
 from bench.placer.ground import Ground, Json
 from bench.placer.objects import delete_pods, make_namespace, make_pod, make_pods, pod_object

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.effort import cpu_ns, resident_mib
+from bench.measures.process_cost import cpu_ns, resident_mib
 from bench.placer.ground import Ground
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
 from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.native import ROOT
 from plimsoll.part.settings import PREFIX
 from tests.cluster import assets
 
@@ -100,7 +101,7 @@ def placer_kind(ground: Ground, settings: Mapping[str, str] | None = None) -> Se
         **(settings or {}),
     }
     environment = {
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(ROOT),
         **{PREFIX + name: value for name, value in given.items()},
     }
 

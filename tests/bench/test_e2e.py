@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.e2e.effort import TICKS_PER_S, per_pod_ms, used_ticks
+from bench.e2e.cpu_time import TICKS_PER_S, per_pod_ms, used_ticks
 from bench.e2e.timeline import Timeline
 
 

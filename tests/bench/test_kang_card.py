@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.kang_card.experiment import run
-from bench.kang_card.paper import ALONE_S, COMPLETED_MEDIAN_S, FAILED
-from bench.kang_card.script import NEED_MIB, USABLE_MIB, Call, Stage, Step, script
-from bench.kang_card.timeline import Timeline
-from bench.kang_card.ways import plain
+from bench.kang.card.experiment import run
+from bench.kang.card.paper import ALONE_S, COMPLETED_MEDIAN_S, FAILED
+from bench.kang.card.script import NEED_MIB, USABLE_MIB, Call, Stage, Step, script
+from bench.kang.card.timeline import Timeline
+from bench.kang.card.ways import plain
 
 
 def ends_s(late_s: list[float], usable_mib: int = USABLE_MIB) -> tuple[list[float], list[float]]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
 from bench.placer.__main__ import Plan, Size, measure
 from bench.placer.binds import Binds
 from bench.placer.keys import size_keys

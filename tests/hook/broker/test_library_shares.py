@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.hook_share.figures import Track
-from bench.hook_share.place import Place, compiled, place, track_of
-from bench.hook_share.tenants import LINE_MIB, Json, Process, Work
+from bench.hook.share.figures import Track
+from bench.hook.share.place import Place, compiled, place, track_of
+from bench.hook.share.tenants import LINE_MIB, Json, Process, Work
 from plimsoll.broker.pages import LOST_NS
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid

@@ -2,7 +2,7 @@
 
 import random
 
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
 from monitor.core.throttle import AT_ONCE_S, WRITING_S, RoundThrottle
 
 
