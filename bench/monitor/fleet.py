@@ -22,7 +22,7 @@ from nats.js import JetStreamContext
 from nats.js.api import Header
 
 from bench.measures.percentile import percentile
-from bench.monitor.place import NODE, Json, start_placer
+from bench.monitor.monitored_node import NODE, Json, start_placer
 from bench.monitor.subscriber import read_stream
 from bench.placer.objects import node_name, node_state, report_message
 from plimsoll.bus.stream import Stream

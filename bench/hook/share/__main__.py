@@ -11,7 +11,7 @@ worst figures; the plots lie there too. The last line of the output has the wors
 The broker's settings come from the environment, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line has them.
 
 With `--gpu` the same on this machine's first GPU, where the tenants' own kernels give the figures that the
-book gives otherwise: see `place`.
+book gives otherwise: see `shared_node`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from typing import Final
 from bench.hook.gpu_node import GpuNode
 from bench.hook.share import alone, arrival, broker, cases, coupled, kubeshare, latency, pauses, short
 from bench.hook.share.keys import summary
-from bench.hook.share.place import Place, compiled, place, settings_in_use
+from bench.hook.share.shared_node import SharedNode, compiled, settings_in_use, shared_node
 from bench.hook.share.tenants import Json, kernel_name
 from plimsoll.native import ROOT
 
@@ -42,12 +42,12 @@ FOLDER: Final = ROOT / "build" / "bench"
 RAW: Final = FOLDER / "hook-share.jsonl"
 SHOWN: Final = ("target_pct", "share_pct", "error_pts", "ripple_pts", "bound_pts")
 
-Measure = Callable[[Place], Awaitable[Json]]
+Measure = Callable[[SharedNode], Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One case of any sort, measured at a place with a broker of its own.
+class MeasuredCase:
+    """One case of any sort, measured on a node with a broker of its own.
 
     Attributes:
         is_quick: whether it is one of the few cases of the quick run.
@@ -61,18 +61,18 @@ class Step:
 
 
 @dataclass(slots=True)
-class Bench:
-    """The place of the measurements, and their results."""
+class CaseRunner:
+    """Runs the cases, and keeps their results."""
 
     folder: Path
     program: Path
     gpu: GpuNode | None
     rows: list[Json] = field(default_factory=list)
 
-    async def step(self, step: Step) -> None:
+    async def step(self, step: MeasuredCase) -> None:
         """Measure one case."""
         with self.kept(step.name):
-            async with place(self.program, self.folder, self.gpu) as here:
+            async with shared_node(self.program, self.folder, self.gpu) as here:
                 self.keep(await step.measure(here))
 
     @contextlib.contextmanager
@@ -116,7 +116,7 @@ def _figures(value: object) -> str:
     return str(value)
 
 
-def steps(*, quick: bool) -> Iterator[Step]:
+def steps(*, quick: bool) -> Iterator[MeasuredCase]:
     """All cases but KubeShare's figures; fewer and shorter ones if quick."""
     yield from _alone(quick=quick)
     yield from _coupled(quick=quick)
@@ -124,60 +124,60 @@ def steps(*, quick: bool) -> Iterator[Step]:
     yield from _served(quick=quick)
     for kernel_ns in arrival.KERNELS:
         measure = partial(arrival.measure, kernel_ns=kernel_ns)
-        yield Step(f"arrival/{kernel_name(kernel_ns)}", measure, kernel_ns in arrival.QUICK_KERNELS)
-    yield Step("sequential", partial(short.measure, quick=quick), is_emulated=True)
-    yield Step("broker/8gpus", partial(broker.measure, quick=quick), is_emulated=True)
+        yield MeasuredCase(f"arrival/{kernel_name(kernel_ns)}", measure, kernel_ns in arrival.QUICK_KERNELS)
+    yield MeasuredCase("sequential", partial(short.measure, quick=quick), is_emulated=True)
+    yield MeasuredCase("broker/8gpus", partial(broker.measure, quick=quick), is_emulated=True)
 
 
-def _alone(*, quick: bool) -> Iterator[Step]:
+def _alone(*, quick: bool) -> Iterator[MeasuredCase]:
     for work in alone.works():
-        yield Step(f"alone/{work.name}", partial(alone.measure, work), work.name == "sync/1ms")
-    yield Step("alone/launch", partial(alone.measure_launch, quick=quick))
+        yield MeasuredCase(f"alone/{work.name}", partial(alone.measure, work), work.name == "sync/1ms")
+    yield MeasuredCase("alone/launch", partial(alone.measure_launch, quick=quick))
 
 
-def _coupled(*, quick: bool) -> Iterator[Step]:
+def _coupled(*, quick: bool) -> Iterator[MeasuredCase]:
     for program in coupled.PROGRAMS:
         measure = partial(coupled.measure, program, quick=quick)
-        yield Step(f"coupled/{program.name}", measure, program.is_quick, is_emulated=True)
+        yield MeasuredCase(f"coupled/{program.name}", measure, program.is_quick, is_emulated=True)
 
 
-def _judged(*, quick: bool) -> Iterator[Step]:
+def _judged(*, quick: bool) -> Iterator[MeasuredCase]:
     demands = cases.Demands(quick=quick)
     for case in pauses.cases():
         measure = partial(pauses.measure, case, demands=demands, quick=quick)
-        yield Step(case.name, measure, case.is_quick)
+        yield MeasuredCase(case.name, measure, case.is_quick)
     for judged in (*cases.caps(), *cases.pairs(), *cases.triples()):
         measure = partial(cases.measure, judged, demands=demands, quick=quick)
-        yield Step(judged.name, measure, judged.name in cases.QUICK)
+        yield MeasuredCase(judged.name, measure, judged.name in cases.QUICK)
 
 
-def _served(*, quick: bool) -> Iterator[Step]:
+def _served(*, quick: bool) -> Iterator[MeasuredCase]:
     for trainer_ns in latency.TRAINER_KERNELS:
         measure = partial(latency.serving, trainer_ns=trainer_ns, quick=quick)
         name = f"latency/serving/{kernel_name(trainer_ns)}"
-        yield Step(name, measure, trainer_ns in latency.QUICK_TRAINERS)
+        yield MeasuredCase(name, measure, trainer_ns in latency.QUICK_TRAINERS)
     for clients in latency.CLIENTS:
         for demand_pct in latency.DEMANDS:
             measure = partial(latency.light, clients=clients, demand_pct=demand_pct, quick=quick)
             is_quick = (clients, demand_pct) in latency.QUICK_LIGHT
-            yield Step(f"latency/light/{clients}/{demand_pct}", measure, is_quick)
+            yield MeasuredCase(f"latency/light/{clients}/{demand_pct}", measure, is_quick)
 
 
-async def figures(bench: Bench, prefixes: Sequence[str], *, quick: bool) -> None:
+async def figures(runner: CaseRunner, prefixes: Sequence[str], *, quick: bool) -> None:
     """KubeShare's two figures. The first has no figure for the whole run, and is left out if quick."""
     if _is_wanted("kubeshare-6", prefixes) and not quick:
         print("kubeshare-6", flush=True)
-        with bench.kept("kubeshare-6"):
-            async with place(bench.program, bench.folder, bench.gpu) as here:
+        with runner.kept("kubeshare-6"):
+            async with shared_node(runner.program, runner.folder, runner.gpu) as here:
                 row, plot = await kubeshare.figure_6(here)
-            bench.keep(row)
+            runner.keep(row)
             _draw("hook-share-kubeshare-6.svg", plot)
     if _is_wanted("quota", prefixes):
         print("quota", flush=True)
-        with bench.kept("quota"):
-            rows, curve = await kubeshare.figure_7(bench.program, bench.folder, bench.gpu, quick=quick)
+        with runner.kept("quota"):
+            rows, curve = await kubeshare.figure_7(runner.program, runner.folder, runner.gpu, quick=quick)
             for row in rows:
-                bench.keep(row)
+                runner.keep(row)
             if curve:
                 _draw("hook-share-kubeshare-7.svg", curve)
 
@@ -194,11 +194,11 @@ def _is_wanted(name: str, prefixes: Sequence[str]) -> bool:
     )
 
 
-def result(bench: Bench, *, quick: bool, is_whole: bool, took_s: float) -> Json:
+def result(runner: CaseRunner, *, quick: bool, is_whole: bool, took_s: float) -> Json:
     """The last output line without the cases."""
-    where = {"gpu": bench.gpu.name, "driver": bench.gpu.driver} if bench.gpu else {}
+    where = {"gpu": runner.gpu.name, "driver": runner.gpu.driver} if runner.gpu else {}
     return {
-        **summary(bench.rows, is_whole=is_whole),
+        **summary(runner.rows, is_whole=is_whole),
         "quick": quick,
         "settings": settings_in_use(),
         "took_s": round(took_s),
@@ -236,15 +236,15 @@ async def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="plimsoll-hook-share-") as temporary:
         folder = Path(temporary)
-        bench = Bench(folder, compiled(folder), GpuNode() if options.gpu else None)
+        runner = CaseRunner(folder, compiled(folder), GpuNode() if options.gpu else None)
         for number, step in enumerate(wanted, 1):
             print(f"[{number}/{len(wanted)}, {time.monotonic() - began_s:.0f} s] {step.name}", flush=True)
-            await bench.step(step)
-        await figures(bench, options.case, quick=options.quick)
+            await runner.step(step)
+        await figures(runner, options.case, quick=options.quick)
     is_whole = not options.case and not options.gpu
-    found = result(bench, quick=options.quick, is_whole=is_whole, took_s=time.monotonic() - began_s)
+    found = result(runner, quick=options.quick, is_whole=is_whole, took_s=time.monotonic() - began_s)
     _append({**found, "case": "all"})
-    print(json.dumps({**found, "cases": bench.rows}))
+    print(json.dumps({**found, "cases": runner.rows}))
     return int(bool(found["failed"]))
 
 

@@ -13,8 +13,8 @@ from itertools import product
 from typing import Final
 
 from bench.hook.share.cases import KERNELS, MODES, MS
-from bench.hook.share.place import Place
-from bench.hook.share.tenants import Json, Process, Tenant, Work
+from bench.hook.share.shared_node import SharedNode
+from bench.hook.share.tenants import Json, Tenant, TenantProcess, Workload
 
 TURN_S: Final = 0.06
 TURNS: Final = 60
@@ -29,12 +29,12 @@ QUICK_PAIRS_OF_PROCESSES: Final = 5
 AHEAD_NS: Final = 2 * MS
 
 
-def works() -> list[Work]:
+def works() -> list[Workload]:
     """Every mode and kernel."""
-    return [Work(mode, kernel_ns) for mode, kernel_ns in product(MODES, KERNELS)]
+    return [Workload(mode, kernel_ns) for mode, kernel_ns in product(MODES, KERNELS)]
 
 
-async def measure(work: Work, here: Place) -> Json:
+async def measure(work: Workload, here: SharedNode) -> Json:
     """Compare throughput, turn by turn."""
     turn_ns = max(int(TURN_S * 1e9), LONG_KERNELS * work.kernel_ns)
     turns = TURNS if work.kernel_ns <= MS else LONG_TURNS
@@ -57,7 +57,7 @@ async def measure(work: Work, here: Place) -> Json:
     }
 
 
-async def measure_launch(here: Place, *, quick: bool) -> Json:
+async def measure_launch(here: SharedNode, *, quick: bool) -> Json:
     """The added nanoseconds of a launch of nothing, in bursts of 64, over several pairs of processes."""
     pairs = QUICK_PAIRS_OF_PROCESSES if quick else PAIRS_OF_PROCESSES
     native: list[float] = []
@@ -80,13 +80,13 @@ async def measure_launch(here: Place, *, quick: bool) -> Json:
 
 
 @contextlib.asynccontextmanager
-async def _sides(here: Place) -> AsyncIterator[tuple[Process, Process]]:
-    pod = await here.register(Tenant("alone", Work("async", MS), 30, 100))
+async def _sides(here: SharedNode) -> AsyncIterator[tuple[TenantProcess, TenantProcess]]:
+    pod = await here.register(Tenant("alone", Workload("async", MS), 30, 100))
     async with here.started(None, here.node("native")) as one, here.started(pod, here.node()) as other:
         yield one, other
 
 
-async def _turn(process: Process, work: Work, turn_ns: int) -> float:
+async def _turn(process: TenantProcess, work: Workload, turn_ns: int) -> float:
     begin_ns = time.monotonic_ns() + AHEAD_NS
     answer = await process.work(work, begin_ns, begin_ns + turn_ns)
     return float(answer["kernels"] * 1e9 / (answer["ended_ns"] - answer["began_ns"]))

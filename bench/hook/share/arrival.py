@@ -13,11 +13,11 @@ from typing import Final
 
 from bench.hook.share.cases import MS
 from bench.hook.share.figures import arrival_s
-from bench.hook.share.place import Place, track_of
-from bench.hook.share.tenants import Json, Tenant, Work
+from bench.hook.share.shared_node import SharedNode, track_of
+from bench.hook.share.tenants import Json, Tenant, Workload
 
-THERE: Final = Tenant("there", Work("deep", 20 * MS), 10)
-ARRIVING: Final = Tenant("arriving", Work("async", MS), 90)
+THERE: Final = Tenant("there", Workload("deep", 20 * MS), 10)
+ARRIVING: Final = Tenant("arriving", Workload("async", MS), 90)
 HAS_PCT: Final = 85.0
 ALONE_S: Final = 3.0
 BESIDE_S: Final = 6.0
@@ -25,7 +25,7 @@ KERNELS: Final = (MS, 20 * MS)
 QUICK_KERNELS: Final = (20 * MS,)
 
 
-async def measure(here: Place, kernel_ns: int) -> Json:
+async def measure(here: SharedNode, kernel_ns: int) -> Json:
     """Let one tenant work alone, with kernels of one length, and another arrive."""
     async with AsyncExitStack() as stack:
         book = await stack.enter_async_context(here.watched())
@@ -33,7 +33,7 @@ async def measure(here: Place, kernel_ns: int) -> Json:
         there = await stack.enter_async_context(here.started(await here.register(THERE), here.node()))
         now_ns = time.monotonic_ns()
         end_ns = now_ns + int((ALONE_S + BESIDE_S) * 1e9)
-        group.create_task(there.work(Work("deep", kernel_ns), now_ns, end_ns), name="there")
+        group.create_task(there.work(Workload("deep", kernel_ns), now_ns, end_ns), name="there")
         await asyncio.sleep(ALONE_S)
         pod = await here.register(ARRIVING)
         arriving = await stack.enter_async_context(here.started(pod, here.node()))

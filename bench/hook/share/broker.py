@@ -12,7 +12,7 @@ import uuid
 from typing import Final
 
 from bench.hook.share.figures import parts_of
-from bench.hook.share.place import Place, broker_cpu_s
+from bench.hook.share.shared_node import SharedNode, broker_cpu_s
 from bench.hook.share.tenants import PATIENCE_S, Json, NoAnswerError
 from plimsoll.broker.pages import GATE_NAME, GATE_SHUT, GATE_STATES, Gate
 from plimsoll.broker.wire import ContainerLines, Line, Register
@@ -28,7 +28,7 @@ SETTLE_S: Final = 1.0
 """The time from the first words to the span in which the broker's CPU time is measured."""
 
 
-async def measure(here: Place, *, quick: bool) -> Json:
+async def measure(here: SharedNode, *, quick: bool) -> Json:
     """Let all containers work, half of them greedily."""
     pods = [pod for gpu in range(GPUS) for pod in await _registered(here, gpu)]
     orders = [
@@ -57,7 +57,7 @@ async def measure(here: Place, *, quick: bool) -> Json:
     }
 
 
-async def _registered(here: Place, gpu: int) -> list[PodUid]:
+async def _registered(here: SharedNode, gpu: int) -> list[PodUid]:
     """Containers of one GPU, whose requests sum to 100."""
     pods = []
     for request_pct in parts_of(100, CLIENTS):
@@ -80,7 +80,7 @@ async def _ready(player: asyncio.subprocess.Process, orders: list[tuple[str, str
             raise NoAnswerError(f"the player of pages ended with {await player.wait()}")
 
 
-def _is_shut(here: Place, pod: PodUid) -> bool:
+def _is_shut(here: SharedNode, pod: PodUid) -> bool:
     gate = Gate.from_buffer_copy((here.broker.limits_dir(pod) / GATE_NAME).read_bytes())
     return int(gate.word) & GATE_STATES == GATE_SHUT
 

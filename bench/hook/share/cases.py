@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from bench.hook.share.figures import Judged, bound_pts, judge, worst
-from bench.hook.share.place import Place
-from bench.hook.share.tenants import Json, Run, Tenant, Work, kernel_name
+from bench.hook.share.figures import JudgedShare, bound_pts, judge, worst
+from bench.hook.share.shared_node import SharedNode
+from bench.hook.share.tenants import Json, RunResult, Tenant, Workload, kernel_name
 
 US, MS = 1000, 1_000_000
 KERNELS: Final = (20 * US, MS, 20 * MS, 200 * MS)
@@ -46,7 +46,7 @@ CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ShareCase:
     """Tenants beside each other."""
 
     name: str
@@ -58,21 +58,21 @@ class Case:
         return max(tenant.work.kernel_ns for tenant in self.tenants)
 
 
-def caps() -> Iterator[Case]:
+def caps() -> Iterator[ShareCase]:
     """One tenant alone, for every limit, mode and kernel."""
     for limit_pct, mode, kernel_ns in product(LIMITS, MODES, KERNELS):
-        work = Work(mode, kernel_ns)
-        yield Case(f"cap/{limit_pct}/{work.name}", (Tenant("alone", work, limit_pct, limit_pct),))
+        work = Workload(mode, kernel_ns)
+        yield ShareCase(f"cap/{limit_pct}/{work.name}", (Tenant("alone", work, limit_pct, limit_pct),))
 
 
-def pairs() -> Iterator[Case]:
+def pairs() -> Iterator[ShareCase]:
     """Two greedy tenants with every pair of kernels. For equal requests the order of the two does not matter."""
     for requests, kernels in product(PAIRS, product(KERNELS, repeat=2)):
         if len(set(requests)) == 2 or kernels[0] <= kernels[1]:
             yield _greedy(requests, kernels)
 
 
-def triples() -> Iterator[Case]:
+def triples() -> Iterator[ShareCase]:
     """Three greedy tenants.
 
     The cases are the mixtures of three equal lengths, and two sets of three lengths in every rotation, of 64 in all.
@@ -84,13 +84,13 @@ def triples() -> Iterator[Case]:
             yield _greedy(TRIPLE, kernels)
 
 
-def _greedy(requests: Sequence[int], kernels: Sequence[int]) -> Case:
+def _greedy(requests: Sequence[int], kernels: Sequence[int]) -> ShareCase:
     tenants = tuple(
-        Tenant(f"{request_pct}%", Work("async", kernel_ns), request_pct)
+        Tenant(f"{request_pct}%", Workload("async", kernel_ns), request_pct)
         for request_pct, kernel_ns in zip(requests, kernels, strict=True)
     )
     names = "-".join(map(kernel_name, kernels))
-    return Case(f"tenants/{'-'.join(map(str, requests))}/{names}", tenants)
+    return ShareCase(f"tenants/{'-'.join(map(str, requests))}/{names}", tenants)
 
 
 class Demands:
@@ -98,21 +98,21 @@ class Demands:
 
     def __init__(self, *, quick: bool) -> None:
         """No demand is measured yet."""
-        self.known_pct: dict[Work, float] = {}
+        self.known_pct: dict[Workload, float] = {}
         self._seconds, self._runs = (QUICK_DEMAND_SECONDS, 1) if quick else (DEMAND_SECONDS, DEMAND_RUNS)
 
-    async def of(self, work: Work, here: Place) -> float:
+    async def of(self, work: Workload, here: SharedNode) -> float:
         """The demand in percent of the GPU."""
         if work not in self.known_pct:
             self.known_pct[work] = max([await self._once(work, here) for _ in range(self._runs)])
         return self.known_pct[work]
 
-    async def _once(self, work: Work, here: Place) -> float:
+    async def _once(self, work: Workload, here: SharedNode) -> float:
         run = await here.run([Tenant("native", work)], self._seconds, is_hooked=False)
         return run.tenants[0].track.share_pct(run.begin_ns, run.end_ns)
 
 
-async def measure(case: Case, here: Place, demands: Demands, *, quick: bool) -> Json:
+async def measure(case: ShareCase, here: SharedNode, demands: Demands, *, quick: bool) -> Json:
     """Run one case, and judge it."""
     targets = [
         min(tenant.limit_pct, await demands.of(tenant.work, here)) if len(case.tenants) == 1
@@ -123,13 +123,13 @@ async def measure(case: Case, here: Place, demands: Demands, *, quick: bool) -> 
     await asyncio.sleep(SETTLE_S)
     run = await here.run(case.tenants, QUICK_SECONDS if quick else SECONDS)
     judged = [
-        judge(told.track, target_pct, run.begin_ns, run.end_ns)
-        for told, target_pct in zip(run.tenants, targets, strict=True)
+        judge(result.track, target_pct, run.begin_ns, run.end_ns)
+        for result, target_pct in zip(run.tenants, targets, strict=True)
     ]
     return row(case, run, judged)
 
 
-def row(case: Case, run: Run, judged: Sequence[Judged]) -> Json:
+def row(case: ShareCase, run: RunResult, judged: Sequence[JudgedShare]) -> Json:
     """A case for the table; each list holds one figure per tenant."""
     is_cap = len(case.tenants) == 1
     seconds = (run.end_ns - run.begin_ns) / 1e9
@@ -143,7 +143,7 @@ def row(case: Case, run: Run, judged: Sequence[Judged]) -> Json:
         "case": case.name,
         "target_pct": _rounded(one.target_pct for one in judged),
         "share_pct": _rounded(one.share_pct for one in judged),
-        "kernels_per_s": _rounded(told.throughput for told in run.tenants),
+        "kernels_per_s": _rounded(result.throughput for result in run.tenants),
         "error_pts": round(worst(errors), 2),
         "ripple_pts": round(max(ripples), 2),
         **bounds,

@@ -11,8 +11,8 @@ from typing import Final
 
 from bench.hook.share.cases import MS, US
 from bench.hook.share.figures import met_ratio, progress_ratio
-from bench.hook.share.place import Place
-from bench.hook.share.tenants import Json, Run, Tenant, Work
+from bench.hook.share.shared_node import SharedNode
+from bench.hook.share.tenants import Json, RunResult, Tenant, Workload
 
 DUE_PCT: Final = 60
 BESIDE_PCT: Final = 40
@@ -31,30 +31,30 @@ class Coupled:
     """
 
     name: str
-    work: Work
+    work: Workload
     gpus: tuple[int, ...] = (0,)
     is_quick: bool = True
     is_judged: bool = True
 
 
 PROGRAMS: Final = (
-    Coupled("gil", Work("gil", 200 * US, 1)),
-    Coupled("gil-two-threads", Work("gil", 200 * US, 2), is_quick=False, is_judged=False),
-    Coupled("streams", Work("streams", MS, LATER)),
-    Coupled("streams-ahead", Work("streams-ahead", MS, LATER), is_quick=False, is_judged=False),
-    Coupled("events", Work("events", MS, LATER), is_quick=False, is_judged=False),
-    Coupled("collective", Work("collective", MS), (0, 1)),
-    Coupled("ranks", Work("ranks", MS), (0, 1), is_judged=False),
-    Coupled("persistent", Work("persistent", MS, LATER)),
+    Coupled("gil", Workload("gil", 200 * US, 1)),
+    Coupled("gil-two-threads", Workload("gil", 200 * US, 2), is_quick=False, is_judged=False),
+    Coupled("streams", Workload("streams", MS, LATER)),
+    Coupled("streams-ahead", Workload("streams-ahead", MS, LATER), is_quick=False, is_judged=False),
+    Coupled("events", Workload("events", MS, LATER), is_quick=False, is_judged=False),
+    Coupled("collective", Workload("collective", MS), (0, 1)),
+    Coupled("ranks", Workload("ranks", MS), (0, 1), is_judged=False),
+    Coupled("persistent", Workload("persistent", MS, LATER)),
 )
 
 
-async def measure(program: Coupled, here: Place, *, quick: bool) -> Json:
+async def measure(program: Coupled, here: SharedNode, *, quick: bool) -> Json:
     """Run one program in its three ways."""
     alone_s, seconds = (QUICK_ALONE_SECONDS, QUICK_SECONDS) if quick else (ALONE_SECONDS, SECONDS)
     tenant = Tenant(program.name, program.work, DUE_PCT, gpus=program.gpus)
     limited = Tenant(program.name, program.work, DUE_PCT, DUE_PCT, gpus=program.gpus)
-    greedy = [Tenant(f"greedy {gpu}", Work("async", MS), BESIDE_PCT, gpus=(gpu,)) for gpu in program.gpus]
+    greedy = [Tenant(f"greedy {gpu}", Workload("async", MS), BESIDE_PCT, gpus=(gpu,)) for gpu in program.gpus]
     several = len(greedy) > 1
     alone = await here.run([tenant], alone_s, is_hooked=False)
     under_limit = await here.run([limited], seconds)
@@ -74,16 +74,16 @@ async def measure(program: Coupled, here: Place, *, quick: bool) -> Json:
     }
 
 
-def _did(run: Run) -> Json:
+def _did(run: RunResult) -> Json:
     first = run.tenants[0]
     return {
         "steps_per_s": round(first.steps_per_s, 2),
         "longest_step_ms": first.answer["longest_step_ms"],
-        "share_pct": [round(told.share_pct(run.begin_ns, run.end_ns), 2) for told in run.tenants],
+        "share_pct": [round(result.share_pct(run.begin_ns, run.end_ns), 2) for result in run.tenants],
     }
 
 
-def _ratios(run: Run, alone: Run) -> dict[str, float]:
+def _ratios(run: RunResult, alone: RunResult) -> dict[str, float]:
     """The ratio by steps, and the ratio by the book."""
     one, other = run.tenants[0], alone.tenants[0]
     alone_pct = other.share_pct(alone.begin_ns, alone.end_ns)

@@ -48,7 +48,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedShare:
     """One tenant's share against its target, in percent of the GPU."""
 
     target_pct: float
@@ -66,9 +66,11 @@ class Judged:
         return max((abs(share - self.target_pct) for share in self.seconds_pct), default=0.0)
 
 
-def judge(track: Track, target_pct: float, begin_ns: int, end_ns: int) -> Judged:
+def judge(track: Track, target_pct: float, begin_ns: int, end_ns: int) -> JudgedShare:
     """Judge a whole run of one tenant."""
-    return Judged(target_pct, track.share_pct(begin_ns, end_ns), tuple(track.shares_pct(begin_ns, end_ns)))
+    return JudgedShare(
+        target_pct, track.share_pct(begin_ns, end_ns), tuple(track.shares_pct(begin_ns, end_ns))
+    )
 
 
 def bound_pts(asked_pts: float, launch_ns: int, elapsed_s: float) -> float:

@@ -16,8 +16,8 @@ from typing import Final
 from bench.hook.gpu_node import GpuNode
 from bench.hook.share.cases import MS, US
 from bench.hook.share.figures import Track, worst
-from bench.hook.share.place import Place, place, settings_of
-from bench.hook.share.tenants import Json, Run, Tenant, Work, kernel_name
+from bench.hook.share.shared_node import SharedNode, settings_of, shared_node
+from bench.hook.share.tenants import Json, RunResult, Tenant, Workload, kernel_name
 from simulator.charts import Line, line_chart
 
 COMPRESSED: Final = 40
@@ -31,9 +31,9 @@ TARGETS: Final = {
 """With C in the third phase the requests sum to 100, so each job gets its own. The paper's job A requested 0.4, and
 its job B 0.3."""
 SCRIPT: Final = (
-    Tenant("A", Work("async", MS), 30, 60),
-    Tenant("B", Work("async", MS), 40, 60, begin_s=5.0),
-    Tenant("C", Work("async", MS), 30, 50, begin_s=10.0, end_s=16.5),
+    Tenant("A", Workload("async", MS), 30, 60),
+    Tenant("B", Workload("async", MS), 40, 60, begin_s=5.0),
+    Tenant("C", Workload("async", MS), 30, 50, begin_s=10.0, end_s=16.5),
 )
 SCRIPT_S: Final = 20.0
 STRETCH_NS: Final = 250 * MS
@@ -50,7 +50,7 @@ LEAST_DRAWN_PCT: Final = 0.01
 """Noise may make a loss a gain, for which the plot has no room."""
 
 
-async def figure_6(here: Place) -> tuple[Json, str]:
+async def figure_6(here: SharedNode) -> tuple[Json, str]:
     """Run the script; returns the numbers and the plot."""
     run = await here.run(SCRIPT, SCRIPT_S)
     whole, phases = _phases(run, 0.0), _phases(run, SETTLING_S)
@@ -71,30 +71,30 @@ async def figure_6(here: Place) -> tuple[Json, str]:
     return result, _draw_6(run)
 
 
-def _phases(run: Run, without_s: float) -> dict[str, dict[str, float]]:
+def _phases(run: RunResult, without_s: float) -> dict[str, dict[str, float]]:
     """Shares in each phase, without this much of its beginning."""
     phases = {}
     for name, (begin_s, end_s) in PHASES.items():
         span = (run.begin_ns + int((begin_s + without_s) * 1e9), run.begin_ns + int(end_s * 1e9))
         phases[name] = {
-            told.tenant.name: round(told.track.share_pct(*span), 2)
-            for told in run.tenants
-            if told.tenant.name in TARGETS[name]
+            result.tenant.name: round(result.track.share_pct(*span), 2)
+            for result in run.tenants
+            if result.tenant.name in TARGETS[name]
         }
     return phases
 
 
-def _redistributed_ms(run: Run) -> float | None:
+def _redistributed_ms(run: RunResult) -> float | None:
     """The time from C's end until A and B together have the whole GPU for a window; None for never."""
     end_ns = run.begin_ns + int(PHASES["A+B again"][0] * 1e9)
-    tracks = [told.track for told in run.tenants if told.tenant.name != "C"]
+    tracks = [result.track for result in run.tenants if result.tenant.name != "C"]
     for at_ns in range(end_ns, run.end_ns - STRETCH_NS, 50 * MS):
         if sum(track.share_pct(at_ns, at_ns + STRETCH_NS) for track in tracks) >= FULL_PCT:
             return (at_ns - end_ns) / MS
     return None
 
 
-def _points(track: Track, run: Run, tenant: Tenant) -> tuple[tuple[float, float], ...]:
+def _points(track: Track, run: RunResult, tenant: Tenant) -> tuple[tuple[float, float], ...]:
     begin_ns = run.begin_ns + int(tenant.begin_s * 1e9)
     end_ns = run.begin_ns + int((SCRIPT_S if tenant.end_s is None else tenant.end_s) * 1e9)
     shares = track.shares_pct(begin_ns, end_ns, STRETCH_NS)
@@ -102,14 +102,14 @@ def _points(track: Track, run: Run, tenant: Tenant) -> tuple[tuple[float, float]
     return tuple((begin_s + (at + 0.5) * STRETCH_NS / 1e9, share) for at, share in enumerate(shares))
 
 
-def _draw_6(run: Run) -> str:
+def _draw_6(run: RunResult) -> str:
     lines = [
         Line(
-            f"{told.tenant.name} ({told.tenant.request_pct} %, at most {told.tenant.limit_pct} %)",
-            COLOURS[told.tenant.name],
-            _points(told.track, run, told.tenant),
+            f"{result.tenant.name} ({result.tenant.request_pct} %, at most {result.tenant.limit_pct} %)",
+            COLOURS[result.tenant.name],
+            _points(result.track, run, result.tenant),
         )
-        for told in run.tenants
+        for result in run.tenants
     ]
     title = f"KubeShare, Figure 6: three jobs on one GPU, {COMPRESSED} × as fast"
     ticks = tuple(float(second) for second in range(0, int(SCRIPT_S) + 1, 2))
@@ -127,11 +127,11 @@ async def figure_7(
     by_kernel: dict[int, list[tuple[float, float]]] = {}
     seconds = QUICK_QUANTUM_SECONDS if quick else QUANTUM_SECONDS
     for kernel_ns in QUANTUM_KERNELS:
-        async with place(program, folder, gpu) as here:
+        async with shared_node(program, folder, gpu) as here:
             native = await _together(here, kernel_ns, seconds, is_hooked=False)
         by_kernel[kernel_ns] = []
         for quantum_ms in (*(() if quick else QUANTA_MS), None):
-            async with place(program, folder, gpu, **settings_of(quantum_ms)) as here:
+            async with shared_node(program, folder, gpu, **settings_of(quantum_ms)) as here:
                 hooked = await _together(here, kernel_ns, seconds, is_hooked=True)
             found = _compared(kernel_ns, quantum_ms, native, hooked)
             rows.append(found)
@@ -140,16 +140,16 @@ async def figure_7(
     return rows, None if quick else _draw_7(rows, by_kernel)
 
 
-async def _together(here: Place, kernel_ns: int, seconds: float, *, is_hooked: bool) -> Run:
-    tenants = [Tenant(name, Work("async", kernel_ns), 50) for name in "AB"]
+async def _together(here: SharedNode, kernel_ns: int, seconds: float, *, is_hooked: bool) -> RunResult:
+    tenants = [Tenant(name, Workload("async", kernel_ns), 50) for name in "AB"]
     return await here.run(tenants, seconds, is_hooked=is_hooked)
 
 
-def _shares(run: Run) -> list[float]:
-    return [told.track.share_pct(run.begin_ns, run.end_ns) for told in run.tenants]
+def _shares(run: RunResult) -> list[float]:
+    return [result.track.share_pct(run.begin_ns, run.end_ns) for result in run.tenants]
 
 
-def _compared(kernel_ns: int, quantum_ms: int | None, native: Run, hooked: Run) -> Json:
+def _compared(kernel_ns: int, quantum_ms: int | None, native: RunResult, hooked: RunResult) -> Json:
     would, had = sum(_shares(native)), sum(_shares(hooked))
     return {
         "case": f"quota/{'default' if quantum_ms is None else quantum_ms}/{kernel_name(kernel_ns)}",

@@ -10,10 +10,10 @@ from typing import Final
 
 from bench.hook.share.cases import MS
 from bench.hook.share.figures import parts_of, percentile
-from bench.hook.share.place import Place, broker_cpu_s
-from bench.hook.share.tenants import Json, Run, Tenant, Work, kernel_name
+from bench.hook.share.shared_node import SharedNode, broker_cpu_s
+from bench.hook.share.tenants import Json, RunResult, Tenant, Workload, kernel_name
 
-SERVING: Final = Tenant("serving", Work("infer", MS, 20 * MS), 20)
+SERVING: Final = Tenant("serving", Workload("infer", MS, 20 * MS), 20)
 TRAINER_PCT: Final = 80
 TRAINER_KERNELS: Final = (MS, 20 * MS, 200 * MS)
 QUICK_TRAINERS: Final = (MS, 20 * MS)
@@ -27,23 +27,23 @@ and without the library each client's requests are due at the same moments."""
 LIGHT_SECONDS, QUICK_LIGHT_SECONDS = 8.0, 5.0
 
 
-async def serving(here: Place, trainer_ns: int, *, quick: bool) -> Json:
+async def serving(here: SharedNode, trainer_ns: int, *, quick: bool) -> Json:
     """Measure one serving client beside one kind of trainer."""
-    trainer = Tenant("trainer", Work("async", trainer_ns), TRAINER_PCT)
+    trainer = Tenant("trainer", Workload("async", trainer_ns), TRAINER_PCT)
     seconds = QUICK_SERVING_SECONDS if quick else SERVING_SECONDS
     native, hooked = await here.side_by_side([SERVING, trainer], seconds)
     name = f"latency/serving/{kernel_name(trainer_ns)}"
     return _compared(name, native, hooked, served=1)
 
 
-async def light(here: Place, clients: int, demand_pct: int, *, quick: bool) -> Json:
+async def light(here: SharedNode, clients: int, demand_pct: int, *, quick: bool) -> Json:
     """Measure this many light clients with this total demand."""
     tenants = light_clients(clients, demand_pct)
     before_s = broker_cpu_s(here.broker)
     seconds = QUICK_LIGHT_SECONDS if quick else LIGHT_SECONDS
     native, hooked = await here.side_by_side(tenants, seconds)
     row = _compared(f"latency/light/{clients}/{demand_pct}", native, hooked, served=clients)
-    done, would = (sum(told.answer["kernels"] for told in run.tenants) for run in (hooked, native))
+    done, would = (sum(result.answer["kernels"] for result in run.tenants) for run in (hooked, native))
     row["light_throughput_ratio"] = round(done / would, 4)
     row["broker_core_pct"] = round(100 * (broker_cpu_s(here.broker) - before_s) / seconds, 2)
     return row
@@ -52,12 +52,14 @@ async def light(here: Place, clients: int, demand_pct: int, *, quick: bool) -> J
 def light_clients(clients: int, demand_pct: int) -> list[Tenant]:
     """Light clients, each of which wants its request."""
     return [
-        Tenant(f"light {number}", Work("light", MS, 100 * MS // request_pct, PLACES * number), request_pct)
+        Tenant(
+            f"light {number}", Workload("light", MS, 100 * MS // request_pct, PLACES * number), request_pct
+        )
         for number, request_pct in enumerate(parts_of(demand_pct, clients))
     ]
 
 
-def _compared(name: str, native: Run, hooked: Run, served: int) -> Json:
+def _compared(name: str, native: RunResult, hooked: RunResult, served: int) -> Json:
     """The latencies of the first this many tenants together."""
     ratio = _latencies(hooked, served, 99) / _latencies(native, served, 99)
     return {
@@ -71,20 +73,20 @@ def _compared(name: str, native: Run, hooked: Run, served: int) -> Json:
     }
 
 
-def _latencies(run: Run, served: int, pct: float) -> float:
+def _latencies(run: RunResult, served: int, pct: float) -> float:
     return percentile([us / 1000 for us in _all_us(run, served)], pct)
 
 
-def _percentiles(run: Run, served: int) -> Json:
+def _percentiles(run: RunResult, served: int) -> Json:
     counted = {"requests": len(_all_us(run, served))}
     return counted | {f"p{pct}": round(_latencies(run, served, pct), 2) for pct in (50, 90, 99)}
 
 
-def _all_us(run: Run, served: int) -> Sequence[int]:
-    return [us for told in run.tenants[:served] for us in told.answer["latencies_us"]]
+def _all_us(run: RunResult, served: int) -> Sequence[int]:
+    return [us for result in run.tenants[:served] for us in result.answer["latencies_us"]]
 
 
-def _shares(run: Run, served: int) -> list[float]:
+def _shares(run: RunResult, served: int) -> list[float]:
     """The shares of all served clients together, and of each other tenant."""
-    shares = [told.track.share_pct(run.begin_ns, run.end_ns) for told in run.tenants]
+    shares = [result.track.share_pct(run.begin_ns, run.end_ns) for result in run.tenants]
     return [round(share, 2) for share in (sum(shares[:served]), *shares[served:])]

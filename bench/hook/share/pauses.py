@@ -9,8 +9,8 @@ from typing import Final
 
 from bench.hook.share.cases import MS, QUICK_SECONDS, SECONDS, US, Demands
 from bench.hook.share.figures import met_ratio
-from bench.hook.share.place import Place
-from bench.hook.share.tenants import Json, Tenant, Work, kernel_name
+from bench.hook.share.shared_node import SharedNode
+from bench.hook.share.tenants import Json, Tenant, Workload, kernel_name
 
 GREEDY_KERNELS: Final = (MS, 20 * MS)
 
@@ -19,7 +19,7 @@ GREEDY_KERNELS: Final = (MS, 20 * MS)
 class Pausing:
     """A program with this request, beside a greedy one that requests the rest."""
 
-    work: Work
+    work: Workload
     request_pct: int
     greedy_ns: int
 
@@ -37,17 +37,17 @@ class Pausing:
 def cases() -> Iterator[Pausing]:
     """Both programs, beside short and long kernels."""
     for greedy_ns in GREEDY_KERNELS:
-        yield Pausing(Work("jitter", 100 * US), 70, greedy_ns)
-        yield Pausing(Work("loader", 20 * MS), 50, greedy_ns)
+        yield Pausing(Workload("jitter", 100 * US), 70, greedy_ns)
+        yield Pausing(Workload("loader", 20 * MS), 50, greedy_ns)
 
 
-async def measure(case: Pausing, here: Place, demands: Demands, *, quick: bool) -> Json:
+async def measure(case: Pausing, here: SharedNode, demands: Demands, *, quick: bool) -> Json:
     """Run one of the cases."""
     demand_pct = await demands.of(case.work, here)
-    greedy = Tenant("greedy", Work("async", case.greedy_ns), 100 - case.request_pct)
+    greedy = Tenant("greedy", Workload("async", case.greedy_ns), 100 - case.request_pct)
     paused = Tenant(case.work.mode, case.work, case.request_pct)
     run = await here.run([paused, greedy], QUICK_SECONDS if quick else SECONDS)
-    shares = [told.track.share_pct(run.begin_ns, run.end_ns) for told in run.tenants]
+    shares = [result.track.share_pct(run.begin_ns, run.end_ns) for result in run.tenants]
     return {
         "case": case.name,
         "demand_pct": round(demand_pct, 2),

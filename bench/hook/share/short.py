@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-from bench.hook.share.place import LINKED, Place
-from bench.hook.share.tenants import PATIENCE_S, Json, NoAnswerError, Tenant, Work
+from bench.hook.share.shared_node import LINKED, SharedNode
+from bench.hook.share.tenants import PATIENCE_S, Json, NoAnswerError, Tenant, Workload
 from tests.hook.lib.conftest import compile_c
 
 SOURCE: Final = Path(__file__).parent / "short.c"
-TENANT: Final = Tenant("short", Work("sync", 1), 100, line_mib=500)
+TENANT: Final = Tenant("short", Workload("sync", 1), 100, line_mib=500)
 PROGRAM_MIB: Final = 364
 PROGRAMS: Final = 1000
 QUICK_PROGRAMS: Final = 100
@@ -22,7 +22,7 @@ EACH_S: Final = 1.0
 """The most time that a program's whole life may take."""
 
 
-async def measure(here: Place, *, quick: bool) -> Json:
+async def measure(here: SharedNode, *, quick: bool) -> Json:
     """Start all programs, and count the refusals."""
     program = here.folder / "share_short"
     await asyncio.to_thread(compile_c, [SOURCE], program, LINKED)
@@ -43,12 +43,12 @@ async def _answer(environment: dict[str, str], program: Path, programs: int) -> 
     )
     try:
         async with asyncio.timeout(PATIENCE_S + programs * EACH_S):
-            told, _ = await process.communicate()
+            result, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
         raise
     if process.returncode:
         raise NoAnswerError(f"the starter of short programs ended with {process.returncode}")
-    answer: Json = json.loads(told)
+    answer: Json = json.loads(result)
     return answer

@@ -23,7 +23,7 @@ class NoAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workload:
     """The work of a tenant: one of the modes of `share_task`, with kernels of one length.
 
     Attributes:
@@ -70,7 +70,7 @@ class Tenant:
     """
 
     name: str
-    work: Work
+    work: Workload
     request_pct: int = 0
     limit_pct: int = 100
     begin_s: float = 0.0
@@ -80,7 +80,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TenantResult:
     """The results of one tenant, by its own answer and by the book.
 
     Attributes:
@@ -116,17 +116,17 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunResult:
     """One run of some tenants beside each other."""
 
     begin_ns: int
     end_ns: int
-    tenants: tuple[Told, ...]
+    tenants: tuple[TenantResult, ...]
     load: float
     """The machine's load average at the end."""
 
 
-class Process:
+class TenantProcess:
     """One running `share_task`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -154,7 +154,7 @@ class Process:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n".encode())
 
-    async def work(self, work: Work, begin_ns: int, end_ns: int) -> Json:
+    async def work(self, work: Workload, begin_ns: int, end_ns: int) -> Json:
         """Order work at a future time; returns the answer."""
         self.order(f"{work.mode} {work.kernel_ns} {begin_ns} {end_ns} {work.each} {work.place}")
         answer: Json = json.loads(await self.line((end_ns - time.monotonic_ns()) / 1e9 + PATIENCE_S))

@@ -4,7 +4,7 @@
 the paper. Then they are pods that declare the memory of Table III to a whole Plimsoll, with the first seed. Only the
 card is emulated: each task is a process that calls the driver, and the driver grants and refuses.
 
-The clock is the experiment's own (`bench.kang.card.timeline`), so neither the machine's speed nor its load changes
+The clock is the experiment's own (`bench.kang.card.schedule`), so neither the machine's speed nor its load changes
 the order of the calls, and a seed has one outcome. The first seed runs twice, and `repeats_alike` says whether both
 runs were the same to the call. The script of a task is an assumption, made of the paper's figures;
 `bench.kang.card.script` says which figures are put in and which come out. The times of Figures 1 and 2 are the
@@ -27,7 +27,7 @@ from rich.table import Table
 
 from bench.kang.card import paper, pictures
 from bench.kang.card.claims import claims
-from bench.kang.card.experiment import Outcome, run
+from bench.kang.card.experiment import CardRun, run
 from bench.kang.card.ways import declared, plain
 from plimsoll.native import ROOT
 
@@ -39,20 +39,20 @@ CHARTS: Final = ROOT / "build" / "bench"
 TABLE_WIDTH: Final = 120
 
 
-async def without(count: int, seed: int, *, watched: bool = False) -> Outcome:
+async def without(count: int, seed: int, *, watched: bool = False) -> CardRun:
     """A run of plain processes on a card of their own."""
     async with plain() as way:
         return await run(way, count, seed, watched=watched)
 
 
-async def under_plimsoll(count: int, seed: int) -> Outcome:
+async def under_plimsoll(count: int, seed: int) -> CardRun:
     """A run of pods on a card of their own, with its memory watched."""
     async with declared() as way:
         return await run(way, count, seed, watched=True)
 
 
 def write_pictures(
-    folder: Path, shown: Mapping[int, Outcome], pods: Mapping[int, Outcome], figure_1: Mapping[int, Outcome]
+    folder: Path, shown: Mapping[int, CardRun], pods: Mapping[int, CardRun], figure_1: Mapping[int, CardRun]
 ) -> list[Path]:
     """Write the pictures into a folder, and make it if it is missing; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def write_pictures(
 
 
 def table(
-    failed: Mapping[int, Sequence[int]], shown: Mapping[int, Outcome], pods: Mapping[int, Outcome]
+    failed: Mapping[int, Sequence[int]], shown: Mapping[int, CardRun], pods: Mapping[int, CardRun]
 ) -> Table:
     """Table I beside our runs."""
     made = Table(title="Tasks at once on one card (Kang et al., Table I)", title_justify="left")
@@ -90,7 +90,7 @@ def table(
 
 
 def as_json(
-    failed: Mapping[int, Sequence[int]], shown: Mapping[int, Outcome], pods: Mapping[int, Outcome]
+    failed: Mapping[int, Sequence[int]], shown: Mapping[int, CardRun], pods: Mapping[int, CardRun]
 ) -> dict[str, Any]:
     """The figures by key; see `bench/results/README.md`."""
     made: dict[str, Any] = {}

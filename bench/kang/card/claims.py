@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Final
 
-from bench.kang.card.experiment import Outcome
+from bench.kang.card.experiment import CardRun
 from bench.kang.card.paper import COMPLETED_MEDIAN_S, FITTING
 from simulator.kubeshare.figure import PaperClaim
 
@@ -14,15 +14,15 @@ LARGE_DEVIATION: Final = 0.2
 without the two that waited, span 0.28 of their mean from the fastest to the slowest."""
 
 
-def claims(failed: Mapping[int, Sequence[int]], figure_1: Mapping[int, Outcome]) -> tuple[PaperClaim, ...]:
+def claims(failed: Mapping[int, Sequence[int]], figure_1: Mapping[int, CardRun]) -> tuple[PaperClaim, ...]:
     """The verdicts.
 
     Args:
         failed: the failed tasks of each seed, by the number of tasks.
         figure_1: one run by the number of tasks.
     """
-    fitting = [outcome for count, outcome in figure_1.items() if count <= FITTING]
-    means_s = [fmean(outcome.completed_s.values()) for outcome in fitting]
+    fitting = [result for count, result in figure_1.items() if count <= FITTING]
+    means_s = [fmean(result.completed_s.values()) for result in fitting]
     ends_s = sorted(figure_1[FITTING].completed_s.values())
     completed_s = {count: median(figure_1[count].completed_s.values()) for count in COMPLETED_MEDIAN_S}
     last_failure_s = {count: max(figure_1[count].failed_s.values(), default=0.0) for count in (24, 25)}

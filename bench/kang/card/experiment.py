@@ -3,13 +3,13 @@
 import random
 from dataclasses import dataclass, field
 
+from bench.kang.card.schedule import CallSchedule
 from bench.kang.card.script import SPREAD_S, USABLE_MIB, Call, script
-from bench.kang.card.timeline import Timeline
 from bench.kang.card.ways import Way
 
 
 @dataclass(slots=True)
-class Outcome:
+class CardRun:
     """The result of a run; times in seconds since its beginning.
 
     Attributes:
@@ -31,29 +31,29 @@ class Outcome:
         return max(mib for _, mib in self.used_mib)
 
 
-async def run(way: Way, count: int, seed: int, *, watched: bool = False) -> Outcome:
+async def run(way: Way, count: int, seed: int, *, watched: bool = False) -> CardRun:
     """Run this many tasks to their ends; `watched` reads the card's memory after each call."""
-    chance, timeline, outcome = random.Random(seed), Timeline(), Outcome()
+    chance, schedule, result = random.Random(seed), CallSchedule(), CardRun()
     late_s = [chance.gauss(0.0, SPREAD_S) for _ in range(count)]
     await way.start(count)
     started: set[int] = set()
     while True:
         for number in sorted(way.connections.numbers - started):
-            timeline.start(number, script(late_s[number]))
+            schedule.start(number, script(late_s[number]))
             started.add(number)
-        outcome.at_once = outcome.at_once or len(started)
-        if (due := timeline.next()) is None:
+        result.at_once = result.at_once or len(started)
+        if (due := schedule.next()) is None:
             break
         number, step = due
         granted = await way.connections.make(number, step)
         if step.call in (Call.COMPLETE, Call.FAIL):
             await way.ended(number)
-            ends_s = outcome.completed_s if step.call is Call.COMPLETE else outcome.failed_s
-            ends_s[number] = timeline.now_s
+            ends_s = result.completed_s if step.call is Call.COMPLETE else result.failed_s
+            ends_s[number] = schedule.now_s
         elif not granted and step.call is not Call.TRY:
-            outcome.refused_s[number] = timeline.now_s
-        timeline.answer(number, granted=granted)
+            result.refused_s[number] = schedule.now_s
+        schedule.answer(number, granted=granted)
         if watched:
-            outcome.used_mib.append((timeline.now_s, await way.used_mib()))
-    assert all(mib <= USABLE_MIB for _, mib in outcome.used_mib)
-    return outcome
+            result.used_mib.append((schedule.now_s, await way.used_mib()))
+    assert all(mib <= USABLE_MIB for _, mib in result.used_mib)
+    return result

@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Servers:
     """The running servers, and an administrator's session on the API server."""
 
     plane: ControlPlane
@@ -67,7 +67,7 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(directory: Path) -> AsyncIterator[Ground]:
+async def running_servers(directory: Path) -> AsyncIterator[Servers]:
     """Run the servers until the context ends."""
     async with (
         control_plane(directory / "cluster", OPTIONS) as plane,
@@ -75,7 +75,7 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
         valkey_server(directory / "valkey") as valkey,
         session(plane) as http,
     ):
-        yield Ground(plane, nats, valkey, http, directory)
+        yield Servers(plane, nats, valkey, http, directory)
 
 
 @asynccontextmanager

@@ -113,7 +113,7 @@ class Program:
 
 
 @dataclass(slots=True)
-class Place:
+class MonitoredNode:
     """A running node.
 
     Attributes:
@@ -178,7 +178,7 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def place(folder: Path, gpus: int = GPUS, **monitor: str) -> AsyncIterator[Place]:
+async def monitored_node(folder: Path, gpus: int = GPUS, **monitor: str) -> AsyncIterator[MonitoredNode]:
     """A node with a registered container on each GPU, until the context ends.
 
     Args:
@@ -193,7 +193,7 @@ async def place(folder: Path, gpus: int = GPUS, **monitor: str) -> AsyncIterator
         subscribed(cluster.nats.url) as subscriber,
     ):
         containers = {gpu: await _register(broker, gpu) for gpu in range(gpus)}
-        here = Place(cluster, subscriber, containers)
+        here = MonitoredNode(cluster, subscriber, containers)
         subscriber.noticed.append(here.noticed)
         yield here
 

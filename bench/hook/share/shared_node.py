@@ -21,7 +21,15 @@ from typing import Final
 
 from bench.hook.gpu_node import GpuNode
 from bench.hook.share.figures import Track
-from bench.hook.share.tenants import PATIENCE_S, Json, NoAnswerError, Process, Run, Tenant, Told
+from bench.hook.share.tenants import (
+    PATIENCE_S,
+    Json,
+    NoAnswerError,
+    RunResult,
+    Tenant,
+    TenantProcess,
+    TenantResult,
+)
 from hook.broker.settings import PREFIX, Settings
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
@@ -49,7 +57,7 @@ NATIVE: Final = "native"
 
 
 @dataclass(slots=True)
-class Place:
+class SharedNode:
     """A node with a broker."""
 
     broker: Broker
@@ -101,9 +109,9 @@ class Place:
     @contextlib.asynccontextmanager
     async def started(
         self, pod: PodUid | None, node: Node | GpuNode, gpus: Sequence[int] = (0,)
-    ) -> AsyncIterator[Process]:
+    ) -> AsyncIterator[TenantProcess]:
         """A program in a pod's container, ready to work; None for one without the library."""
-        process = Process(
+        process = TenantProcess(
             await asyncio.create_subprocess_exec(
                 self.program, *(["gpu"] if self.gpu else []), env=self.environment(pod, node, gpus),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
@@ -145,7 +153,7 @@ class Place:
 
     async def run(
         self, tenants: Sequence[Tenant], seconds: float, *, is_hooked: bool = True, card: str = CARD
-    ) -> Run:
+    ) -> RunResult:
         """Let tenants work beside each other. The programs of all that begin at once are ready before that.
 
         A later tenant is registered and started a second before it begins, and each ends as soon as it is done.
@@ -176,13 +184,15 @@ class Place:
                 await ready.wait()
             begin.set_result(_when(time.monotonic_ns() + int(AHEAD_S * 1e9)))
             await asyncio.wait(stays)
-        told = tuple(
-            Told(tenant, answer, tuple(track_of(answer, books[gpu], *answer["pids"]) for gpu in tenant.gpus))
+        result = tuple(
+            TenantResult(
+                tenant, answer, tuple(track_of(answer, books[gpu], *answer["pids"]) for gpu in tenant.gpus)
+            )
             for tenant, answer in zip(tenants, (task.result() for task in stays), strict=True)
         )
-        return Run(begin.result(), begin.result() + int(seconds * 1e9), told, os.getloadavg()[0])
+        return RunResult(begin.result(), begin.result() + int(seconds * 1e9), result, os.getloadavg()[0])
 
-    async def side_by_side(self, tenants: Sequence[Tenant], seconds: float) -> tuple[Run, Run]:
+    async def side_by_side(self, tenants: Sequence[Tenant], seconds: float) -> tuple[RunResult, RunResult]:
         """Run the same tenants without and with the library at once, so that the machine is as busy for both.
 
         On a real GPU one after the other.
@@ -240,7 +250,9 @@ def compiled(folder: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: str) -> AsyncIterator[Place]:
+async def shared_node(
+    program: Path, folder: Path, gpu: GpuNode | None, **settings: str
+) -> AsyncIterator[SharedNode]:
     """A broker with some settings, over a new folder within `folder`.
 
     It reads its node's NVML, as brokers do: charges are corrected by it.
@@ -252,7 +264,7 @@ async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: st
     broker = Broker(own / "root", {"log_level": "warning", **settings}, driver)
     try:
         await broker.start()
-        yield Place(broker, program, own, gpu, {CARD: card} if card else {})
+        yield SharedNode(broker, program, own, gpu, {CARD: card} if card else {})
     finally:
         await broker.close()
 

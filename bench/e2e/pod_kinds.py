@@ -24,7 +24,7 @@ CPU: Final = "10m"
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class PodKind:
     """One kind of pods.
 
     Attributes:
@@ -55,7 +55,7 @@ def _request(container: dict[str, Any]) -> None:
     container["resources"]["requests"] = {"cpu": CPU, **container["resources"]["limits"]}
 
 
-PLIMSOLL: Final = Side("plimsoll", _plimsoll_pod)
-NATIVE: Final = Side("native", _native_pod)
-WHOLE_CARD: Final = Side("native", _whole_card_pod)
-SIDES: Final = (NATIVE, PLIMSOLL)
+PLIMSOLL: Final = PodKind("plimsoll", _plimsoll_pod)
+NATIVE: Final = PodKind("native", _native_pod)
+WHOLE_CARD: Final = PodKind("native", _whole_card_pod)
+KINDS: Final = (NATIVE, PLIMSOLL)

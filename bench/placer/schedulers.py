@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.measures.process_cost import cpu_ns, resident_mib
-from bench.placer.ground import Ground
+from bench.placer.servers import Servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.native import ROOT
@@ -27,23 +27,23 @@ PLACER: Final = "placer"
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Scheduler:
     """A scheduler of the benchmark.
 
     Attributes:
         name: its name in the figures.
-        scheduler: the `schedulerName` of its pods.
+        scheduler_name: the `schedulerName` of its pods.
     """
 
     name: str
-    scheduler: str
+    scheduler_name: str
 
 
-SIDES: Final = (Side(KUBE_SCHEDULER, "default-scheduler"), Side(PLACER, SCHEDULER_NAME))
+SCHEDULERS: Final = (Scheduler(KUBE_SCHEDULER, "default-scheduler"), Scheduler(PLACER, SCHEDULER_NAME))
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class SchedulerProcess:
     """A running scheduler."""
 
     server: EmbeddedServer
@@ -58,26 +58,26 @@ class Running:
 
 
 @asynccontextmanager
-async def started(side: Side, ground: Ground, name: str) -> AsyncIterator[Running]:
+async def started(scheduler: Scheduler, servers: Servers, name: str) -> AsyncIterator[SchedulerProcess]:
     """Run a scheduler until the context ends. The context is entered as soon as the process logs that it starts.
 
     Args:
-        side: the scheduler.
-        ground: the servers.
+        scheduler: the scheduler.
+        servers: the servers.
         name: the name of the round, for its folder.
     """
-    folder = ground.directory / "sides" / f"{name}-{side.name}"
-    kind = placer_kind(ground) if side.name == PLACER else kube_scheduler_kind(ground, folder)
+    folder = servers.directory / "sides" / f"{name}-{scheduler.name}"
+    kind = placer_kind(servers) if scheduler.name == PLACER else kube_scheduler_kind(servers, folder)
     async with running(kind, folder) as server:
-        yield Running(server)
+        yield SchedulerProcess(server)
 
 
-def kube_scheduler_kind(ground: Ground, folder: Path) -> ServerKind:
+def kube_scheduler_kind(servers: Servers, folder: Path) -> ServerKind:
     """Stock kube-scheduler with higher client limits and without a lease."""
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(ground.plane.kubeconfig()), "qps": QPS, "burst": QPS},
+        "clientConnection": {"kubeconfig": str(servers.plane.kubeconfig()), "qps": QPS, "burst": QPS},
         "leaderElection": {"leaderElect": False},
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,12 +91,12 @@ def kube_scheduler_kind(ground: Ground, folder: Path) -> ServerKind:
     return ServerKind("kube-scheduler", "http", "Starting Kubernetes Scheduler", lambda: program, arguments)
 
 
-def placer_kind(ground: Ground, settings: Mapping[str, str] | None = None) -> ServerKind:
+def placer_kind(servers: Servers, settings: Mapping[str, str] | None = None) -> ServerKind:
     """The placer with its default settings; `settings` are added, in capitals and without prefix."""
     given = {
-        "NATS_URL": ground.nats.url,
-        "REDIS_URL": ground.redis_url,
-        "KUBECONFIG": str(ground.plane.kubeconfig()),
+        "NATS_URL": servers.nats.url,
+        "REDIS_URL": servers.redis_url,
+        "KUBECONFIG": str(servers.plane.kubeconfig()),
         "HTTP_PORT": str(free_port()),
         **(settings or {}),
     }

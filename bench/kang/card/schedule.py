@@ -19,7 +19,7 @@ class _Task:
     left_s: float
 
 
-class Timeline:
+class CallSchedule:
     """The tasks that run, by number, and the time in seconds."""
 
     def __init__(self) -> None:

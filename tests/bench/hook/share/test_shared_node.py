@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from bench.hook.share.place import settings_of, track_of
+from bench.hook.share.shared_node import settings_of, track_of
 from bench.hook.share.tenants import Json, NoAnswerError
 from hook.broker.settings import Settings
 
