@@ -28,6 +28,7 @@ from bench.dashboards.queries import (
     of_dashboard,
     query_report,
 )
+from bench.measures.progress import say
 from dashboards.output import FOLDER
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.cluster import assets
@@ -140,11 +141,6 @@ def _tell(found: QueryReport, failing: dict[str, str]) -> None:
         say(f"no data: {dashboard}: {panel}: {why or 'it gives no reason'}")
     for name, words in {**found.errors, **failing}.items():
         say(f"error: {name}: {words}")
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

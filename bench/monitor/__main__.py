@@ -10,12 +10,12 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bench.measures.progress import say
 from bench.monitor import costs, fleet, latency, traffic, truth
 from bench.monitor.monitored_node import Json, monitored_node
 
@@ -99,11 +99,6 @@ async def measure(plan: BenchPlan, folder: Path, parts: list[str]) -> Json:
         print(json.dumps({"case": name, **figures}), flush=True)
         found |= figures
     return found
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

@@ -10,12 +10,12 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.measures.progress import say
 from bench.placer.keys import replay_keys, size_keys
 from bench.placer.objects import make_nodes, monitors
 from bench.placer.rounds import (
@@ -188,11 +188,6 @@ def chart(replays: list[tuple[str, Json]]) -> str:
         lines.append(Line(f"{found['nodes']} nodes, {found['pods']} pods", colour, points))
     title = "A decision, while pods are placed one after another"
     return line_chart(title, "% of the pods placed", "ms, median", lines, x_ticks=range(0, 101, 20))
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
