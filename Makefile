@@ -130,7 +130,7 @@ gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
 # Folders of C, and Python packages, in which no files may depend on each other in a circle.
-WITHOUT_CIRCLES := hook/lib emulator bench/hook_share/task
+WITHOUT_CIRCLES := hook/lib emulator bench/hook/share/task
 PACKAGES := plimsoll monitor placer solo hook simulator
 
 .PHONY: check
@@ -156,7 +156,7 @@ bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
 
 .PHONY: bench-kang-card
 bench-kang-card: native ## Kang et al., Table I: 23, 24 and 25 tasks on one card, without Plimsoll and under it; under 5 minutes
-	@$(PYTHON) -m bench.kang_card
+	@$(PYTHON) -m bench.kang.card
 
 .PHONY: bench-events
 bench-events: native ## how soon the placer's list knows of a started task
@@ -168,7 +168,7 @@ bench-monitor: native ## the monitor's costs, delays, savings and truth; 25 minu
 
 .PHONY: bench-hook-memory
 bench-hook-memory: native ## what the memory line costs an allocation, a launch, a start; and that it holds
-	@$(PYTHON) -m bench.hook_memory
+	@$(PYTHON) -m bench.hook.memory
 
 .PHONY: bench-convgpu
 bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed, and in small on the emulator
@@ -176,7 +176,7 @@ bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed,
 
 .PHONY: bench-hook-share
 bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; half an hour, QUICK=1 under 5 minutes
-	@$(PYTHON) -m bench.hook_share $(if $(QUICK),--quick)
+	@$(PYTHON) -m bench.hook.share $(if $(QUICK),--quick)
 
 .PHONY: bench-placer
 bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes; PART=n1000

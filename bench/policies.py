@@ -37,12 +37,12 @@ QUICK_SEEDS: Final = SEEDS[:3]
 TOLERANCE_PCT: Final = 0.5
 """The most by which means may differ from the published ones, in percent of all GPUs."""
 
-Key = tuple[str, str]
+Cell = tuple[str, str]
 """List and policy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ReplayKey:
     """A replay to be made."""
 
     list: str
@@ -51,7 +51,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplayResult:
     """A replay that was made: a line of the file of results.
 
     Attributes:
@@ -72,9 +72,9 @@ class Run:
     took_s: float
 
     @property
-    def task(self) -> Task:
+    def task(self) -> ReplayKey:
         """The replay that this is."""
-        return Task(self.list, self.policy, self.seed)
+        return ReplayKey(self.list, self.policy, self.seed)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -91,13 +91,13 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     seeds = QUICK_SEEDS if given.quick else SEEDS
     tasks = [
-        Task(name, policy, seed)
+        ReplayKey(name, policy, seed)
         for name in given.list or LISTS
         for policy in given.policy or POLICIES
         for seed in seeds
     ]
     if not (given.list or given.policy):
-        tasks += [Task(LISTS[0], policy, seeds[0]) for policy in ALSO_TIMED]
+        tasks += [ReplayKey(LISTS[0], policy, seeds[0]) for policy in ALSO_TIMED]
     found = _grouped(tasks, _runs(given.traces, tasks, given.results, given.processes))
     published = _published(given.traces / PUBLISHED_CSV)
     Console(width=120).print(_table(found, published))
@@ -106,7 +106,9 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0 if result["published_met"] and result["beats_fgd_everywhere"] is not False else 1
 
 
-def _runs(folder: Path, tasks: Sequence[Task], results: Path | None, processes: int) -> dict[Task, Run]:
+def _runs(
+    folder: Path, tasks: Sequence[ReplayKey], results: Path | None, processes: int
+) -> dict[ReplayKey, ReplayResult]:
     """The runs of all tasks: those of the file, and then the others, which are appended to it one by one."""
     known = {run.task: run for run in _read(results)} if results is not None else {}
     for run in _made(folder, [task for task in tasks if task not in known], processes):
@@ -119,13 +121,13 @@ def _runs(folder: Path, tasks: Sequence[Task], results: Path | None, processes: 
     return known
 
 
-def _read(results: Path) -> Iterator[Run]:
+def _read(results: Path) -> Iterator[ReplayResult]:
     if results.exists():
         for line in results.read_text(encoding="utf-8").splitlines():
-            yield Run(**json.loads(line))
+            yield ReplayResult(**json.loads(line))
 
 
-def _made(folder: Path, tasks: Sequence[Task], processes: int) -> Iterator[Run]:
+def _made(folder: Path, tasks: Sequence[ReplayKey], processes: int) -> Iterator[ReplayResult]:
     if processes == 1:  # in this process, so that whoever ends it ends the replay
         yield from (_run(folder, task) for task in tasks)
         return
@@ -134,12 +136,12 @@ def _made(folder: Path, tasks: Sequence[Task], processes: int) -> Iterator[Run]:
             yield done.result()
 
 
-def _run(folder: Path, task: Task) -> Run:
+def _run(folder: Path, task: ReplayKey) -> ReplayResult:
     began_s = perf_counter()
     made = replay(
         read_trace(folder / f"openb_pod_list_{task.list}.csv"), policy_for(task.policy, task.seed), task.seed
     )
-    return Run(
+    return ReplayResult(
         **asdict(task),
         unallocated_pct=round(made.points[100].unallocated_pct, 4),
         failed_pods=made.failed,
@@ -150,14 +152,16 @@ def _run(folder: Path, task: Task) -> Run:
     )
 
 
-def _grouped(tasks: Iterable[Task], runs: dict[Task, Run]) -> dict[Key, list[Run]]:
-    found: dict[Key, list[Run]] = {}
+def _grouped(
+    tasks: Iterable[ReplayKey], runs: dict[ReplayKey, ReplayResult]
+) -> dict[Cell, list[ReplayResult]]:
+    found: dict[Cell, list[ReplayResult]] = {}
     for task in tasks:
         found.setdefault((task.list, task.policy), []).append(runs[task])
     return found
 
 
-def _published(path: Path) -> dict[Key, float]:
+def _published(path: Path) -> dict[Cell, float]:
     """The published unallocated percentages at 100 % arrival."""
     means = {}
     with path.open(newline="", encoding="utf-8") as file:
@@ -168,15 +172,15 @@ def _published(path: Path) -> dict[Key, float]:
     return means
 
 
-def _mean_pct(runs: Sequence[Run]) -> float:
+def _mean_pct(runs: Sequence[ReplayResult]) -> float:
     return fmean(one.unallocated_pct for one in runs)
 
 
-def _mean_failed(runs: Sequence[Run]) -> float:
+def _mean_failed(runs: Sequence[ReplayResult]) -> float:
     return fmean(one.failed_pods for one in runs)
 
 
-def _result(found: dict[Key, list[Run]], published: dict[Key, float]) -> dict[str, object]:
+def _result(found: dict[Cell, list[ReplayResult]], published: dict[Cell, float]) -> dict[str, object]:
     result: dict[str, object] = {}
     for (name, policy), runs in found.items():
         result[f"unallocated_pct.{name}.{policy}"] = round(_mean_pct(runs), 3)
@@ -196,14 +200,16 @@ def _result(found: dict[Key, list[Run]], published: dict[Key, float]) -> dict[st
     return result
 
 
-def _beats(found: dict[Key, list[Run]], other: str, figure: Callable[[Sequence[Run]], float]) -> bool | None:
+def _beats(
+    found: dict[Cell, list[ReplayResult]], other: str, figure: Callable[[Sequence[ReplayResult]], float]
+) -> bool | None:
     """Whether `plimsoll` has the lower figure on each list; None if either policy was left out."""
     if any((name, policy) not in found for name in LISTS for policy in ("plimsoll", other)):
         return None
     return all(figure(found[name, "plimsoll"]) < figure(found[name, other]) for name in LISTS)
 
 
-def _table(found: dict[Key, list[Run]], published: dict[Key, float]) -> Table:
+def _table(found: dict[Cell, list[ReplayResult]], published: dict[Cell, float]) -> Table:
     table = Table(title="GPUs without a pod at 100 % arrival, in percent (published); failed pods at 130 %")
     policies = list(dict.fromkeys(policy for _, policy in found))
     for column in ("list", *policies):

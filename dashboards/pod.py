@@ -36,195 +36,191 @@ def dashboard() -> Dashboard:
             "container", "Container", f'label_values({line}{{namespace="$namespace", pod="$pod"}}, container)'
         )
     )
-    add(made, "Where it runs", _place())
-    add(made, "Is it held to its line", *_memory())
-    add(made, "Does it get its share", *_share())
-    add(made, "What does it wait for", *_waits())
+    add(made, "Where it runs", GPU_PANEL)
+    add(made, "Is it held to its line", *MEMORY_PANELS)
+    add(made, "Does it get its share", *SHARE_PANELS)
+    add(made, "What does it wait for", *WAIT_PANELS)
     return made
 
 
-def _place() -> Panel:
-    containers = f"max by ({CONTAINER}, gpu, whole) (plimsoll_hook_container_info{POD})"
-    return Panel(
-        "GPUs",
-        "On which GPUs do its containers run? `whole` is true where a container owns the GPU.",
-        Kind.TABLE,
-        (Query(f"{containers} * on (gpu) group_left (node, index, model) {GPU_INFO}", "here"),),
-        width=24,
-        height=5,
-        columns=(
-            *(("container", "container"), ("node", "node"), ("index", "GPU"), ("model", "model")),
-            *(("gpu", "UUID"), ("whole", "whole")),
-        ),
-        links=(("node", "/d/plimsoll-node?var-node=${__value.raw}&${__url_time_range}"),),
-    )
+_CONTAINERS: Final = f"max by ({CONTAINER}, gpu, whole) (plimsoll_hook_container_info{POD})"
+GPU_PANEL: Final = Panel(
+    "GPUs",
+    "On which GPUs do its containers run? `whole` is true where a container owns the GPU.",
+    Kind.TABLE,
+    (Query(f"{_CONTAINERS} * on (gpu) group_left (node, index, model) {GPU_INFO}", "here"),),
+    width=24,
+    height=5,
+    columns=(
+        *(("container", "container"), ("node", "node"), ("index", "GPU"), ("model", "model")),
+        *(("gpu", "UUID"), ("whole", "whole")),
+    ),
+    links=(("node", "/d/plimsoll-node?var-node=${__value.raw}&${__url_time_range}"),),
+)
 
 
-def _memory() -> tuple[Panel, ...]:
-    return (
-        Panel(
-            "Memory",
-            "Is it near its line? The dashed line is what it declared. The peak is the most in the shown "
-            "time: a line far above it could be lower. Measured is what NVML shows, with contexts.",
-            Kind.LINES,
-            (
-                Query(f"sum by (container) ({_each('plimsoll_hook_line_bytes', gpu=True)})", "line"),
-                Query(f"sum by (container) ({_each('plimsoll_hook_used_bytes', gpu=True)})", "{{container}}"),
-                Query(
-                    f"sum by (container) ({_each('plimsoll_hook_measured_bytes', gpu=True)})",
-                    "measured, {{container}}",
-                ),
-                Query(
-                    f"sum by (container) (max_over_time(plimsoll_hook_used_bytes{POD}[$__range]))",
-                    "peak of {{container}}",
-                ),
+MEMORY_PANELS: Final = (
+    Panel(
+        "Memory",
+        "Is it near its line? The dashed line is what it declared. The peak is the most in the shown "
+        "time: a line far above it could be lower. Measured is what NVML shows, with contexts.",
+        Kind.LINES,
+        (
+            Query(f"sum by (container) ({_each('plimsoll_hook_line_bytes', gpu=True)})", "line"),
+            Query(f"sum by (container) ({_each('plimsoll_hook_used_bytes', gpu=True)})", "{{container}}"),
+            Query(
+                f"sum by (container) ({_each('plimsoll_hook_measured_bytes', gpu=True)})",
+                "measured, {{container}}",
             ),
-            "bytes",
-            width=12,
-            edges=("line",),
-        ),
-        Panel(
-            "Refused allocations",
-            "Did it ask for more than its line? Each got CUDA's out-of-memory error.",
-            Kind.LINES,
-            (Query(_increase("plimsoll_hook_denied_total"), "{{container}}"),),
-            width=6,
-        ),
-        Panel(
-            "Not held",
-            "Does it escape? `past the line` is what NVML showed above the declaration, `without the library` are "
-            "processes that never came under it.",
-            Kind.LINES,
-            (
-                Query(_increase("plimsoll_hook_violated_total"), "past the line, {{container}}"),
-                Query(_increase("plimsoll_hook_unenforced_total"), "without the library, {{container}}"),
+            Query(
+                f"sum by (container) (max_over_time(plimsoll_hook_used_bytes{POD}[$__range]))",
+                "peak of {{container}}",
             ),
-            width=6,
-            steps=((1, "red"),),
         ),
-        Panel(
-            "Memory that it does not count",
-            "How much does NVML show past the container's own counts? Contexts and what the library cannot see.",
-            Kind.LINES,
-            (Query(_each("plimsoll_hook_excess_bytes", gpu=True), "{{container}}, {{gpu}}"),),
-            "bytes",
-            width=12,
+        "bytes",
+        width=12,
+        edges=("line",),
+    ),
+    Panel(
+        "Refused allocations",
+        "Did it ask for more than its line? Each got CUDA's out-of-memory error.",
+        Kind.LINES,
+        (Query(_increase("plimsoll_hook_denied_total"), "{{container}}"),),
+        width=6,
+    ),
+    Panel(
+        "Not held",
+        "Does it escape? `past the line` is what NVML showed above the declaration, `without the library` are "
+        "processes that never came under it.",
+        Kind.LINES,
+        (
+            Query(_increase("plimsoll_hook_violated_total"), "past the line, {{container}}"),
+            Query(_increase("plimsoll_hook_unenforced_total"), "without the library, {{container}}"),
         ),
-        Panel(
-            "Processes",
-            "How many of its processes use a GPU?",
-            Kind.LINES,
-            (Query(_each("plimsoll_hook_processes"), "{{container}}"),),
-            width=6,
-        ),
-        Panel(
-            "Limit in the driver",
-            "Does the driver hold the pod too, and at which size?",
-            Kind.STAT,
-            (
-                Query(
-                    'max by (gpu) (plimsoll_hook_driver_limit_bytes{namespace="$namespace", pod="$pod"})',
-                    "{{gpu}}",
-                ),
+        width=6,
+        steps=((1, "red"),),
+    ),
+    Panel(
+        "Memory that it does not count",
+        "How much does NVML show past the container's own counts? Contexts and what the library cannot see.",
+        Kind.LINES,
+        (Query(_each("plimsoll_hook_excess_bytes", gpu=True), "{{container}}, {{gpu}}"),),
+        "bytes",
+        width=12,
+    ),
+    Panel(
+        "Processes",
+        "How many of its processes use a GPU?",
+        Kind.LINES,
+        (Query(_each("plimsoll_hook_processes"), "{{container}}"),),
+        width=6,
+    ),
+    Panel(
+        "Limit in the driver",
+        "Does the driver hold the pod too, and at which size?",
+        Kind.STAT,
+        (
+            Query(
+                'max by (gpu) (plimsoll_hook_driver_limit_bytes{namespace="$namespace", pod="$pod"})',
+                "{{gpu}}",
             ),
-            "bytes",
-            width=6,
-            empty="the driver does not limit this pod; the library holds the line",
         ),
-    )
+        "bytes",
+        width=6,
+        empty="the driver does not limit this pod; the library holds the line",
+    ),
+)
 
 
-def _share() -> tuple[Panel, ...]:
-    return (
-        Panel(
-            "Compute",
-            "Does it get what it was promised? Used below requested is fine while it does not want more. "
-            "The dashed line is its limit.",
-            Kind.LINES,
-            (
-                Query(_each("plimsoll_hook_share_limit_ratio"), "limit"),
-                Query(_each("plimsoll_hook_share_requested_ratio"), "requested"),
-                Query(f"container:plimsoll_used:ratio{POD}", "used by {{container}}"),
+SHARE_PANELS: Final = (
+    Panel(
+        "Compute",
+        "Does it get what it was promised? Used below requested is fine while it does not want more. "
+        "The dashed line is its limit.",
+        Kind.LINES,
+        (
+            Query(_each("plimsoll_hook_share_limit_ratio"), "limit"),
+            Query(_each("plimsoll_hook_share_requested_ratio"), "requested"),
+            Query(f"container:plimsoll_used:ratio{POD}", "used by {{container}}"),
+        ),
+        "percentunit",
+        width=12,
+        maximum=1,
+        edges=("limit",),
+    ),
+    Panel(
+        "Gate",
+        "Is it held up? 0 open (nobody else wants the GPU), 1 metered, 2 shut.",
+        Kind.STATES,
+        (
+            Query(
+                f"max by ({CONTAINER}) (plimsoll_hook_gate_state{STATE % 'metered'}) + "
+                f"max by ({CONTAINER}) (plimsoll_hook_gate_state{STATE % 'shut'}) * 2",
+                "{{container}}",
             ),
-            "percentunit",
-            width=12,
-            maximum=1,
-            edges=("limit",),
         ),
-        Panel(
-            "Gate",
-            "Is it held up? 0 open (nobody else wants the GPU), 1 metered, 2 shut.",
-            Kind.STATES,
-            (
-                Query(
-                    f"max by ({CONTAINER}) (plimsoll_hook_gate_state{STATE % 'metered'}) + "
-                    f"max by ({CONTAINER}) (plimsoll_hook_gate_state{STATE % 'shut'}) * 2",
-                    "{{container}}",
-                ),
+        width=12,
+        steps=((1, "blue"), (2, "yellow")),
+        empty=OWNED,
+    ),
+    Panel(
+        "Time at the shut gate",
+        "How much of its time do threads stand at the gate, for others or for its own limit?",
+        Kind.LINES,
+        (
+            Query(
+                f"sum by (container) (rate(plimsoll_hook_share_waited_seconds_total{POD}[$__rate_interval]))",
+                "{{container}}",
             ),
-            width=12,
-            steps=((1, "blue"), (2, "yellow")),
-            empty=OWNED,
         ),
-        Panel(
-            "Time at the shut gate",
-            "How much of its time do threads stand at the gate, for others or for its own limit?",
-            Kind.LINES,
-            (
-                Query(
-                    f"sum by (container) (rate(plimsoll_hook_share_waited_seconds_total{POD}[$__rate_interval]))",
-                    "{{container}}",
-                ),
+        "percentunit",
+        empty=OWNED,
+    ),
+    Panel(
+        "Stops at the gate",
+        "How often do they begin to stand there?",
+        Kind.LINES,
+        (
+            Query(
+                f"sum by (container) (rate(plimsoll_hook_share_waits_total{POD}[$__rate_interval]))",
+                "{{container}}",
             ),
-            "percentunit",
-            empty=OWNED,
         ),
-        Panel(
-            "Stops at the gate",
-            "How often do they begin to stand there?",
-            Kind.LINES,
-            (
-                Query(
-                    f"sum by (container) (rate(plimsoll_hook_share_waits_total{POD}[$__rate_interval]))",
-                    "{{container}}",
-                ),
-            ),
-            "ops",
-            empty=OWNED,
-        ),
-        Panel(
-            "Promise not kept",
-            "Did it want its request for a whole span, and get less?",
-            Kind.LINES,
-            (Query(_increase("plimsoll_hook_share_unmet_total"), "{{container}}"),),
-            steps=((1, "red"),),
-            empty=OWNED,
-        ),
-    )
+        "ops",
+        empty=OWNED,
+    ),
+    Panel(
+        "Promise not kept",
+        "Did it want its request for a whole span, and get less?",
+        Kind.LINES,
+        (Query(_increase("plimsoll_hook_share_unmet_total"), "{{container}}"),),
+        steps=((1, "red"),),
+        empty=OWNED,
+    ),
+)
 
 
-def _waits() -> tuple[Panel, ...]:
-    buckets = f"sum by (container, le) (rate(plimsoll_hook_wait_seconds_bucket{POD}[$__rate_interval]))"
-    return (
-        Panel(
-            "Allocations that wait",
-            "Does it wait for memory that others hold? Only on nodes that overcommit.",
-            Kind.LINES,
-            (Query(_each("plimsoll_hook_waiting", gpu=True), "{{container}}, {{gpu}}"),),
-        ),
-        Panel(
-            "Length of finished waits",
-            "How long do such waits take? The 95th of 100.",
-            Kind.LINES,
-            (Query(f"histogram_quantile(0.95, {buckets}) >= 0", "{{container}}"),),
-            "s",
-            empty="no allocation had to wait in this time",
-        ),
-        Panel(
-            "Granted without asking",
-            "How much may it hold without asking the broker? Equal to the line where nothing is overcommitted.",
-            Kind.LINES,
-            (Query(_each("plimsoll_hook_granted_bytes", gpu=True), "{{container}}, {{gpu}}"),),
-            "bytes",
-        ),
-    )
+_WAITED: Final = f"sum by (container, le) (rate(plimsoll_hook_wait_seconds_bucket{POD}[$__rate_interval]))"
+WAIT_PANELS: Final = (
+    Panel(
+        "Allocations that wait",
+        "Does it wait for memory that others hold? Only on nodes that overcommit.",
+        Kind.LINES,
+        (Query(_each("plimsoll_hook_waiting", gpu=True), "{{container}}, {{gpu}}"),),
+    ),
+    Panel(
+        "Length of finished waits",
+        "How long do such waits take? The 95th of 100.",
+        Kind.LINES,
+        (Query(f"histogram_quantile(0.95, {_WAITED}) >= 0", "{{container}}"),),
+        "s",
+        empty="no allocation had to wait in this time",
+    ),
+    Panel(
+        "Granted without asking",
+        "How much may it hold without asking the broker? Equal to the line where nothing is overcommitted.",
+        Kind.LINES,
+        (Query(_each("plimsoll_hook_granted_bytes", gpu=True), "{{container}}, {{gpu}}"),),
+        "bytes",
+    ),
+)

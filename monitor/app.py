@@ -21,7 +21,7 @@ from monitor.listeners import Listeners
 from monitor.metrics import NodeMetrics, Sources, routes
 from monitor.observer import Observer
 from monitor.outbox.store import Store, open_store
-from monitor.publisher import Hearers, Publisher, Target
+from monitor.publisher import Publisher, PublisherListeners, StreamTarget
 from monitor.sampler import Sampler
 from monitor.settings import Settings
 from monitor.xids import XidListener
@@ -65,87 +65,97 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     log.info("stopped", waiting=store.waiting_count)
 
 
-@contextlib.asynccontextmanager
-async def _closing(sampler: Sampler) -> AsyncIterator[Sampler]:
-    try:
-        yield sampler
-    finally:
-        await sampler.close()
+class _Parts:
+    """The monitor's parts, each with the functions by which it calls the others.
+
+    The methods name parts that do not exist yet when the functions are handed out.
+    """
+
+    def __init__(self, settings: Settings, identity: Identity, store: Store) -> None:
+        node, root = NodeName(settings.node), Path(settings.broker_root)
+        stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
+        target = StreamTarget(settings.nats_url, node, stream, settings.nats_access)
+        self.metrics = NodeMetrics(node, self._sources(store))
+        self.advertiser = Advertiser(settings, self._labels_read)
+        self.publisher = Publisher(target, store, self._publisher_listeners())
+        self.acknowledger = Acknowledger(root)
+        self.sampler = Sampler(self._sample_came, self.metrics.driver_called)
+        self.observer = Observer(settings, identity, store, self.sampler, self._listeners())
+        self.glances = Glances(self.sampler, settings.glance_s, settings.tolerance_bytes, self.observer.wake)
+        self.measurer = Measurer(root, settings.broker_away_s, self.observer.set_broker_presence)
+        self.messages = subscribed(root, Subscribe(memory=True))
+        self.xids = XidListener(self.observer.xid_seen)
+
+    def _sources(self, store: Store) -> Sources:
+        return Sources(
+            waiting=lambda: (store.waiting_count, store.waiting_bytes, store.dropped_count),
+            nats_answers=lambda: self.publisher.is_reachable,
+            broker_answers=lambda: self.observer.has_broker,
+            busy_s=lambda: self.observer.busy_s,
+            ecc_errors=lambda: self.observer.ecc_errors,
+        )
+
+    def _publisher_listeners(self) -> PublisherListeners:
+        return PublisherListeners(
+            own_epoch=lambda: self.observer.epoch,
+            known_epoch=self._pass_epoch,
+            foreign=self._foreign_reported,
+        )
+
+    def _listeners(self) -> Listeners:
+        return Listeners(
+            events_stored=self.publisher.wake,
+            announcements_stored=self.acknowledger.acknowledge,
+            round_stored=self._round_stored,
+            gpus_measured=self._gpus_measured,
+            foreign_report=self.metrics.foreign_report,
+            limit_event=self.metrics.limit_event,
+            driver_answered=self.metrics.driver_answered,
+            conditions_stored=self._conditions_stored,
+            xid_seen=self.metrics.xid_seen,
+        )
+
+    def _labels_read(self, labels: Mapping[str, str]) -> None:
+        self.observer.set_labels(labels)
+
+    def _sample_came(self) -> None:
+        self.observer.wake()
+
+    async def _pass_epoch(self, known: int) -> None:
+        await self.observer.pass_epoch(known)
+
+    def _foreign_reported(self, report: ForeignReport) -> None:
+        self.observer.foreign_reported(report)
+
+    def _round_stored(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
+        self.metrics.round_stored(gpus, facts)
+        self.advertiser.set_gpus(gpus)
+
+    def _gpus_measured(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
+        self.measurer.send(gpus, began_ns)
+
+    def _conditions_stored(self, found: Conditions, changes: ConditionChanges) -> None:
+        self.metrics.conditions_stored(found, changes)
+        self.measurer.set_unhealthy(found.unhealthy)
 
 
 async def _run_parts(settings: Settings, identity: Identity, store: Store, stop: asyncio.Event) -> None:
-    node, root = NodeName(settings.node), Path(settings.broker_root)
-    metrics = NodeMetrics(
-        node,
-        Sources(
-            waiting=lambda: (store.waiting_count, store.waiting_bytes, store.dropped_count),
-            nats_answers=lambda: publisher.is_reachable,
-            broker_answers=lambda: observer.has_broker,
-            busy_s=lambda: observer.busy_s,
-            ecc_errors=lambda: observer.ecc_errors,
-        ),
-    )
-
-    def labels_read(labels: Mapping[str, str]) -> None:
-        observer.set_labels(labels)
-
-    advertiser = Advertiser(settings, labels_read)
-
-    def round_stored(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
-        metrics.round_stored(gpus, facts)
-        advertiser.set_gpus(gpus)
-
-    def gpus_measured(gpus: tuple[Gpu, ...], began_ns: int) -> None:
-        measurer.send(gpus, began_ns)
-
-    def conditions_stored(found: Conditions, changes: ConditionChanges) -> None:
-        metrics.conditions_stored(found, changes)
-        measurer.set_unhealthy(found.unhealthy)
-
-    async def pass_epoch(known: int) -> None:
-        await observer.pass_epoch(known)
-
-    def foreign_reported(report: ForeignReport) -> None:
-        observer.foreign_reported(report)
-
-    def sample_came() -> None:
-        observer.wake()
-
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    hearers = Hearers(lambda: observer.epoch, pass_epoch, foreign_reported)
-    publisher = Publisher(Target(settings.nats_url, node, stream, settings.nats_access), store, hearers)
-    acknowledger = Acknowledger(root)
-    listeners = Listeners(
-        publisher.wake,
-        acknowledger.acknowledge,
-        round_stored,
-        gpus_measured,
-        metrics.foreign_report,
-        metrics.limit_event,
-        metrics.driver_answered,
-        conditions_stored,
-        metrics.xid_seen,
-    )
-    sampler = Sampler(sample_came, metrics.driver_called)
-    observer = Observer(settings, identity, store, sampler, listeners)
-    glances = Glances(sampler, settings.glance_s, settings.tolerance_bytes, sample_came)
-    measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
-    messages = subscribed(root, Subscribe(memory=True))
-    xids = XidListener(observer.xid_seen)
-    try:
-        async with _closing(sampler), _metrics_server(settings, metrics), tasks_until(stop) as group:
-            _start(group, "observer", observer.run)
-            _start(group, "messages of the broker", lambda: observer.listen(messages))
-            _start(group, "acknowledger", acknowledger.run)
-            _start(group, "glances", glances.run)
-            _start(group, "XID errors", xids.run)
-            _start(group, "measurer", measurer.run)
-            _start(group, "publisher", publisher.run)
-            if settings.kubeconfig:
-                _start(group, "advertiser", advertiser.run)
-            log.info("monitoring", **_shown(settings, identity))
-    finally:
-        await messages.aclose()
+    parts = _Parts(settings, identity, store)
+    async with contextlib.AsyncExitStack() as ends:
+        ends.push_async_callback(parts.messages.aclose)
+        ends.push_async_callback(parts.sampler.close)
+        await ends.enter_async_context(_metrics_server(settings, parts.metrics))
+        group = await ends.enter_async_context(tasks_until(stop))
+        _start(group, "observer", parts.observer.run)
+        _start(group, "messages of the broker", lambda: parts.observer.listen(parts.messages))
+        _start(group, "acknowledger", parts.acknowledger.run)
+        _start(group, "glances", parts.glances.run)
+        _start(group, "XID errors", parts.xids.run)
+        _start(group, "measurer", parts.measurer.run)
+        _start(group, "publisher", parts.publisher.run)
+        if settings.kubeconfig:
+            _start(group, "advertiser", parts.advertiser.run)
+        log.info("monitoring", **_shown(settings, identity))
 
 
 def _shown(settings: Settings, identity: Identity) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class ForeignNaming:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """A place in the stream up to which this node's reports are known.
 
     Attributes:

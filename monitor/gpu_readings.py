@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from monitor.core.health import Look
+from monitor.core.health import DriverView
 from monitor.core.idle import IdleMeters
-from monitor.sampler import Sample
+from monitor.sampler import NodeSample
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import GpuReading, HealthReading, XidSeen
 
@@ -51,7 +51,7 @@ class GpuReadings:
         """Note that the utilisation was asked for, whether or not the answer came."""
         self._utilisation_due_s = now_s + self._pause_s
 
-    def take(self, sample: Sample) -> None:
+    def take(self, sample: NodeSample) -> None:
         """Take the driver's answer."""
         self.gpus, self.is_away = sample.readings, False
         self.meters.add(sample.utilisation)
@@ -63,11 +63,13 @@ class GpuReadings:
         self.gpus, self.is_away = (), True
 
 
-def look_of(sample: Sample | None, xids: tuple[XidSeen, ...], now_s: float, time_text: str) -> Look:
-    """The driver's word on the GPUs' health. While it says nothing, errors wait for it."""
+def driver_view(
+    sample: NodeSample | None, xids: tuple[XidSeen, ...], now_s: float, time_text: str
+) -> DriverView:
+    """The driver's view of the GPUs in a round. Without a sample it has no XID errors: they wait for the next one."""
     if sample is None:
-        return Look(now_s, time_text)
-    return Look(
+        return DriverView(now_s, time_text)
+    return DriverView(
         now_s=now_s,
         time=time_text,
         present=sample.readings,

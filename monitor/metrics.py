@@ -111,7 +111,9 @@ class NodeMetrics(Collector):
             *self._collect_gpus(),
             *self._collect_counts(),
             *self._collect_servers(),
-            *self._collect_conditions(),
+            *self._collect_outbox(),
+            *self._collect_health(),
+            *self._collect_health_counts(),
             *self._driver_calls.collect(),
         )
 
@@ -196,6 +198,10 @@ class NodeMetrics(Collector):
             "plimsoll_broker_up", "1 while the node's broker answers the monitor, else 0.", labels=("node",)
         )
         broker.add_metric(node, float(self._sources.broker_answers()))
+        return driver, bus, broker
+
+    def _collect_outbox(self) -> Iterable[Metric]:
+        node = (self._node,)
         waiting = GaugeMetricFamily(
             "plimsoll_outbox_entries",
             "Events on disk that NATS has not acknowledged; grows while NATS is away.",
@@ -215,9 +221,9 @@ class NodeMetrics(Collector):
         waiting.add_metric(node, count)
         size.add_metric(node, size_bytes)
         dropped.add_metric(node, dropped_count)
-        return driver, bus, broker, waiting, size, dropped
+        return waiting, size, dropped
 
-    def _collect_conditions(self) -> Iterable[Metric]:
+    def _collect_health(self) -> Iterable[Metric]:
         health = GaugeMetricFamily(
             "plimsoll_gpu_health",
             "1 for the GPU's present `class` of health, else 0: `healthy`, `info`, `degraded` or `fatal`.",
@@ -239,6 +245,9 @@ class NodeMetrics(Collector):
                 number = "" if found.xid is None else str(found.xid)
                 condition.add_metric((*names, found.what, number), 1.0)
             short.add_metric(names, float(uuid in self._conditions.short))
+        return health, condition, short
+
+    def _collect_health_counts(self) -> Iterable[Metric]:
         changes = CounterMetricFamily(
             "plimsoll_gpu_health_events",
             "Events gpu.health since the monitor's start, by the class after it.",
@@ -265,7 +274,7 @@ class NodeMetrics(Collector):
         )
         for uuid, found_errors in self._sources.ecc_errors().items():
             ecc.add_metric((self._node, uuid), found_errors)
-        return (health, condition, short, changes, pressures, xids, ecc)
+        return changes, pressures, xids, ecc
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:

@@ -22,11 +22,11 @@ from typing import Final
 import msgspec
 import structlog
 
+from monitor.announcement_queue import AnnouncementQueue
 from monitor.core import conditions, lifecycle, node_state
 from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
-from monitor.core.gathering import Gathering
-from monitor.core.health import Look
+from monitor.core.health import DriverView
 from monitor.core.lifecycle import TaskKey
 from monitor.core.observation import (
     JOURNAL_START,
@@ -39,16 +39,16 @@ from monitor.core.observation import (
 from monitor.core.pace import Pace
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
+from monitor.core.throttle import RoundThrottle
 from monitor.epoch import raise_epoch
 from monitor.foreign import ForeignNaming, ForeignReport
-from monitor.gpu_readings import GpuReadings, look_of
+from monitor.gpu_readings import GpuReadings, driver_view
 from monitor.info import Informer
-from monitor.intake import Intake
 from monitor.listeners import Listeners
-from monitor.outbox.database import Rest
+from monitor.outbox.database import Checkpoint
 from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
-from monitor.sampler import Sample, Sampler
+from monitor.sampler import NodeSample, Sampler
 from monitor.settings import Settings
 from monitor.troubles import Troubles
 from plimsoll.broker.announcements import Announcement
@@ -77,10 +77,10 @@ class Observer:
         self._store = store
         self._sampler = sampler
         self._listeners = listeners
-        self._intake = Intake()
+        self._announcements = AnnouncementQueue()
         self._peaks: dict[TaskKey, int] = {}  # as counted by hooked programs, not taken in yet
         self._has_changes = False  # counts changed since the last sample began
-        self._gathering = Gathering()
+        self._throttle = RoundThrottle()
         self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
         self._xids: list[XidSeen] = []  # not stored yet
@@ -89,7 +89,7 @@ class Observer:
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
         self._readings = GpuReadings(settings.idle_period_s, self._slow_s)
-        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.rules)
+        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.loading_rules)
         self._position: JournalPosition = JOURNAL_START
         self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
@@ -137,8 +137,8 @@ class Observer:
             if isinstance(message, MemoryChange):
                 self._note_change(message)
             else:
-                await self._intake.put(message)
-                if self._intake.is_full or is_urgent(message, self._tasks, self._dead):
+                await self._announcements.put(message)
+                if self._announcements.is_full or is_urgent(message, self._tasks, self._dead):
                     self._wakened.set()
 
     def wake(self) -> None:
@@ -199,7 +199,7 @@ class Observer:
                 self._has_events = False
                 next_s = await self._round()
                 ended_s = time.monotonic()
-                least_s = self._gathering.pause_s(ended_s, has_events=self._has_events)
+                least_s = self._throttle.pause_s(ended_s, has_events=self._has_events)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(next_s - ended_s):
                         await self._wakened.wait()
@@ -228,32 +228,21 @@ class Observer:
             return self._troubled("the outbox is full: observing pauses until NATS takes events")
         xids = tuple(self._xids)
         observation, sample = await self._observe()
-        now_s = time.monotonic()
-        findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
-        gpus = node_state.gpus(
-            self._readings.gpus,
-            self._readings.meters.idle_pct,
-            findings.tasks.lives.values(),
-            self._settings.overcommit_ratio,
-            self._readings.memory_meters.busy_pct,
-        )
-        time_text, state_waits = rfc3339(datetime.now(UTC)), self._store.state_waits
-        look = look_of(sample, xids, now_s, time_text)
-        found, changes = conditions.look(self._conditions, look, gpus, self._settings.condition_rules)
+        now_s, time_text = time.monotonic(), rfc3339(datetime.now(UTC))
+        findings = observe(self._tasks, self._position, observation, now_s, self._settings.loading_rules)
+        gpus = self._gpus_after(findings)
+        view = driver_view(sample, xids, now_s, time_text)
+        found, changes = conditions.update(self._conditions, view, gpus, self._settings.condition_rules)
+        state_waits = self._store.state_waits
         batch = self._reports.batch(
-            findings,
-            gpus,
-            now_s,
-            time_text,
-            state_waits=state_waits,
-            changes=changes,
+            findings, gpus, now_s, time_text, state_waits=state_waits, changes=changes
         )
         try:
             await self._keep(batch, findings, found)
         except StoreError as error:
             return self._troubled(str(error))
         self._advance(observation, findings, batch)
-        self._advance_conditions(found, changes, look)
+        self._advance_conditions(found, changes, view)
         self._listeners.round_stored(gpus, findings.facts)
         if sample is not None:
             self._listeners.gpus_measured(gpus, sample.began_ns)
@@ -262,6 +251,16 @@ class Observer:
             log.info("observing again", gpus=len(self._readings.gpus))
         return self._next_s(now_s, sample)
 
+    def _gpus_after(self, findings: Findings) -> tuple[Gpu, ...]:
+        """The GPUs as of the end of the round."""
+        return node_state.gpus(
+            self._readings.gpus,
+            self._readings.meters.idle_pct,
+            findings.tasks.lives.values(),
+            self._settings.overcommit_ratio,
+            self._readings.memory_meters.busy_pct,
+        )
+
     async def _outlive(self) -> None:
         """Begin a new epoch where another monitor of this name had a greater one, and has ended."""
         known = self._foreign.outlived(self.epoch, time.monotonic(), self._settings.heartbeat_s)
@@ -269,7 +268,7 @@ class Observer:
             try:
                 await self.pass_epoch(known)
             except InputError as error:  # the next round tries again
-                self._troubles.tell(str(error))
+                self._troubles.report(str(error))
 
     async def _is_full(self) -> bool:
         most = self._settings.outbox_bytes
@@ -278,16 +277,16 @@ class Observer:
                 await self._store.drop_old()
         return self._store.waiting_bytes >= most
 
-    async def _observe(self) -> tuple[Observation, Sample | None]:
+    async def _observe(self) -> tuple[Observation, NodeSample | None]:
         # The sample comes after the announcements, so that NVML lists the announced processes; and before the deaths,
         # so that no process is taken for another one that died meanwhile and had its pid.
-        announcements, peaks = self._intake.next(), dict(self._peaks)
+        announcements, peaks = self._announcements.next(), dict(self._peaks)
         is_due = self._sampler.has_begun or self._wait_s(time.monotonic()) <= 0
         sample = await self._sample() if is_due else None
         listing = sample.listing if sample else None
         return Observation(announcements, listing, tuple(self._dead), peaks), sample
 
-    async def _sample(self) -> Sample | None:
+    async def _sample(self) -> NodeSample | None:
         """Sample the GPUs; None if no driver answers, or not yet."""
         is_due = not self._sampler.is_busy and self._readings.is_utilisation_due(time.monotonic())
         try:
@@ -303,7 +302,7 @@ class Observer:
         except NvmlAwayError as error:
             self._readings.lose()
             self._listeners.driver_answered(False)  # noqa: FBT003 - the one thing that there is to say
-            self._troubles.tell_no_driver(error)
+            self._troubles.report_no_driver(error)
             return None
         if is_due:
             self._readings.utilisation_read(time.monotonic())
@@ -312,9 +311,9 @@ class Observer:
             self._readings.take(sample)
         return sample
 
-    def _advance_conditions(self, found: Conditions, changes: ConditionChanges, look: Look) -> None:
+    def _advance_conditions(self, found: Conditions, changes: ConditionChanges, view: DriverView) -> None:
         self._conditions = found
-        del self._xids[: len(look.xids)]
+        del self._xids[: len(view.xids)]
         self._listeners.conditions_stored(found, changes)
         for change in changes.health:
             one = change.health
@@ -332,7 +331,7 @@ class Observer:
         await self._store.keep(
             batch.entries,
             findings.tasks,
-            Rest(self._boot_id, findings.position, found),
+            Checkpoint(self._boot_id, findings.position, found),
             replaces_state=batch.replaces_state,
         )
         if batch.entries:
@@ -359,7 +358,7 @@ class Observer:
             if peak != observation.peaks.get(key)
             or (key not in self._tasks.lives and key.process not in self._tasks.dead)
         }
-        self._intake.stored(findings.taken)
+        self._announcements.stored(findings.taken)
         if batch.has_more:
             self._wakened.set()
         if findings.taken:
@@ -377,7 +376,7 @@ class Observer:
         """The slow pace. The idle average is read at least once a period, which the demo and tests make short."""
         return min(self._settings.reconcile_s, self._settings.idle_period_s)
 
-    def _next_s(self, now_s: float, sample: Sample | None) -> float:
+    def _next_s(self, now_s: float, sample: NodeSample | None) -> float:
         heartbeat_s = max(
             self._reports.last_s + self._settings.heartbeat_s, now_s + self._settings.sample_ms / 1000
         )
@@ -390,9 +389,9 @@ class Observer:
 
     def _wait_s(self, now_s: float) -> float:
         """How long the next sample must wait, in seconds."""
-        return self._pace.wait_s(now_s, at_once=self._has_changes and self._gathering.is_calm(now_s))
+        return self._pace.wait_s(now_s, at_once=self._has_changes and self._throttle.is_calm(now_s))
 
     def _troubled(self, what: str) -> float:
         """Log a trouble; returns when the next attempt is due."""
-        self._troubles.tell(what)
+        self._troubles.report(what)
         return time.monotonic() + STORE_RETRY_S

@@ -33,8 +33,8 @@ from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 from nats.js.errors import NotFoundError
 
-from monitor.foreign import ForeignReport, Position, greatest_epoch, read_foreign
-from monitor.outbox.database import Waiting
+from monitor.foreign import ForeignReport, StreamPosition, greatest_epoch, read_foreign
+from monitor.outbox.database import StoredEntry
 from monitor.outbox.store import Store, StoreError
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
@@ -75,7 +75,7 @@ class _LostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StreamTarget:
     """The server and the node to publish for, the stream to make if it is missing, and the credentials' files."""
 
     url: str
@@ -85,7 +85,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Hearers:
+class PublisherListeners:
     """The callbacks of the publisher.
 
     Attributes:
@@ -103,16 +103,16 @@ class Hearers:
 class Publisher:
     """Empties the outbox into JetStream. `run` it as a task, and `wake` it when something was stored."""
 
-    def __init__(self, target: Target, store: Store, hearers: Hearers) -> None:
+    def __init__(self, target: StreamTarget, store: Store, listeners: PublisherListeners) -> None:
         """Publish `store`'s events to `target`."""
         self._target = target
         self._store = store
-        self._hearers = hearers
+        self._listeners = listeners
         self._options: dict[str, Any] = {}
         self._epoch_checked = False
         # None once reports of another monitor may have been missed: then the next start reads on from the last one.
-        self._position: Position | None = None
-        self._scanned = Position()  # where this run began
+        self._position: StreamPosition | None = None
+        self._scanned = StreamPosition()  # where this run began
         self._wakened = asyncio.Event()
         self._reachable: bool | None = None
         self._outage = Outage(log.warning)
@@ -181,13 +181,13 @@ class Publisher:
         report = read_foreign(message.data)
         if report is None or not self._epoch_checked:  # before that, our own epoch may pass it
             return
-        if report.epoch == self._hearers.own_epoch():  # our own message, from the earlier connection
+        if report.epoch == self._listeners.own_epoch():  # our own message, from the earlier connection
             return
         if self._position is not None:
             # An acknowledgement may have overtaken this report. So the next start reads from where this one began.
             self._position = None
             await self._store.remove((), self._scanned)
-        self._hearers.foreign(report)
+        self._listeners.foreign(report)
 
     async def _disconnected(self) -> None:
         """Give up the events in flight: they will not be acknowledged any more."""
@@ -216,7 +216,7 @@ class Publisher:
             return
         self._unreachable(error)
 
-    async def _drop_refused(self, batch: tuple[Waiting, ...], most_bytes: int) -> tuple[Waiting, ...]:
+    async def _drop_refused(self, batch: tuple[StoredEntry, ...], most_bytes: int) -> tuple[StoredEntry, ...]:
         """Drop the events that NATS takes under no circumstances; returns the others.
 
         Args:
@@ -235,7 +235,7 @@ class Publisher:
             await self._drop(large, problem, remedy=remedy)
         return tuple(entry for entry in rest if entry not in large)
 
-    async def _drop(self, entries: list[Waiting], problem: str, remedy: str) -> None:
+    async def _drop(self, entries: list[StoredEntry], problem: str, remedy: str) -> None:
         await self._store.remove(entry.number for entry in entries)
         subjects = sorted({entry.subject for entry in entries})
         log.error(problem, dropped=len(entries), subjects=subjects, remedy=remedy)
@@ -295,18 +295,18 @@ class Publisher:
         """
         known = await self._store.position()
         if known.stream != stream:
-            known = Position(stream)
-        position: Position | None = None
+            known = StreamPosition(stream)
+        position: StreamPosition | None = None
         try:
             epoch, seq = await greatest_epoch(client, self._target.node, known.seq)
             epoch = max(epoch, known.epoch)
-            position = Position(stream, seq, epoch)
+            position = StreamPosition(stream, seq, epoch)
         except NotFoundError:
             log.warning("the stream gives no messages directly: only its last epoch is known", stream=STREAM)
             last = read_foreign(await self._last(jetstream))
             epoch = last.epoch if last is not None else 0
         if epoch:
-            await self._hearers.known_epoch(epoch)
+            await self._listeners.known_epoch(epoch)
         self._position = position
         self._scanned = position or self._scanned
 
@@ -318,7 +318,7 @@ class Publisher:
             return b""
         return message.data or b""
 
-    async def _send(self, jetstream: JetStreamContext, batch: tuple[Waiting, ...]) -> None:
+    async def _send(self, jetstream: JetStreamContext, batch: tuple[StoredEntry, ...]) -> None:
         self._in_flight = acks = list[asyncio.Future[PubAck]]()
         try:
             async with asyncio.timeout(ACK_S):
@@ -338,7 +338,7 @@ class Publisher:
             if numbers:
                 if self._position is not None:
                     seqs = (ack.result().seq for ack in acks if _stored(ack))
-                    seq, epoch = max(self._position.seq, *seqs), self._hearers.own_epoch()
+                    seq, epoch = max(self._position.seq, *seqs), self._listeners.own_epoch()
                     self._position = replace(self._position, seq=seq, epoch=max(self._position.epoch, epoch))
                 await self._store.remove(numbers, self._position)
         if lost := [ack for ack in acks if not _stored(ack)]:

@@ -26,7 +26,7 @@ log = structlog.get_logger("monitor.sampler")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class NodeSample:
     """The node, read once.
 
     Attributes:
@@ -72,7 +72,7 @@ class Sampler:
         self._driver = DriverThread(took)
         self._identities = Identities()
         self._late = late
-        self._reading: asyncio.Task[Sample] | None = None
+        self._reading: asyncio.Task[NodeSample] | None = None
         self._is_late = False
         self._was_named = False
 
@@ -92,7 +92,7 @@ class Sampler:
         watched: Mapping[int, ProcessKey],
         *,
         reads_health: bool,
-    ) -> Sample | None:
+    ) -> NodeSample | None:
         """Read every GPU.
 
         Cancelling loses nothing: the next call returns the sample.
@@ -149,7 +149,7 @@ class Sampler:
             effect = "memory is seen late; starts and ends of hooked processes are not"
             log.warning("the driver answers slowly", longer_than_s=PATIENCE_S, effect=effect)
 
-    def _answered(self, reading: asyncio.Task[Sample]) -> None:
+    def _answered(self, reading: asyncio.Task[NodeSample]) -> None:
         if reading.cancelled():
             return
         reading.exception()  # so that asyncio does not report it, should nobody ask for this sample any more
@@ -162,7 +162,7 @@ class Sampler:
         watched: Mapping[int, ProcessKey],
         reads_health: bool,  # noqa: FBT001 - from `sample`, which names it
         nvml: Nvml,
-    ) -> Sample:
+    ) -> NodeSample:
         began_ns = time.monotonic_ns()
         gpus = nvml.read(since_us)
         figures = nvml.health() if reads_health else {}
@@ -176,7 +176,7 @@ class Sampler:
             for pid, used_bytes in gpu.used_bytes.items()
             if pid in living
         )
-        return Sample(
+        return NodeSample(
             began_ns=began_ns,
             readings=tuple(gpu.reading for gpu in gpus),
             listing=Listing(frozenset(gpu.reading.uuid for gpu in gpus), processes),

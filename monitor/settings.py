@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from monitor.core.conditions import ConditionRules
-from monitor.core.lifecycle import Rules
+from monitor.core.lifecycle import LoadingRules
 from monitor.core.node_state import Thresholds
 from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
@@ -130,9 +130,9 @@ class Settings:
         )
 
     @property
-    def rules(self) -> Rules:
+    def loading_rules(self) -> LoadingRules:
         """When memory counts as moving."""
-        return Rules(self.settle_s, self.tolerance_bytes, self.reload_bytes)
+        return LoadingRules(self.settle_s, self.tolerance_bytes, self.reload_bytes)
 
     @property
     def condition_rules(self) -> ConditionRules:

@@ -23,20 +23,20 @@ class Troubles:
     """The troubles that last. Everything here belongs to one task of the event loop."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def tell(self, trouble: str) -> None:
+    def report(self, trouble: str) -> None:
         """Log a trouble, unless it lasts since it was last logged."""
-        if trouble not in self._told:
-            self._told.add(trouble)
+        if trouble not in self._logged:
+            self._logged.add(trouble)
             log.error(trouble)
 
-    def tell_no_driver(self, error: Exception) -> None:
+    def report_no_driver(self, error: Exception) -> None:
         """Log that no driver answers."""
-        self.tell(f"{NO_GPU}: {error}; {NO_DRIVER}")
+        self.report(f"{NO_GPU}: {error}; {NO_DRIVER}")
 
     def end(self, *, has_driver: bool) -> bool:
         """End all troubles but that of a driver which is still away; returns whether the last one ended now."""
-        was_troubled = bool(self._told)
-        self._told = {trouble for trouble in self._told if not has_driver and trouble.startswith(NO_GPU)}
-        return was_troubled and not self._told
+        was_troubled = bool(self._logged)
+        self._logged = {trouble for trouble in self._logged if not has_driver and trouble.startswith(NO_GPU)}
+        return was_troubled and not self._logged

@@ -52,14 +52,14 @@ class XidListener:
 
         while not self._ended.is_set():
             try:
-                self._hear(XidSession(), report)
+                self._follow(XidSession(), report)
             except NvmlAwayError as error:
                 if str(error) != self._trouble:  # once, not at each attempt
                     self._trouble = str(error)
                     log.warning("XID errors are not seen until the driver answers", error=str(error))
                 self._ended.wait(RETRY_S)
 
-    def _hear(self, session: XidSession, report: Callable[[XidSeen], None]) -> None:
+    def _follow(self, session: XidSession, report: Callable[[XidSeen], None]) -> None:
         """Report errors until the part ends or the driver goes away."""
         try:
             self._trouble, renewed_s = "", time.monotonic()

@@ -38,17 +38,9 @@ def bar_chart(
     ]
     for place, (name, values) in enumerate(series.items()):
         for group, value in enumerate(values):
-            tall = high * value / highest
-            x, y = LEFT + across * group + across * 0.1 + wide * place, HEIGHT - BOTTOM - tall
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}" fill="{colours[name]}"/>'
-            )
-            parts.append(_text(x + wide / 2, y - 4, f"{value:.3g}", size=10))
-        y = TOP + 20 * place
-        parts.append(
-            f'<rect x="{WIDTH - RIGHT + 14}" y="{y - 8}" width="12" height="12" fill="{colours[name]}"/>'
-        )
-        parts.append(_text(WIDTH - RIGHT + 32, y + 3, name, "start"))
+            left = LEFT + across * group + across * 0.1 + wide * place
+            parts += _bar(left, wide, high * value / highest, value, colours[name])
+        parts += _legend(place, name, colours[name])
     parts += [
         _text(LEFT + across * (group + 0.5), HEIGHT - BOTTOM + 18, name) for group, name in enumerate(groups)
     ]
@@ -56,6 +48,22 @@ def bar_chart(
         y = HEIGHT - BOTTOM - high * line_at / highest
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#333" stroke-dasharray="6 4"/>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _bar(left: float, wide: float, tall: float, value: float, colour: str) -> list[str]:
+    y = HEIGHT - BOTTOM - tall
+    return [
+        f'<rect x="{left:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}" fill="{colour}"/>',
+        _text(left + wide / 2, y - 4, f"{value:.3g}", size=10),
+    ]
+
+
+def _legend(place: int, name: str, colour: str) -> list[str]:
+    y = TOP + 20 * place
+    return [
+        f'<rect x="{WIDTH - RIGHT + 14}" y="{y - 8}" width="12" height="12" fill="{colour}"/>',
+        _text(WIDTH - RIGHT + 32, y + 3, name, "start"),
+    ]
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle", size: int = 12) -> str:

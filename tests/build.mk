@@ -3,7 +3,7 @@
 PROGRAMS := $(BUILD)/programs
 OF_HOOK := tests/hook/lib/programs
 PROGRAM_FLAGS := -std=c11 -O1 -g -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -isystem $(CUDA12_INCLUDE) -isystem $(NVML_INCLUDE)
-PROGRAM_HEADERS := $(wildcard $(OF_HOOK)/*/*.h tests/hook/broker/programs/*/*.h bench/*.h bench/hook_share/task/*.h)
+PROGRAM_HEADERS := $(wildcard $(OF_HOOK)/*/*.h tests/hook/broker/programs/*/*.h bench/hook/*.h bench/hook/share/task/*.h)
 # Each program links those of these libraries that it calls.
 OPTIONS := -Wl,--as-needed -L$(EMULATOR) -l:libcuda.so.1 -l:libnvidia-ml.so.1 -lpthread -ldl
 
@@ -14,9 +14,9 @@ $(PROGRAMS)/hammer: $(wildcard $(OF_HOOK)/hammer/*.c)
 $(PROGRAMS)/gangs: tests/hook/broker/programs/gangs.c
 $(PROGRAMS)/restless: $(wildcard tests/hook/broker/programs/restless/*.c)
 $(PROGRAMS)/nvml_caller: tests/emulator/programs/nvml_caller.c
-$(PROGRAMS)/hook_memory: bench/hook_memory.c
-$(PROGRAMS)/share_short: bench/hook_share/short.c
-$(PROGRAMS)/share_task: $(wildcard bench/hook_share/task/*.c)
+$(PROGRAMS)/hook_memory: bench/hook/memory/program.c
+$(PROGRAMS)/share_short: bench/hook/share/short.c
+$(PROGRAMS)/share_task: $(wildcard bench/hook/share/task/*.c)
 ORDINARY := $(SINGLE) $(addprefix $(PROGRAMS)/,asker hammer gangs restless nvml_caller hook_memory share_short share_task)
 
 # Programs whose tables follow from NVIDIA's headers and from Python.

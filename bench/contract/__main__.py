@@ -20,6 +20,7 @@ from typing import Any, Final
 import aiohttp
 import structlog
 
+from bench.measures.progress import say
 from tests.cluster import assets
 from tests.cluster.build import ensure
 from tests.placer.kube.differential import draw
@@ -76,11 +77,6 @@ async def server(folder: Path) -> AsyncIterator[ApiServer]:
         context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
         async with aiohttp.ClientSession(plane.url, connector=aiohttp.TCPConnector(ssl=context)) as http:
             yield ApiServer(plane, http)
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

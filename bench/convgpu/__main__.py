@@ -31,7 +31,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, Final
 
@@ -39,11 +38,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.convgpu.emulator import SPEED, measure
+from plimsoll.native import ROOT
 from simulator.convgpu import paper, report
 from simulator.convgpu.experiment import (
     HEAVY,
     RULES,
-    Plan,
+    ReplayPlan,
     against_fifo,
     level,
     on_demand,
@@ -52,7 +52,7 @@ from simulator.convgpu.experiment import (
     run_cell,
 )
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES, draw
-from simulator.core.replay import Replay, replay
+from simulator.core.replay import WorkloadReplay, replay
 
 DRAWS: Final = 30
 EMULATED_COUNT: Final = 14
@@ -61,7 +61,7 @@ SURE: Final = ("fifo", "best-fit")
 """The policies under which ConVGPU's own rule lets every draw end."""
 LOTS: Final = 40
 """The number of forecasts for `random`, whose draws the broker makes by itself."""
-CHARTS: Final = Path(__file__).resolve().parents[2] / "build" / "bench"
+CHARTS: Final = ROOT / "build" / "bench"
 TABLE_WIDTH: Final = 120
 
 Json = dict[str, Any]
@@ -69,7 +69,7 @@ Json = dict[str, Any]
 
 def replayed(console: Console, rule: str, draws: int) -> Json:
     """Replay every count under every policy by one rule, and print the results."""
-    plan = Plan(seeds=tuple(range(draws)))
+    plan = ReplayPlan(seeds=tuple(range(draws)))
     with ProcessPoolExecutor() as pool:
         cells = list(pool.map(partial(run_cell, RULES[rule], plan), *zip(*plan.cells(), strict=True)))
     for what in report.FIGURES:
@@ -91,7 +91,7 @@ def readings(console: Console, draws: int) -> Json:
         table.add_column(column, justify="right")
     result: Json = {}
     for reading in DURATIONS:
-        cells = run(RULES["convgpu"], Plan(policies=SURE, seeds=tuple(range(draws)), durations=reading))
+        cells = run(RULES["convgpu"], ReplayPlan(policies=SURE, seeds=tuple(range(draws)), durations=reading))
         result[reading] = {policy: level(cells, policy) for policy in SURE}
         table.add_row(
             reading,
@@ -121,7 +121,7 @@ def _against(found: Json | None) -> str:
     return "stuck" if found is None else f"{found['finished_s']:+.0f} s | × {found['suspended_ratio']:.2f}"
 
 
-def forecast(policy: str) -> list[Replay]:
+def forecast(policy: str) -> list[WorkloadReplay]:
     """The simulator's forecast for the draw that runs on the emulator; several forecasts for `random`."""
     containers = draw(EMULATED_COUNT, EMULATED_SEED)
     seeds = range(LOTS if policy == "random" else 1)
@@ -148,7 +148,7 @@ async def emulated(console: Console) -> Json:
     return {"containers": EMULATED_COUNT, "seed": EMULATED_SEED, "speed": SPEED, **result}
 
 
-def compare(measured: Replay, forecasts: Sequence[Replay]) -> Json:
+def compare(measured: WorkloadReplay, forecasts: Sequence[WorkloadReplay]) -> Json:
     """Compare measurement and forecast, in seconds; or list the `refused` containers if there are any.
 
     `starts_apart_s` is the largest difference of any container's start; None where the forecast is a mean of random
@@ -181,7 +181,9 @@ def _words(figure: float | list[float] | None) -> str:
 async def main() -> int:
     """Replay, run, print, and end with one JSON line; the exit code is 1 if a container was refused its memory."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.convgpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--draws", type=int, default=DRAWS, help="draws per number of containers (%(default)s)"

@@ -33,7 +33,7 @@ from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.native import EMULATOR, HOOK_LIBRARY, ROOT
 from plimsoll.quantity import MIB
 from simulator.convgpu.workload import USABLE_BYTES
-from simulator.core.replay import Container, Replay, Stay
+from simulator.core.replay import Container, Stay, WorkloadReplay
 
 SPEED: Final = 10.0
 """Five seconds between arrivals become half a second, far longer than a broker's turn."""
@@ -84,7 +84,7 @@ class Guest:
         self.process.stdin.write(b"go\n")
 
 
-async def measure(policy: str, containers: Sequence[Container]) -> Replay:
+async def measure(policy: str, containers: Sequence[Container]) -> WorkloadReplay:
     """Run the containers under one wait policy; times are those of the paper's clock.
 
     A container that was refused memory, or died, counts as refused.
@@ -99,7 +99,7 @@ async def measure(policy: str, containers: Sequence[Container]) -> Replay:
             stays = [
                 group.create_task(_stay(guest, node.broker, began_s), name=guest.pod) for guest in guests
             ]
-        return Replay(tuple(stay.result() for stay in stays))
+        return WorkloadReplay(tuple(stay.result() for stay in stays))
 
 
 async def _stay(guest: Guest, broker: BrokerClient, began_s: float) -> Stay:

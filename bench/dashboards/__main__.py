@@ -19,7 +19,16 @@ import aiohttp
 import yaml
 
 from bench.dashboards.demo import demo, scrapes
-from bench.dashboards.queries import Answer, PanelQuery, Verdict, filled, numbers, of_dashboard, verdict
+from bench.dashboards.queries import (
+    Answer,
+    PanelQuery,
+    QueryReport,
+    filled,
+    numbers,
+    of_dashboard,
+    query_report,
+)
+from bench.measures.progress import say
 from dashboards.output import FOLDER
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.cluster import assets
@@ -61,7 +70,7 @@ async def run(seconds: float, folder: Path) -> Json:
         asking = _Asking(http, server, began_s)
         answers = [answer async for answer in asking.all(pods)]
         failing = await asking.failing_rules()
-    found = verdict(answers)
+    found = query_report(answers)
     _tell(found, failing)
     return {
         "panels": found.panels,
@@ -127,16 +136,11 @@ def _rules() -> Iterator[tuple[str, Json]]:
                 yield path.stem, rule
 
 
-def _tell(found: Verdict, failing: dict[str, str]) -> None:
+def _tell(found: QueryReport, failing: dict[str, str]) -> None:
     for (dashboard, panel), why in sorted(found.empty.items()):
         say(f"no data: {dashboard}: {panel}: {why or 'it gives no reason'}")
     for name, words in {**found.errors, **failing}.items():
         say(f"error: {name}: {words}")
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

@@ -17,8 +17,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from bench.placer.ground import session
-from bench.webhook import Webhook, cases, measure, webhook
+from bench.placer.servers import session
+from bench.webhook.load import measure
+from bench.webhook.process import Webhook, webhook
+from bench.webhook.reviews import cases
 from placer.kube.extender.http import PATH
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.servers import ServerKind, free_port, running
@@ -48,7 +50,7 @@ OVERCOMMITTED: Final = "delta"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DemoPod:
     """A pod and its program.
 
     Attributes:
@@ -69,15 +71,15 @@ CALM: Final = ("--steps", "3", "--step-ms", "200", "--kernel-ms", "2", "--gap-ms
 SHORT: Final = ("--steps", "3", "--step-ms", "200", "--kernel-ms", "5", "--gap-ms", "5", "--seconds", "5")
 
 PODS: Final = (
-    Work({MEMORY: "20Gi"}, "18Gi", ("--hold-seconds", "10"), OVERCOMMITTED),
-    Work({MEMORY: "16Gi"}, "15Gi", ("--hold-seconds", "10"), OVERCOMMITTED),  # waits for the other's end
-    *(Work({MEMORY: "8Gi", SHARE: "60"}, "6Gi", STEADY) for _ in range(5)),  # one on each GPU that is left
-    Work({GPUS: "1"}, "10Gi", STEADY),  # owns its GPU
-    *(Work({MEMORY: "4Gi", SHARE: "30"}, "3Gi", STEADY) for _ in range(3)),  # beside others that want all
-    Work({MEMORY: "2Gi", SHARE: "10"}, "1Gi", CALM),
-    Work({MEMORY: "2Gi", SHARE: "5"}, "4Gi", (*SHORT, "--keep-going")),  # asks past its line
-    Work({MEMORY: "90Gi"}),  # fits nowhere
-    Work({MEMORY: "3", GPUS: "2"}),  # malformed
+    DemoPod({MEMORY: "20Gi"}, "18Gi", ("--hold-seconds", "10"), OVERCOMMITTED),
+    DemoPod({MEMORY: "16Gi"}, "15Gi", ("--hold-seconds", "10"), OVERCOMMITTED),  # waits for the other's end
+    *(DemoPod({MEMORY: "8Gi", SHARE: "60"}, "6Gi", STEADY) for _ in range(5)),  # one on each GPU that is left
+    DemoPod({GPUS: "1"}, "10Gi", STEADY),  # owns its GPU
+    *(DemoPod({MEMORY: "4Gi", SHARE: "30"}, "3Gi", STEADY) for _ in range(3)),  # beside others that want all
+    DemoPod({MEMORY: "2Gi", SHARE: "10"}, "1Gi", CALM),
+    DemoPod({MEMORY: "2Gi", SHARE: "5"}, "4Gi", (*SHORT, "--keep-going")),  # asks past its line
+    DemoPod({MEMORY: "90Gi"}),  # fits nowhere
+    DemoPod({MEMORY: "3", GPUS: "2"}),  # malformed
 )
 
 
@@ -200,7 +202,7 @@ async def _trusting(url: str, ca_file: Path) -> AsyncIterator[aiohttp.ClientSess
         yield http
 
 
-async def _start(team: KubeCluster, name: str, work: Work) -> None:
+async def _start(team: KubeCluster, name: str, work: DemoPod) -> None:
     """Create a pod; once it is bound, start its program, as the kubelet would."""
     pod = pod_manifest(name, work.limits)
     if work.node:

@@ -79,7 +79,7 @@ def numbers(result: Iterable[Mapping[str, Any]]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class QueryReport:
     """The answers to all queries.
 
     Attributes:
@@ -100,7 +100,7 @@ class Verdict:
         return [f"{dashboard}: {panel}" for (dashboard, panel), why in self.empty.items() if not why]
 
 
-def verdict(answers: Iterable[Answer]) -> Verdict:
+def query_report(answers: Iterable[Answer]) -> QueryReport:
     """Judge the answers of all dashboards and rules. Rules and variables are queries, and no panels."""
     panels: dict[tuple[str, str], int] = {}
     reasons: dict[tuple[str, str], str] = {}
@@ -115,4 +115,4 @@ def verdict(answers: Iterable[Answer]) -> Verdict:
             panels[key] = panels.get(key, 0) + one.numbers
             reasons[key] = one.query.why_empty
     empty = {key: reasons[key] for key, count in panels.items() if not count}
-    return Verdict(len(panels), empty, len(asked), errors)
+    return QueryReport(len(panels), empty, len(asked), errors)

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bench.e2e.effort import per_pod_ms, used_ticks
-from bench.e2e.sides import NATIVE, PLIMSOLL, Side
-from bench.e2e.timeline import STAGES, Timeline
+from bench.e2e.cpu_time import per_pod_ms, used_ticks
+from bench.e2e.pod_kinds import NATIVE, PLIMSOLL, PodKind
+from bench.e2e.timeline import STAGES, PodTimeline
 from tests.node.node import Node
 
 Json = dict[str, Any]
@@ -30,16 +30,16 @@ class Times:
 
     Attributes:
         by_stage: see `timeline.STAGES`.
-        effort_ticks: CPU time of the node's programs while the pods started, in all rounds.
+        cpu_ticks: CPU time of the node's programs while the pods started, in all rounds.
     """
 
     by_stage: dict[str, list[float]] = field(default_factory=lambda: {stage: [] for stage in STAGES})
-    effort_ticks: Counter[str] = field(default_factory=Counter)
+    cpu_ticks: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> Json:
         """The median of each stage, and the mean CPU time of each program for each pod."""
         stages = {f"{stage}_ms": round(statistics.median(times)) for stage, times in self.by_stage.items()}
-        return {**stages, "cpu_ms": per_pod_ms(self.effort_ticks, len(self.by_stage["ready"]))}
+        return {**stages, "cpu_ms": per_pod_ms(self.cpu_ticks, len(self.by_stage["ready"]))}
 
 
 async def settle() -> None:
@@ -48,7 +48,7 @@ async def settle() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Comparison:
     """The node and the pods of a comparison.
 
     Attributes:
@@ -61,8 +61,8 @@ class Bench:
 
     node: Node
     namespace: str
-    timeline: Timeline
-    native: Side = NATIVE
+    timeline: PodTimeline
+    native: PodKind = NATIVE
     settled: Callable[[], Awaitable[None]] = settle
 
     async def compare(self, count: int, rounds: int) -> Json:
@@ -70,31 +70,31 @@ class Bench:
 
         The kinds take turns in going first, so that a drift of the machine affects both alike.
         """
-        sides = (self.native, PLIMSOLL)
-        times = {side.name: Times() for side in sides}
+        kinds = (self.native, PLIMSOLL)
+        times = {kind.name: Times() for kind in kinds}
         for at in range(rounds):
-            for side in sides if at % 2 else reversed(sides):
-                names = [f"{side.name}-{count}-{at}-{i}" for i in range(count)]
-                await self._round(side, names, times[side.name])
+            for kind in kinds if at % 2 else reversed(kinds):
+                names = [f"{kind.name}-{count}-{at}-{i}" for i in range(count)]
+                await self._round(kind, names, times[kind.name])
         found = {name: taken.figures() for name, taken in times.items()}
-        ours, theirs = (times[side.name].by_stage["ready"] for side in (PLIMSOLL, self.native))
+        ours, theirs = (times[kind.name].by_stage["ready"] for kind in (PLIMSOLL, self.native))
         ratio = statistics.median(ours) / statistics.median(theirs)
         print(f"{count} at once, {rounds} rounds: ratio {ratio:.3f}", file=sys.stderr)
         for name, figures in found.items():
             print(f"  {name}: {figures}", file=sys.stderr)
         return {"ratio": round(ratio, 3), "rounds": rounds, **found}
 
-    async def _round(self, side: Side, names: list[str], times: Times) -> None:
+    async def _round(self, kind: PodKind, names: list[str], times: Times) -> None:
         asked_s: dict[str, float] = {}
 
         async def create(name: str) -> None:
             asked_s[name] = time.monotonic()
-            await self.node.create(self.namespace, side.pod(name, "sleep", "3000"))
+            await self.node.create(self.namespace, kind.pod(name, "sleep", "3000"))
 
         before = used_ticks()
         await asyncio.gather(*map(create, names))
         await self.timeline.until_ready(names)
-        times.effort_ticks += used_ticks() - before
+        times.cpu_ticks += used_ticks() - before
         for name in names:
             for stage in STAGES:
                 times.by_stage[stage].append(1000 * (self.timeline.reached_s[name][stage] - asked_s[name]))

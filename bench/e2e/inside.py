@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.e2e import program
-from bench.e2e.creation import Bench, settle
+from bench.e2e.creation import Comparison, settle
 from bench.e2e.parts import CREATION, NEW_VGPU, PROGRAM, Selection, selection
-from bench.e2e.sides import WHOLE_CARD
+from bench.e2e.pod_kinds import WHOLE_CARD
 from bench.e2e.timeline import watching
 from tests.node.node import Node, running_node
 from tests.node.places import directory
@@ -57,11 +57,11 @@ async def _without_pool(node: Node, chosen: Selection) -> Json:
     async with _namespace(node) as namespace:
         if CREATION in chosen.parts:
             async with watching(node, namespace) as timeline:
-                bench = Bench(node, namespace, timeline)
-                await bench.compare(1, 1)  # warms up
+                comparison = Comparison(node, namespace, timeline)
+                await comparison.compare(1, 1)  # warms up
                 for count, rounds in (QUICK_ROUNDS if chosen.is_quick else ROUNDS).items():
                     if count in chosen.counts:
-                        figures = await bench.compare(count, rounds)
+                        figures = await comparison.compare(count, rounds)
                         found[f"create_ratio_{count}"] = figures.pop("ratio")
                         found[f"create_{count}"] = figures
         if PROGRAM in chosen.parts:
@@ -88,9 +88,9 @@ async def _new_vgpu(node: Node, chosen: Selection) -> Json:
             await pool.until_cards()
             await settle()
 
-        bench = Bench(node, namespace, timeline, WHOLE_CARD, settled)
-        await bench.compare(1, 1)  # warms up
-        figures = await bench.compare(1, QUICK_NEW_VGPU_ROUNDS if chosen.is_quick else NEW_VGPU_ROUNDS)
+        comparison = Comparison(node, namespace, timeline, WHOLE_CARD, settled)
+        await comparison.compare(1, 1)  # warms up
+        figures = await comparison.compare(1, QUICK_NEW_VGPU_ROUNDS if chosen.is_quick else NEW_VGPU_ROUNDS)
     return {"create_ratio_new_vgpu": figures.pop("ratio"), "create_new_vgpu": figures}
 
 

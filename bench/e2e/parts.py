@@ -30,7 +30,7 @@ class Selection:
 
 def selection(arguments: Sequence[str], description: str | None = None) -> Selection:
     """Read the command line; a wrong one ends the process with 2 and the usage."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(prog="python -m bench.e2e", description=description)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, in under five minutes")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
     parser.add_argument(

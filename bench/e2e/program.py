@@ -10,7 +10,7 @@ import statistics
 import sys
 from typing import Any, Final
 
-from bench.e2e.sides import NATIVE, PLIMSOLL, SIDES
+from bench.e2e.pod_kinds import KINDS, NATIVE, PLIMSOLL
 from tests.node.node import Node
 
 Json = dict[str, Any]
@@ -29,17 +29,17 @@ async def compare(node: Node, namespace: str, pairs: int) -> Json:
 
     The first pair warms up and does not count. The side that begins changes with each pair.
     """
-    for side in SIDES:
-        await node.create(namespace, side.pod(side.name, "sleep", "3000"))
-    for side in SIDES:
-        await node.until_ready(namespace, side.name)
-    took_s: dict[str, list[float]] = {side.name: [] for side in SIDES}
+    for kind in KINDS:
+        await node.create(namespace, kind.pod(kind.name, "sleep", "3000"))
+    for kind in KINDS:
+        await node.until_ready(namespace, kind.name)
+    took_s: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
     for at in range(pairs + 1):
-        for side in SIDES if at % 2 else reversed(SIDES):
-            told = await node.run(namespace, side.name, "timed", *PROGRAM)
-            took_s[side.name].append(json.loads(told.splitlines()[-1])["took_ns"] / 1e9)
-    for side in SIDES:
-        await node.delete(namespace, side.name)
+        for kind in KINDS if at % 2 else reversed(KINDS):
+            told = await node.run(namespace, kind.name, "timed", *PROGRAM)
+            took_s[kind.name].append(json.loads(told.splitlines()[-1])["took_ns"] / 1e9)
+    for kind in KINDS:
+        await node.delete(namespace, kind.name)
     ours, theirs = took_s[PLIMSOLL.name][1:], took_s[NATIVE.name][1:]
     overheads_pct = sorted(100 * (one / other - 1) for one, other in zip(ours, theirs, strict=True))
     overhead_pct = statistics.median(overheads_pct)

@@ -23,7 +23,7 @@ _CONDITIONS: Final = {"sandbox": "PodReadyToStartContainers", "ready": "Ready"}
 
 
 @dataclass(slots=True)
-class Timeline:
+class PodTimeline:
     """The stages of pods.
 
     Attributes:
@@ -69,9 +69,9 @@ class Timeline:
 
 
 @contextlib.asynccontextmanager
-async def watching(node: Node, namespace: str) -> AsyncIterator[Timeline]:
+async def watching(node: Node, namespace: str) -> AsyncIterator[PodTimeline]:
     """Watch the pods of a namespace that has none yet, until the context ends."""
-    found = Timeline()
+    found = PodTimeline()
     path = f"/api/v1/namespaces/{namespace}/pods"
     version = (await node.api.get(path))["metadata"]["resourceVersion"]
     task = asyncio.create_task(_follow(node, f"{path}?watch=1&resourceVersion={version}", found))
@@ -83,7 +83,7 @@ async def watching(node: Node, namespace: str) -> AsyncIterator[Timeline]:
             await task
 
 
-async def _follow(node: Node, path: str, found: Timeline) -> None:
+async def _follow(node: Node, path: str, found: PodTimeline) -> None:
     headers = node.api.authorization()
     async with node.api.http.get(path, headers=headers, timeout=None) as answer:
         async for line in answer.content:

@@ -15,12 +15,12 @@ from bench.kang.scenario import (
     WATCH_S,
     ByPlimsoll,
     BySlots,
-    Outcome,
+    PlacingResult,
     scenario,
 )
 
 
-def show(console: Console, slots: Outcome, plimsoll: Outcome) -> None:
+def show(console: Console, slots: PlacingResult, plimsoll: PlacingResult) -> None:
     """Print both ways side by side, beside the paper's figures."""
     table = Table(title="Two 1205 MiB pods arrive (Kang et al., Tables IV and V)")
     for column in (

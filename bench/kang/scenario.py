@@ -103,7 +103,7 @@ class RunningTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacingResult:
     """The result of one way of placing.
 
     Attributes:
@@ -127,7 +127,7 @@ class Placing(Protocol):
         """New pods with a failed run that are not among the scene's tasks, by node."""
 
 
-async def scenario(placing: Placing) -> Outcome:
+async def scenario(placing: Placing) -> PlacingResult:
     """Set the scene, place two pods, and count the failures."""
     with tempfile.TemporaryDirectory(prefix="plimsoll-kang-") as folder:
         async with LocalCluster(Path(folder), NODES) as cluster, asyncio.TaskGroup() as readers:
@@ -149,7 +149,7 @@ async def scenario(placing: Placing) -> Outcome:
                     readers.create_task(follow(task), name="new task")
                 await asyncio.sleep(WATCH_S)
                 failed = Counter(task.node for task in tasks if task.failed) + await placing.failed()
-                return Outcome(placed, failed, len(unfit))
+                return PlacingResult(placed, failed, len(unfit))
             finally:
                 for task in tasks:
                     if task.process.returncode is None:

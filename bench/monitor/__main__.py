@@ -10,20 +10,20 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bench.measures.progress import say
 from bench.monitor import costs, fleet, latency, traffic, truth
-from bench.monitor.place import Json, place
+from bench.monitor.monitored_node import Json, monitored_node
 
 CHART: Final = Path("bench/results/monitor-traffic.svg")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """The measurements of a run.
 
     Attributes:
@@ -40,29 +40,29 @@ class Plan:
     at_once: int
     traffic_s: float
     fleet: fleet.Scale
-    truth: truth.Plan
+    truth: truth.TruthPlan
     chart: bool = False
 
 
-FULL: Final = Plan(60.0, 100, 40, 4, traffic.WINDOW_S, fleet.FULL, truth.FULL, chart=True)
-QUICK: Final = Plan(10.0, 16, 8, 4, 40.0, fleet.QUICK, truth.QUICK)
+FULL: Final = BenchPlan(60.0, 100, 40, 4, traffic.WINDOW_S, fleet.FULL, truth.FULL, chart=True)
+QUICK: Final = BenchPlan(10.0, 16, 8, 4, 40.0, fleet.QUICK, truth.QUICK)
 
 
-async def measure_costs(plan: Plan, folder: Path) -> Json:
+async def measure_costs(plan: BenchPlan, folder: Path) -> Json:
     """CPU time and memory."""
-    async with place(folder) as here:
+    async with monitored_node(folder) as here:
         return await costs.measure(here, plan.scene_s)
 
 
-async def measure_latency(plan: Plan, folder: Path) -> Json:
+async def measure_latency(plan: BenchPlan, folder: Path) -> Json:
     """Delays."""
-    async with place(folder) as here, costs.residents(here, costs.IDLE):
+    async with monitored_node(folder) as here, costs.residents(here, costs.IDLE):
         return await latency.measure(here, plan.hooked, plan.unhooked, at_once=plan.at_once)
 
 
-async def measure_traffic(plan: Plan, folder: Path) -> Json:
+async def measure_traffic(plan: BenchPlan, folder: Path) -> Json:
     """Messages and bytes."""
-    async with place(folder) as here:
+    async with monitored_node(folder) as here:
         found, picture = await traffic.measure(here, plan.traffic_s)
     if plan.chart:
         await asyncio.to_thread(CHART.write_text, picture)
@@ -71,17 +71,17 @@ async def measure_traffic(plan: Plan, folder: Path) -> Json:
     return found
 
 
-async def measure_fleet(plan: Plan, folder: Path) -> Json:
+async def measure_fleet(plan: BenchPlan, folder: Path) -> Json:
     """A thousand monitors."""
     return await fleet.measure(folder, plan.fleet)
 
 
-async def measure_truth(plan: Plan, folder: Path) -> Json:
+async def measure_truth(plan: BenchPlan, folder: Path) -> Json:
     """The truth run."""
     return await truth.measure(folder, plan.truth)
 
 
-PARTS: Final[dict[str, Callable[[Plan, Path], Awaitable[Json]]]] = {
+PARTS: Final[dict[str, Callable[[BenchPlan, Path], Awaitable[Json]]]] = {
     "costs": measure_costs,
     "latency": measure_latency,
     "traffic": measure_traffic,
@@ -90,7 +90,7 @@ PARTS: Final[dict[str, Callable[[Plan, Path], Awaitable[Json]]]] = {
 }
 
 
-async def measure(plan: Plan, folder: Path, parts: list[str]) -> Json:
+async def measure(plan: BenchPlan, folder: Path, parts: list[str]) -> Json:
     """Run these parts; returns every figure under its key."""
     found: Json = {}
     for name in parts:
@@ -99,11 +99,6 @@ async def measure(plan: Plan, folder: Path, parts: list[str]) -> Json:
         print(json.dumps({"case": name, **figures}), flush=True)
         found |= figures
     return found
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from plimsoll.native import EMULATOR
 WATCH_MS: Final = 100
 
 
-class Book:
+class BookReadings:
     """The readings of the book.
 
     Attributes:
@@ -33,9 +33,9 @@ class Book:
 
 
 @asynccontextmanager
-async def watching(environment: Mapping[str, str], gpus: int) -> AsyncIterator[Book]:
+async def watching(environment: Mapping[str, str], gpus: int) -> AsyncIterator[BookReadings]:
     """Read the book of a node until the context ends."""
-    book = Book()
+    readings = BookReadings()
     watches = [
         await asyncio.create_subprocess_exec(
             *(str(EMULATOR / "book"), "watch", str(gpu), str(WATCH_MS)),
@@ -45,9 +45,9 @@ async def watching(environment: Mapping[str, str], gpus: int) -> AsyncIterator[B
         )
         for gpu in range(gpus)
     ]
-    following = [asyncio.create_task(book.follow(watch.stdout)) for watch in watches if watch.stdout]
+    following = [asyncio.create_task(readings.follow(watch.stdout)) for watch in watches if watch.stdout]
     try:
-        yield book
+        yield readings
     finally:
         for watch in watches:
             watch.kill()

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from bench.effort import Effort, mapped_mib, resident_mib
-from bench.monitor.place import GPUS, Json, Place
+from bench.measures.process_cost import CpuMeter, mapped_mib, resident_mib
+from bench.monitor.monitored_node import GPUS, Json, MonitoredNode
 
 RESIDENTS: Final = 64
 STARTS_PER_S: Final = 50
@@ -25,12 +25,12 @@ BUSY: Final = ("--memory", "1Gi", "--kernel-ms", "20", "--gap-ms", "180", "--sec
 """Each task uses a tenth of a GPU's time, so eight of them keep it busy for most of the time."""
 
 
-async def measure(here: Place, seconds: float) -> Json:
+async def measure(here: MonitoredNode, seconds: float) -> Json:
     """Measure all three scenes, each for this many seconds."""
     found: Json = {}
     for name, options in (("idle", IDLE), ("busy", BUSY)):
         async with residents(here, options):
-            monitor, broker = Effort(here.monitor_pid), Effort(here.broker_pid)
+            monitor, broker = CpuMeter(here.monitor_pid), CpuMeter(here.broker_pid)
             await asyncio.sleep(seconds)
             found[f"cpu_{name}_pct"] = round(monitor.core_pct(), 3)
             found[f"broker_{name}_pct"] = round(broker.core_pct(), 3)
@@ -42,7 +42,7 @@ async def measure(here: Place, seconds: float) -> Json:
 
 
 @contextlib.asynccontextmanager
-async def residents(here: Place, options: tuple[str, ...]) -> AsyncIterator[None]:
+async def residents(here: MonitoredNode, options: tuple[str, ...]) -> AsyncIterator[None]:
     """64 tasks that have loaded, until the context ends."""
     here.subscriber.forget()
     children = [await here.busy(number % GPUS, *options) for number in range(RESIDENTS)]
@@ -63,15 +63,15 @@ async def residents(here: Place, options: tuple[str, ...]) -> AsyncIterator[None
         await here.until(lambda: are("exited"))
 
 
-def _resident_mib(here: Place) -> float:
+def _resident_mib(here: MonitoredNode) -> float:
     """The monitor's resident memory without the emulator's cards, in MiB."""
     return round(resident_mib(here.monitor_pid) - mapped_mib(here.monitor_pid, CARDS), 1)
 
 
-async def _churn(here: Place, seconds: float) -> Json:
+async def _churn(here: MonitoredNode, seconds: float) -> Json:
     """Start tasks at a steady pace, beside the residents."""
     loop = asyncio.get_running_loop()
-    monitor, broker, began_s = Effort(here.monitor_pid), Effort(here.broker_pid), loop.time()
+    monitor, broker, began_s = CpuMeter(here.monitor_pid), CpuMeter(here.broker_pid), loop.time()
     running: set[asyncio.Task[int]] = set()
     pids: set[int] = set()
     while loop.time() < began_s + seconds:

@@ -21,9 +21,9 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
-from bench.monitor.place import NODE, Json, start_placer
+from bench.measures.percentile import percentile
+from bench.monitor.monitored_node import NODE, Json, start_placer
 from bench.monitor.subscriber import read_stream
-from bench.percentile import percentile
 from bench.placer.objects import node_name, node_state, report_message
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM

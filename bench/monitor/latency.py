@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.monitor.place import GPUS, Json, Place
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
+from bench.monitor.monitored_node import GPUS, Json, MonitoredNode
 from plimsoll.ids import ProcessKey
 
 FIRST_MIB, MORE_MIB = 800, 500
@@ -41,7 +41,7 @@ class Delays:
     lost: int = 0
 
 
-async def measure(here: Place, hooked: int, unhooked: int, *, at_once: int) -> Json:
+async def measure(here: MonitoredNode, hooked: int, unhooked: int, *, at_once: int) -> Json:
     """Measure this many programs with the hook, then this many without.
 
     Args:
@@ -73,7 +73,7 @@ def _rounded(values: Sequence[float], percent: float) -> float | None:
     return None if math.isinf(found) else round(found, 1)
 
 
-async def _all(here: Place, count: int, at_once: int, *, is_hooked: bool) -> Delays:
+async def _all(here: MonitoredNode, count: int, at_once: int, *, is_hooked: bool) -> Delays:
     chance, delays, numbers = random.Random(SEED), Delays(), iter(range(count))
 
     async def work() -> None:
@@ -87,7 +87,7 @@ async def _all(here: Place, count: int, at_once: int, *, is_hooked: bool) -> Del
     return delays
 
 
-async def _one(here: Place, gpu: int, delays: Delays, *, is_hooked: bool) -> None:
+async def _one(here: MonitoredNode, gpu: int, delays: Delays, *, is_hooked: bool) -> None:
     """One program's life."""
     program = await here.start(gpu, is_hooked=is_hooked)
     try:
@@ -107,7 +107,7 @@ async def _one(here: Place, gpu: int, delays: Delays, *, is_hooked: bool) -> Non
 
 
 async def _wait(  # noqa: PLR0913, PLR0917 - what to wait for, and where to note it
-    here: Place,
+    here: MonitoredNode,
     process: ProcessKey,
     what: str,
     since_ns: int,

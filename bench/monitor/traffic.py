@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from bench.monitor.place import GPUS, Json, Place, Program
+from bench.monitor.monitored_node import GPUS, Json, MonitoredNode, Program
 from bench.monitor.subscriber import Arrival
 from plimsoll.quantity import GIB
 from simulator.charts import Line, line_chart
@@ -59,7 +59,7 @@ class Sent:
     size_bytes: int
 
 
-async def measure(here: Place, seconds: float) -> tuple[Json, str]:
+async def measure(here: MonitoredNode, seconds: float) -> tuple[Json, str]:
     """Run the mix; returns the figures and the picture."""
     here.subscriber.forget()
     scene = _Scene(here)
@@ -81,7 +81,7 @@ Life = Callable[[int, float], Coroutine[None, None, None]]
 
 
 class _Scene:
-    def __init__(self, here: Place) -> None:
+    def __init__(self, here: MonitoredNode) -> None:
         self.began_ns = 0
         self.lives: list[Lived] = []
         self._here = here

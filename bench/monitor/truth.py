@@ -20,10 +20,18 @@ import nats.errors
 import redis.asyncio as redis
 from nats.aio.client import Client
 
-from bench.monitor.book import Book, watching
-from bench.monitor.place import NODE, PATIENCE_S, Json, Place, Program, place, start_placer
+from bench.monitor.book import BookReadings, watching
+from bench.monitor.monitored_node import (
+    NODE,
+    PATIENCE_S,
+    Json,
+    MonitoredNode,
+    Program,
+    monitored_node,
+    start_placer,
+)
 from bench.monitor.subscriber import Arrival, connected, read_stream
-from bench.monitor.verdict import Told, Truth, Verdict, judge, plateaus, two_contents
+from bench.monitor.verdict import StreamedEvent, Truth, Violations, judge, plateaus, two_contents
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ProcessKey
 from plimsoll.part.processes import read_stat
@@ -51,7 +59,7 @@ SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TruthPlan:
     """A truth run.
 
     Attributes:
@@ -75,11 +83,11 @@ class Plan:
     seed: int = 14
 
 
-FULL: Final = Plan(300.0, 2, 8, 10.0, 10.0)
-QUICK: Final = Plan(60.0, 1, 6, 10.0, 10.0)
+FULL: Final = TruthPlan(300.0, 2, 8, 10.0, 10.0)
+QUICK: Final = TruthPlan(60.0, 1, 6, 10.0, 10.0)
 
 
-async def measure(folder: Path, plan: Plan) -> Json:
+async def measure(folder: Path, plan: TruthPlan) -> Json:
     """Run, and count what must not be."""
     found = await run(folder, plan)
     verdict = found.verdict
@@ -100,7 +108,7 @@ async def measure(folder: Path, plan: Plan) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TruthResult:
     """The result of a run.
 
     Attributes:
@@ -112,7 +120,7 @@ class Outcome:
         is_behind: the list in Redis lacked the last report.
     """
 
-    verdict: Verdict
+    verdict: Violations
     hooked: int
     unhooked: int
     hidden: int
@@ -120,9 +128,9 @@ class Outcome:
     is_behind: bool
 
 
-async def run(folder: Path, plan: Plan) -> Outcome:
+async def run(folder: Path, plan: TruthPlan) -> TruthResult:
     """Run, and judge."""
-    async with place(folder, GPUS) as here:
+    async with monitored_node(folder, GPUS) as here:
         cluster = here.cluster
         placer = await start_placer(cluster)
         async with (
@@ -136,18 +144,20 @@ async def run(folder: Path, plan: Plan) -> Outcome:
                     group.create_task(scene.work())
                 group.create_task(scene.kill(parts))
             truth = scene.truth(book)
-            events = await scene.events(lambda told: _exits(told) >= truth.tasks)
+            events = await scene.events(lambda events: _exits(events) >= truth.tasks)
             is_behind = not await _caught_up(cluster.valkey.url, events)
         verdict = _judged(truth, events, here.subscriber.arrivals)
-    told = {task.process: task for each in events if (task := each.task) is not None}
-    hooked = sum(task.container is not None for task in told.values())
-    return Outcome(verdict, hooked, max(len(truth.tasks) - hooked, 0), scene.hidden, scene.failed, is_behind)
+    tasks = {task.process: task for each in events if (task := each.task) is not None}
+    hooked = sum(task.container is not None for task in tasks.values())
+    return TruthResult(
+        verdict, hooked, max(len(truth.tasks) - hooked, 0), scene.hidden, scene.failed, is_behind
+    )
 
 
 class _Scene:
     """The tasks of the run, and what they reported."""
 
-    def __init__(self, here: Place, client: Client, plan: Plan) -> None:
+    def __init__(self, here: MonitoredNode, client: Client, plan: TruthPlan) -> None:
         self._here = here
         self._client = client
         self._plan = plan
@@ -189,7 +199,7 @@ class _Scene:
             if part is self._here.cluster.brokers[NODE]:
                 self._away.append((killed_ns - BEFORE_NS, time.monotonic_ns() + AFTER_NS))
 
-    def truth(self, book: Book) -> Truth:
+    def truth(self, book: BookReadings) -> Truth:
         """The course of events, once all tasks have ended."""
         reports = [each for program in self._programs for each in program.reports]
         tasks = {ProcessKey(one["pid"], one["start_ticks"]) for one in reports if one["what"] == "context"}
@@ -206,13 +216,13 @@ class _Scene:
         }
         return Truth(frozenset(tasks), spawned, book.readings, expected, RELOAD_BYTES)
 
-    async def events(self, are_enough: Callable[[list[Told]], bool]) -> list[Arrival]:
+    async def events(self, are_enough: Callable[[list[StreamedEvent]], bool]) -> list[Arrival]:
         """The stream, once it is enough or the patience is over."""
         end_s, found = time.monotonic() + PATIENCE_S, list[Arrival]()
         while time.monotonic() < end_s:
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 found = await read_stream(self._client)
-                if are_enough(_told(found)):
+                if are_enough(_task_events(found)):
                     return found
             await asyncio.sleep(PAUSE_S)
         return found
@@ -266,26 +276,26 @@ class _Scene:
         """Let a task live until the stream has its start, where the plan says so."""
         if self._plan.unhooked_s is None:
             pids = await program.contexts(processes)
-            await self.events(lambda told: pids <= {each.process.pid for each in told})
+            await self.events(lambda events: pids <= {each.process.pid for each in events})
 
 
 def _pids(program: Program) -> set[int]:
     return {program.pid} | {one["pid"] for one in program.reports}
 
 
-def _judged(truth: Truth, events: list[Arrival], arrivals: list[Arrival]) -> Verdict:
+def _judged(truth: Truth, events: list[Arrival], arrivals: list[Arrival]) -> Violations:
     reports = [report for each in events if (report := each.report) is not None]
     orders = [report.state.order for report in reports if not report.state.is_omitted]
-    verdict = judge(truth, _told(events), orders, WINDOW_NS)
+    verdict = judge(truth, _task_events(events), orders, WINDOW_NS)
     verdict.two_contents += two_contents((each.id, each.body) for each in (*events, *arrivals))
     return verdict
 
 
-def _told(events: list[Arrival]) -> list[Told]:
+def _task_events(events: list[Arrival]) -> list[StreamedEvent]:
     """The task events among the stream's, on the clock of the book."""
     offset_ns = time.time_ns() - time.monotonic_ns()
     return [
-        Told(
+        StreamedEvent(
             process=report.task.process,
             what=each.what.removeprefix("task."),
             at_ns=round(datetime.fromisoformat(report.state.time).timestamp() * 1e9) - offset_ns,
@@ -296,8 +306,8 @@ def _told(events: list[Arrival]) -> list[Told]:
     ]
 
 
-def _exits(told: list[Told]) -> set[ProcessKey]:
-    return {each.process for each in told if each.what == "exited"}
+def _exits(events: list[StreamedEvent]) -> set[ProcessKey]:
+    return {each.process for each in events if each.what == "exited"}
 
 
 async def _caught_up(url: str, events: list[Arrival]) -> bool:

@@ -43,7 +43,7 @@ class Plateau:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamedEvent:
     """A task event, as the stream keeps it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Truth:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Violations:
     """All violations, in words.
 
     Attributes:
@@ -102,33 +102,35 @@ class Verdict:
         return [*self.lost, *self.phantom, *self.inaccurate, *self.two_contents, *self.disorder]
 
 
-def judge(truth: Truth, told: Sequence[Told], orders: Sequence[tuple[int, int]], window_ns: int) -> Verdict:
+def judge(
+    truth: Truth, events: Sequence[StreamedEvent], orders: Sequence[tuple[int, int]], window_ns: int
+) -> Violations:
     """Compare.
 
     Args:
         truth: what happened.
-        told: the stream's task events, in order.
+        events: the stream's task events, in order.
         orders: epoch and number of every report in the stream, in order.
         window_ns: how long before a `loaded` the memory was looked at: the settle time, and some more.
     """
-    verdict = Verdict()
-    by_process: dict[ProcessKey, list[Told]] = {}
-    for each in told:
+    violations = Violations()
+    by_process: dict[ProcessKey, list[StreamedEvent]] = {}
+    for each in events:
         by_process.setdefault(each.process, []).append(each)
     for process in sorted(truth.tasks):
-        _judge_task(process, by_process.get(process, []), verdict)
+        _judge_task(process, by_process.get(process, []), violations)
     for process in sorted(by_process.keys() - truth.tasks):
         if process.pid in truth.spawned:  # it died too early for any other reader; whole lives are right
-            _judge_task(process, by_process[process], verdict)
+            _judge_task(process, by_process[process], violations)
         else:
-            verdict.phantom.append(f"{process}: no such process ran: {_kinds(by_process[process])}")
-    for each in told:
+            violations.phantom.append(f"{process}: no such process ran: {_kinds(by_process[process])}")
+    for each in events:
         if each.what == "loaded" and each.process.pid in truth.readings:
-            _judge_bytes(each, truth.readings[each.process.pid], window_ns, verdict)
+            _judge_bytes(each, truth.readings[each.process.pid], window_ns, violations)
     for process in sorted(truth.tasks):
-        _judge_plateaus(process, by_process.get(process, []), truth, verdict)
-    verdict.disorder += disorder(orders)
-    return verdict
+        _judge_plateaus(process, by_process.get(process, []), truth, violations)
+    violations.disorder += disorder(orders)
+    return violations
 
 
 def two_contents(messages: Iterable[tuple[str, bytes]]) -> list[str]:
@@ -147,29 +149,31 @@ def disorder(orders: Iterable[tuple[int, int]]) -> list[str]:
     return found
 
 
-def _judge_task(process: ProcessKey, events: Sequence[Told], verdict: Verdict) -> None:
+def _judge_task(process: ProcessKey, events: Sequence[StreamedEvent], violations: Violations) -> None:
     kinds = _kinds(events)
     for what in ("started", "exited"):
         if what not in kinds:
-            verdict.lost.append(f"{process}: no {what}: {kinds}")
+            violations.lost.append(f"{process}: no {what}: {kinds}")
         if kinds.count(what) > 1:
-            verdict.phantom.append(f"{process}: {what} {kinds.count(what)} times: {kinds}")
+            violations.phantom.append(f"{process}: {what} {kinds.count(what)} times: {kinds}")
     if kinds.count("started") == kinds.count("exited") == 1 and (kinds[0], kinds[-1]) != (
         "started",
         "exited",
     ):
-        verdict.disorder.append(f"{process}: {kinds}")
+        violations.disorder.append(f"{process}: {kinds}")
 
 
-def _judge_bytes(told: Told, readings: Sequence[Reading], window_ns: int, verdict: Verdict) -> None:
+def _judge_bytes(
+    loaded: StreamedEvent, readings: Sequence[Reading], window_ns: int, violations: Violations
+) -> None:
     """A `loaded` must have bytes that the book showed in the window before it, or lies between two readings of it."""
-    before = [each for each in readings if each.at_ns < told.at_ns - window_ns]
-    after = [each for each in readings if each.at_ns > told.at_ns]
-    within = [each for each in readings if told.at_ns - window_ns <= each.at_ns <= told.at_ns]
+    before = [each for each in readings if each.at_ns < loaded.at_ns - window_ns]
+    after = [each for each in readings if each.at_ns > loaded.at_ns]
+    within = [each for each in readings if loaded.at_ns - window_ns <= each.at_ns <= loaded.at_ns]
     shown = [each.used_bytes for each in (*before[-1:], *within, *after[:1])]
-    if not any(abs(each - told.used_bytes) <= TOLERANCE_BYTES for each in shown):
-        verdict.inaccurate.append(
-            f"{told.process}: loaded with {told.used_bytes}, the book showed {sorted(set(shown))}"
+    if not any(abs(each - loaded.used_bytes) <= TOLERANCE_BYTES for each in shown):
+        violations.inaccurate.append(
+            f"{loaded.process}: loaded with {loaded.used_bytes}, the book showed {sorted(set(shown))}"
         )
 
 
@@ -202,11 +206,13 @@ def _stretches(readings: Sequence[Reading]) -> list[Plateau]:
     return found
 
 
-def _judge_plateaus(process: ProcessKey, events: Sequence[Told], truth: Truth, verdict: Verdict) -> None:
+def _judge_plateaus(
+    process: ProcessKey, events: Sequence[StreamedEvent], truth: Truth, violations: Violations
+) -> None:
     """Each plateau has a `loaded` with its bytes during it, or one before it from which memory rose too little."""
     loads = [(each.at_ns, each.used_bytes) for each in events if each.what == "loaded"]
     readings = truth.readings.get(process.pid, ())
-    verdict.lost.extend(
+    violations.lost.extend(
         f"{process}: no loaded in {one}: {loads}"
         for one in truth.plateaus.get(process.pid, ())
         if not any(_is_answered(one, load, readings, truth.reload_bytes) for load in loads)
@@ -226,5 +232,5 @@ def _is_answered(one: Plateau, load: tuple[int, int], readings: Sequence[Reading
     return one.used_bytes - min(used_bytes, *since) <= max(reload_bytes, tenth_bytes)
 
 
-def _kinds(events: Sequence[Told]) -> list[str]:
+def _kinds(events: Sequence[StreamedEvent]) -> list[str]:
     return [each.what for each in events]

@@ -10,13 +10,12 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.placer.ground import Ground, Json, ground
+from bench.measures.progress import say
 from bench.placer.keys import replay_keys, size_keys
 from bench.placer.objects import make_nodes, monitors
 from bench.placer.rounds import (
@@ -27,7 +26,8 @@ from bench.placer.rounds import (
     pods_arriving,
     pods_before,
 )
-from bench.placer.sides import PLACER, SIDES, Side
+from bench.placer.schedulers import PLACER, SCHEDULERS, Scheduler
+from bench.placer.servers import Json, Servers, running_servers
 from bench.placer.starved import beside_hopeless_pods, starved_figures
 from simulator.charts import Line, line_chart
 from tests.cluster import assets
@@ -47,7 +47,7 @@ class Size:
         label: its name in the keys.
         nodes: nodes of eight GPUs.
         pods: pods made before the scheduler starts, in each round.
-        rounds: rounds of each side, in turn.
+        rounds: rounds of each scheduler, in turn.
         arriving: pods that arrive while the scheduler runs, in each round.
         arriving_per_s: the highest rate of these arrivals, in pods per second; see `BELOW_RATIO`.
     """
@@ -61,7 +61,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """The measurements of a run.
 
     Attributes:
@@ -76,17 +76,17 @@ class Plan:
     placeable: int
     replays: tuple[tuple[str, int, int], ...]
     chart: bool = False
-    sides: tuple[Side, ...] = field(default=SIDES)
+    schedulers: tuple[Scheduler, ...] = field(default=SCHEDULERS)
 
 
-FULL: Final = Plan(
+FULL: Final = BenchPlan(
     sizes=(Size("n1000", 1000, 3000, 3, 1000, 100.0), Size("n5000", 5000, 5000, 3, 500, 50.0)),
     hopeless=2000,
     placeable=20,
     replays=(("1000", 1000, 5000), ("20000", 20_000, 100_000)),
     chart=True,
 )
-QUICK: Final = Plan(
+QUICK: Final = BenchPlan(
     sizes=(Size("n1000", 1000, 1000, 1, 300, 100.0), Size("n5000", 5000, 1000, 1, 150, 50.0)),
     hopeless=2000,
     placeable=10,
@@ -99,7 +99,7 @@ REPLAY: Final = "replay"
 PARTS: Final = (*(size.label for size in FULL.sizes), STARVED, REPLAY)
 
 
-async def measure(plan: Plan, folder: Path, parts: Collection[str] = PARTS) -> Json:
+async def measure(plan: BenchPlan, folder: Path, parts: Collection[str] = PARTS) -> Json:
     """Run these parts; returns every figure under its key."""
     await asyncio.to_thread(ensure, (*assets.NEEDED, "kube-scheduler"))
     keys: Json = {}
@@ -107,12 +107,12 @@ async def measure(plan: Plan, folder: Path, parts: Collection[str] = PARTS) -> J
         is_for_starved = number == 0 and STARVED in parts
         if size.label not in parts and not is_for_starved:
             continue
-        async with ground(folder / size.label) as servers:
+        async with running_servers(folder / size.label) as servers:
             say(f"{size.label}: making {size.nodes} nodes")
             await make_nodes(servers, size.nodes)
             async with monitors(servers, size.nodes):
                 if size.label in parts:
-                    found = await _sides(plan, size, servers)
+                    found = await _schedulers(plan, size, servers)
                     print(json.dumps({"case": size.label, "nodes": size.nodes, "pods": size.pods, **found}))
                     keys |= size_keys(size.label, found)
                 if is_for_starved:
@@ -122,32 +122,32 @@ async def measure(plan: Plan, folder: Path, parts: Collection[str] = PARTS) -> J
     return {**keys, "load": round(os.getloadavg()[0], 2)}
 
 
-async def _sides(plan: Plan, size: Size, servers: Ground) -> dict[str, Json]:
-    before: dict[str, list[Before]] = {side.name: [] for side in plan.sides}
-    arriving: dict[str, list[Arriving]] = {side.name: [] for side in plan.sides}
+async def _schedulers(plan: BenchPlan, size: Size, servers: Servers) -> dict[str, Json]:
+    before: dict[str, list[Before]] = {scheduler.name: [] for scheduler in plan.schedulers}
+    arriving: dict[str, list[Arriving]] = {scheduler.name: [] for scheduler in plan.schedulers}
     for number in range(size.rounds):
-        for side in plan.sides:
-            one = await pods_before(servers, side, size.pods, f"before-{number}")
-            say(f"{size.label}: {side.name}: {one}")
-            before[side.name].append(one)
+        for scheduler in plan.schedulers:
+            one = await pods_before(servers, scheduler, size.pods, f"before-{number}")
+            say(f"{size.label}: {scheduler.name}: {one}")
+            before[scheduler.name].append(one)
         slowest = min(rounds[-1].pods_per_s for rounds in before.values())
         per_s = min(size.arriving_per_s, BELOW_RATIO * slowest)
-        for side in plan.sides:
-            come = await pods_arriving(servers, side, size.arriving, per_s, f"arriving-{number}")
-            say(f"{size.label}: {side.name}: arriving: {arriving_figures([come])}")
-            arriving[side.name].append(come)
+        for scheduler in plan.schedulers:
+            come = await pods_arriving(servers, scheduler, size.arriving, per_s, f"arriving-{number}")
+            say(f"{size.label}: {scheduler.name}: arriving: {arriving_figures([come])}")
+            arriving[scheduler.name].append(come)
     return {name: before_figures(before[name]) | arriving_figures(arriving[name]) for name in before}
 
 
-async def _starved(plan: Plan, servers: Ground) -> Json:
-    [side] = [side for side in plan.sides if side.name == PLACER]
-    found = starved_figures(await beside_hopeless_pods(servers, side, plan.hopeless, plan.placeable))
+async def _starved(plan: BenchPlan, servers: Servers) -> Json:
+    [scheduler] = [scheduler for scheduler in plan.schedulers if scheduler.name == PLACER]
+    found = starved_figures(await beside_hopeless_pods(servers, scheduler, plan.hopeless, plan.placeable))
     say(f"beside {plan.hopeless} hopeless pods: {found}")
     print(json.dumps({"case": "starved", "hopeless": plan.hopeless, "placeable": plan.placeable, **found}))
     return found
 
 
-async def _replays(plan: Plan) -> Json:
+async def _replays(plan: BenchPlan) -> Json:
     replays: list[tuple[str, Json]] = []
     for label, nodes, pods in plan.replays:
         say(f"replaying {pods} pods on {nodes} nodes")
@@ -188,11 +188,6 @@ def chart(replays: list[tuple[str, Json]]) -> str:
         lines.append(Line(f"{found['nodes']} nodes, {found['pods']} pods", colour, points))
     title = "A decision, while pods are placed one after another"
     return line_chart(title, "% of the pods placed", "ms, median", lines, x_ticks=range(0, 101, 20))
-
-
-def say(text: str) -> None:
-    """Report progress."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

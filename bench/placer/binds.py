@@ -13,7 +13,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from bench.placer.ground import Ground, session
+from bench.placer.servers import Servers, session
 
 PATIENCE_S: Final = 300.0
 """The longest time without any progress before a round counts as failed."""
@@ -46,7 +46,7 @@ class _Event(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Binds:
+class BindWatch:
     """The pods that the watch showed.
 
     Attributes:
@@ -110,10 +110,10 @@ async def _until(number: Callable[[], int], count: int, what: str, patience_s: f
 
 
 @contextlib.asynccontextmanager
-async def watching(ground: Ground, namespace: str) -> AsyncIterator[Binds]:
+async def watching(servers: Servers, namespace: str) -> AsyncIterator[BindWatch]:
     """Watch a namespace's pods until the context ends, from the pods that exist on."""
-    binds, path = Binds(), f"/api/v1/namespaces/{namespace}/pods?watch=1"
-    async with session(ground.plane) as http, _opened(http, path) as answer:
+    binds, path = BindWatch(), f"/api/v1/namespaces/{namespace}/pods?watch=1"
+    async with session(servers.plane) as http, _opened(http, path) as answer:
         task = asyncio.create_task(_watch(http, path, answer, binds), name=f"watch {namespace}")
         try:
             yield binds
@@ -131,7 +131,9 @@ async def _opened(http: aiohttp.ClientSession, path: str) -> AsyncIterator[aioht
         yield answer
 
 
-async def _watch(http: aiohttp.ClientSession, path: str, first: aiohttp.ClientResponse, binds: Binds) -> None:
+async def _watch(
+    http: aiohttp.ClientSession, path: str, first: aiohttp.ClientResponse, binds: BindWatch
+) -> None:
     """Follow a watch, and the next ones: the API server ends that of a client which was slow for a moment."""
     await _follow(first.content, binds)
     while True:
@@ -139,7 +141,7 @@ async def _watch(http: aiohttp.ClientSession, path: str, first: aiohttp.ClientRe
             await _follow(answer.content, binds)
 
 
-async def _follow(content: aiohttp.StreamReader, binds: Binds) -> None:
+async def _follow(content: aiohttp.StreamReader, binds: BindWatch) -> None:
     loop = asyncio.get_running_loop()
     rest = b""
     while chunk := await content.readany():

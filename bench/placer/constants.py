@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import redis.asyncio as redis
 
-from bench.placer.ground import Json
 from bench.placer.objects import GPUS, node_state, report_message
+from bench.placer.servers import Json
 from placer.intake.reports import ReportView
 from placer.stores.scores import CHUNK, ScoreList
 from plimsoll.bus.subjects import STREAM

@@ -2,21 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from bench.placer.ground import Json
-from bench.placer.sides import KUBE_SCHEDULER, PLACER
+from bench.placer.schedulers import KUBE_SCHEDULER, PLACER
+from bench.placer.servers import Json
 
 
-def size_keys(label: str, sides: Mapping[str, Json]) -> Json:
-    """The keys of one size: each figure of both sides, the ratio, and the placer's own under short keys.
+def size_keys(label: str, schedulers: Mapping[str, Json]) -> Json:
+    """The keys of one size: each figure of both schedulers, the ratio, and the placer's own under short keys.
 
     Args:
         label: `n1000` for 1000 nodes.
-        sides: the figures of each side, by its name.
+        schedulers: the figures of each scheduler, by its name.
     """
     keys: Json = {
-        f"{label}.{side}.{name}": value for side, found in sides.items() for name, value in found.items()
+        f"{label}.{scheduler}.{name}": value
+        for scheduler, found in schedulers.items()
+        for name, value in found.items()
     }
-    ours, theirs = sides[PLACER], sides[KUBE_SCHEDULER]
+    ours, theirs = schedulers[PLACER], schedulers[KUBE_SCHEDULER]
     keys[f"{label}.ratio"] = round(ours["pods_per_s"] / theirs["pods_per_s"], 3)
     keys[f"{label}.settled_ratio"] = round(ours["settled_per_s"] / theirs["settled_per_s"], 3)
     for name in ("pending_bound_ms_p50", "pending_bound_ms_p99", "cpu_ms_per_pod"):

@@ -1,7 +1,7 @@
 """Nodes of eight GPUs, their reports on the bus, and pods for either scheduler.
 
-A node is a Node object with all resources that kube-scheduler counts, and a monitor's report with its GPUs. Pods of
-both sides ask for the same: kube-scheduler sees plain extended resources, the placer sees GPUs.
+A node is a Node object with all resources that kube-scheduler counts, and a monitor's report with its GPUs. The pods
+of both schedulers ask for the same: kube-scheduler sees plain extended resources, the placer sees GPUs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import nats
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
-from bench.placer.ground import CONNECTIONS, Ground, Json, RefusedError
+from bench.placer.servers import CONNECTIONS, Json, RefusedError, Servers
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import state_subject
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
@@ -120,35 +120,35 @@ async def at_once(jobs: Iterable[Callable[[], Awaitable[object]]], width: int = 
             group.create_task(work())
 
 
-async def make_nodes(ground: Ground, count: int) -> None:
+async def make_nodes(servers: Servers, count: int) -> None:
     """Make nodes on the API server."""
     objects = [node_object(number) for number in range(count)]
-    await at_once(partial(ground.call, "POST", "/api/v1/nodes", node) for node in objects)
+    await at_once(partial(servers.call, "POST", "/api/v1/nodes", node) for node in objects)
 
 
-async def make_pods(ground: Ground, namespace: str, pods: Iterable[Json]) -> None:
+async def make_pods(servers: Servers, namespace: str, pods: Iterable[Json]) -> None:
     """Make pods in a namespace, many at once."""
-    await at_once(partial(make_pod, ground, namespace, pod) for pod in pods)
+    await at_once(partial(make_pod, servers, namespace, pod) for pod in pods)
 
 
-async def make_pod(ground: Ground, namespace: str, pod: Json) -> None:
+async def make_pod(servers: Servers, namespace: str, pod: Json) -> None:
     """Make a pod in a namespace."""
-    await ground.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    await servers.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
 
-async def make_namespace(ground: Ground, name: str) -> str:
+async def make_namespace(servers: Servers, name: str) -> str:
     """Make a namespace and return its name."""
-    await ground.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    await servers.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 
 
-async def delete_pods(ground: Ground, namespace: str) -> None:
+async def delete_pods(servers: Servers, namespace: str) -> None:
     """Delete the pods of a namespace at once, without a kubelet's consent."""
     path = f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0"
     with contextlib.suppress(RefusedError):  # the server may end the request; the second one deletes the rest
-        await ground.call("DELETE", path)
+        await servers.call("DELETE", path)
         return
-    await ground.call("DELETE", path)
+    await servers.call("DELETE", path)
 
 
 def _id_header(event_id: str) -> dict[str, str]:
@@ -186,9 +186,9 @@ class Monitors:
 
 
 @contextlib.asynccontextmanager
-async def monitors(ground: Ground, nodes: int) -> AsyncIterator[None]:
+async def monitors(servers: Servers, nodes: int) -> AsyncIterator[None]:
     """Have every node report until the context ends."""
-    client = await nats.connect(ground.nats.url)
+    client = await nats.connect(servers.nats.url)
     try:
         jetstream = client.jetstream()
         await Stream().ensure(jetstream)

@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
-from bench.effort import resident_mib
-from bench.percentile import percentile
-from bench.placer.ground import Json
+from bench.measures.percentile import percentile
+from bench.measures.process_cost import resident_mib
 from bench.placer.objects import GPUS, TOO_MANY_GIB, node_object, node_state, pod_object
+from bench.placer.servers import Json
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies import POLICIES
@@ -68,42 +68,35 @@ def cluster_of(nodes: int) -> NodeChoice:
 
 def replay(nodes: int, pods: int) -> Json:
     """Place the pods, then ask for hopeless ones; returns the figures."""
-    bare_mib = resident_mib(os.getpid())
+    bare_mib = _resident_mib()
     choice = cluster_of(nodes)
     first = _placed(choice, pod(0, SIZES_GIB[0]))  # ranks every GPU
-    gc.collect()
-    nodes_mib = resident_mib(os.getpid())
+    nodes_mib = _resident_mib()
     draws = random.Random(SEED)
-    watched = [
-        pod(1 + number, draws.choice(SIZES_GIB)) for number in range(pods)
-    ]  # kept, as the watch keeps them
+    watched = [pod(1 + number, draws.choice(SIZES_GIB)) for number in range(pods)]  # the watch keeps them too
     placed = [_placed(choice, one) for one in watched]
-    gc.collect()
-    filled_mib = resident_mib(os.getpid())
+    filled_mib = _resident_mib()
     hopeless = [pod(1 + len(watched) + number, TOO_MANY_GIB + number) for number in range(HOPELESS)]
     refused = [_refused(choice, one) for one in hopeless]
     explained_ms = asyncio.run(_explained(choice, hopeless[0]))
-    costs_ms = [one.ms for one in placed]
     return {
         "nodes": nodes,
         "pods": pods,
         "gpus": nodes * GPUS,
         "first_decision_ms": round(first.ms, 1),
-        "decision_ms_p50": round(percentile(costs_ms, 50), 4),
-        "decision_ms_p99": round(percentile(costs_ms, 99), 4),
-        "decision_ms_mean": round(statistics.mean(costs_ms), 4),
-        "looked_at_mean": round(statistics.mean(one.looked_at for one in placed), 1),
-        "looked_at_max": max(one.looked_at for one in placed),
-        "stretches_ms": [round(value, 4) for value in _stretches(costs_ms)],
-        "unplaceable_ms": round(percentile([one.ms for one in refused], 50), 4),
-        "unplaceable_ms_max": round(max(one.ms for one in refused), 4),
-        "unplaceable_looked_at": max(one.looked_at for one in refused),
+        **_placed_figures(placed),
+        **_refused_figures(refused),
         "explained_first_ms": round(explained_ms[0], 3),
         "explained_again_ms": round(explained_ms[1], 3),
         "rss_mib": round(filled_mib, 1),
         "rss_kib_per_node": round((nodes_mib - bare_mib) * 1024 / nodes, 2),
         "rss_kib_per_pod": round((filled_mib - nodes_mib) * 1024 / pods, 2),
     }
+
+
+def _resident_mib() -> float:
+    gc.collect()
+    return resident_mib(os.getpid())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +138,26 @@ async def _explained(choice: NodeChoice, one: Pod) -> tuple[float, float]:
         assert await choice.explain(understood(one, POLICIES["headroom"])) is not None
         costs_ms.append((time.thread_time() - began_s) * 1000)
     return costs_ms[0], costs_ms[1]
+
+
+def _placed_figures(placed: list[Cost]) -> Json:
+    costs_ms = [one.ms for one in placed]
+    return {
+        "decision_ms_p50": round(percentile(costs_ms, 50), 4),
+        "decision_ms_p99": round(percentile(costs_ms, 99), 4),
+        "decision_ms_mean": round(statistics.mean(costs_ms), 4),
+        "looked_at_mean": round(statistics.mean(one.looked_at for one in placed), 1),
+        "looked_at_max": max(one.looked_at for one in placed),
+        "stretches_ms": [round(value, 4) for value in _stretches(costs_ms)],
+    }
+
+
+def _refused_figures(refused: list[Cost]) -> Json:
+    return {
+        "unplaceable_ms": round(percentile([one.ms for one in refused], 50), 4),
+        "unplaceable_ms_max": round(max(one.ms for one in refused), 4),
+        "unplaceable_looked_at": max(one.looked_at for one in refused),
+    }
 
 
 def _stretches(costs_ms: list[float]) -> list[float]:

@@ -9,11 +9,11 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from bench.percentile import percentile
+from bench.measures.percentile import percentile
 from bench.placer.binds import watching
-from bench.placer.ground import Ground, Json
 from bench.placer.objects import delete_pods, make_namespace, make_pod, make_pods, pod_object
-from bench.placer.sides import Side, started
+from bench.placer.schedulers import Scheduler, started
+from bench.placer.servers import Json, Servers
 
 SETTLE_LOOK_S: Final = 0.25
 """The pause between two counts of the events: the counts must not keep the API server busy."""
@@ -48,25 +48,27 @@ class Before:
     rss_mib: float
 
 
-async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Before:
+async def pods_before(servers: Servers, scheduler: Scheduler, pods: int, name: str) -> Before:
     """Make the pods, start the scheduler, and measure until all are bound and have their events."""
-    namespace = await make_namespace(ground, f"{name}-{side.name}".replace("_", "-"))
-    await make_pods(ground, namespace, (pod_object(f"p-{n:05d}", side.scheduler) for n in range(pods)))
-    async with watching(ground, namespace) as binds:
+    namespace = await make_namespace(servers, f"{name}-{scheduler.name}".replace("_", "-"))
+    await make_pods(
+        servers, namespace, (pod_object(f"p-{n:05d}", scheduler.scheduler_name) for n in range(pods))
+    )
+    async with watching(servers, namespace) as binds:
         await binds.until_seen(pods)
-        async with started(side, ground, name) as process:
+        async with started(scheduler, servers, name) as process:
             cpu_s: list[tuple[float, float]] = []  # at the first bind, the last one, and the settled end
 
             def note_cpu() -> None:
-                cpu_s.append((process.cpu_s(), process.cpu_s() + ground.api_cpu_s()))
+                cpu_s.append((process.cpu_s(), process.cpu_s() + servers.api_cpu_s()))
 
             binds.on_first = note_cpu
             await binds.until_bound(pods)
             note_cpu()
-            events, settled_s = await _settled(ground, namespace, pods)
+            events, settled_s = await _settled(servers, namespace, pods)
             note_cpu()
             rss_mib = process.rss_mib()
-    await delete_pods(ground, namespace)
+    await delete_pods(servers, namespace)
     (own_s, all_s), (_, bound_s), (own_end_s, all_end_s) = cpu_s
     return Before(
         pods_per_s=(pods - 1) / max(binds.span_s(), SHORTEST_S),
@@ -80,20 +82,20 @@ async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Befor
     )
 
 
-async def _settled(ground: Ground, namespace: str, pods: int) -> tuple[int, float]:
+async def _settled(servers: Servers, namespace: str, pods: int) -> tuple[int, float]:
     """Wait until there are as many events as pods, or no more come; returns their number and when it was reached."""
     loop = asyncio.get_running_loop()
-    events, reached_s = await _events(ground, namespace), loop.time()
+    events, reached_s = await _events(servers, namespace), loop.time()
     while events < pods and loop.time() - reached_s < SETTLED_AFTER_S:
         await asyncio.sleep(SETTLE_LOOK_S)
-        if (now := await _events(ground, namespace)) != events:
+        if (now := await _events(servers, namespace)) != events:
             events, reached_s = now, loop.time()
     return events, reached_s
 
 
-async def _events(ground: Ground, namespace: str) -> int:
+async def _events(servers: Servers, namespace: str) -> int:
     """The number of events in a namespace, of which only one is read."""
-    listed = await ground.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?limit=1")
+    listed = await servers.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?limit=1")
     return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount", 0))
 
 
@@ -112,15 +114,17 @@ class Arriving:
     created_ms: list[float]
 
 
-async def pods_arriving(ground: Ground, side: Side, pods: int, per_s: float, name: str) -> Arriving:
+async def pods_arriving(
+    servers: Servers, scheduler: Scheduler, pods: int, per_s: float, name: str
+) -> Arriving:
     """Start the scheduler, wait until it places a pod, and let pods arrive."""
-    namespace = await make_namespace(ground, f"{name}-{side.name}".replace("_", "-"))
-    async with watching(ground, namespace) as binds, started(side, ground, name):
-        await make_pod(ground, namespace, pod_object("first", side.scheduler))
+    namespace = await make_namespace(servers, f"{name}-{scheduler.name}".replace("_", "-"))
+    async with watching(servers, namespace) as binds, started(scheduler, servers, name):
+        await make_pod(servers, namespace, pod_object("first", scheduler.scheduler_name))
         await binds.until_bound(1)
-        sent_s = await _arrive(ground, namespace, side, pods, per_s)
+        sent_s = await _arrive(servers, namespace, scheduler, pods, per_s)
         await binds.until_bound(pods + 1)
-    await delete_pods(ground, namespace)
+    await delete_pods(servers, namespace)
     return Arriving(
         per_s=per_s,
         pending_ms=binds.waits_ms(list(sent_s)),
@@ -128,7 +132,9 @@ async def pods_arriving(ground: Ground, side: Side, pods: int, per_s: float, nam
     )
 
 
-async def _arrive(ground: Ground, namespace: str, side: Side, pods: int, per_s: float) -> dict[str, float]:
+async def _arrive(
+    servers: Servers, namespace: str, scheduler: Scheduler, pods: int, per_s: float
+) -> dict[str, float]:
     """Create pods at a fixed rate; returns when each creation was sent."""
     loop = asyncio.get_running_loop()
     sent_s: dict[str, float] = {}
@@ -140,12 +146,12 @@ async def _arrive(ground: Ground, namespace: str, side: Side, pods: int, per_s: 
             )  # the rate of arrivals is the experiment's
             name = f"p-{number:05d}"
             sent_s[name] = loop.time()
-            group.create_task(make_pod(ground, namespace, pod_object(name, side.scheduler)))
+            group.create_task(make_pod(servers, namespace, pod_object(name, scheduler.scheduler_name)))
     return sent_s
 
 
 def before_figures(rounds: list[Before]) -> Json:
-    """The medians of a side's rounds with pods that were made before."""
+    """The medians of a scheduler's rounds with pods that were made before."""
     return {
         "pods_per_s": round(statistics.median(one.pods_per_s for one in rounds), 1),
         "settled_per_s": round(statistics.median(one.settled_per_s for one in rounds), 1),
@@ -159,7 +165,7 @@ def before_figures(rounds: list[Before]) -> Json:
 
 
 def arriving_figures(rounds: list[Arriving]) -> Json:
-    """The percentiles over all pods of a side's rounds with arriving pods."""
+    """The percentiles over all pods of a scheduler's rounds with arriving pods."""
     pending = [wait for one in rounds for wait in one.pending_ms]
     created = [wait for one in rounds for wait in one.created_ms]
     return {

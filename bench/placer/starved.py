@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.placer.binds import StuckError, watching
-from bench.placer.ground import Ground, Json
 from bench.placer.objects import TOO_MANY_GIB, delete_pods, make_namespace, make_pod, make_pods, pod_object
-from bench.placer.sides import Side, started
+from bench.placer.schedulers import Scheduler, started
+from bench.placer.servers import Json, Servers
 
 GIVE_UP_S: Final = 20.0
 """Once no pod was bound for this time at the end, the pods that still wait count as starved."""
@@ -35,25 +35,27 @@ class Starved:
     cpu_ratio: float
 
 
-async def beside_hopeless_pods(ground: Ground, side: Side, hopeless: int, placeable: int) -> Starved:
+async def beside_hopeless_pods(
+    servers: Servers, scheduler: Scheduler, hopeless: int, placeable: int
+) -> Starved:
     """Make the hopeless pods at once, and then a placeable pod each second."""
-    namespace = await make_namespace(ground, f"starved-{side.name}".replace("_", "-"))
+    namespace = await make_namespace(servers, f"starved-{scheduler.name}".replace("_", "-"))
     loop = asyncio.get_running_loop()
-    async with watching(ground, namespace) as binds, started(side, ground, "starved") as process:
-        await make_pod(ground, namespace, pod_object("first", side.scheduler))
+    async with watching(servers, namespace) as binds, started(scheduler, servers, "starved") as process:
+        await make_pod(servers, namespace, pod_object("first", scheduler.scheduler_name))
         await binds.until_bound(1)
         begin_s, begin_cpu_s = loop.time(), process.cpu_s()
         async with asyncio.TaskGroup() as group:
-            group.create_task(make_pods(ground, namespace, hopeless_pods(side, hopeless)))
+            group.create_task(make_pods(servers, namespace, hopeless_pods(scheduler, hopeless)))
             names = [f"placeable-{number}" for number in range(placeable)]
             for name in names:
-                await make_pod(ground, namespace, pod_object(name, side.scheduler))
+                await make_pod(servers, namespace, pod_object(name, scheduler.scheduler_name))
                 await asyncio.sleep(1.0)  # the rate of arrivals is the experiment's
         with contextlib.suppress(StuckError):
             await binds.until_bound(1 + placeable, GIVE_UP_S)
         end_s = loop.time()
         cpu_ratio = (process.cpu_s() - begin_cpu_s) / (end_s - begin_s)
-    await delete_pods(ground, namespace)
+    await delete_pods(servers, namespace)
     return Starved(
         pending_s=[binds.bound_s.get(name, end_s) - binds.seen_s[name] for name in names],
         unbound=len(set(names) - binds.bound_s.keys()),
@@ -62,11 +64,13 @@ async def beside_hopeless_pods(ground: Ground, side: Side, hopeless: int, placea
     )
 
 
-def hopeless_pods(side: Side, count: int) -> list[Json]:
+def hopeless_pods(scheduler: Scheduler, count: int) -> list[Json]:
     """Pods that want more memory than any GPU has; the second half in as many sizes."""
     alike = count // 2
     return [
-        pod_object(f"hopeless-{number:05d}", side.scheduler, TOO_MANY_GIB + max(0, number - alike) / 1024)
+        pod_object(
+            f"hopeless-{number:05d}", scheduler.scheduler_name, TOO_MANY_GIB + max(0, number - alike) / 1024
+        )
         for number in range(count)
     ]
 

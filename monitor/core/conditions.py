@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from monitor.core import health, pressure
-from monitor.core.health import Changed, Look, Record, Records
+from monitor.core.health import DriverView, GpuRecord, GpuRecords, HealthTransition
 from monitor.core.pressure import PressureChange, PressureRules, Short
 from plimsoll.events import Gpu
 from plimsoll.gpu_events import GpuHealth
@@ -33,7 +33,7 @@ class Conditions:
         is_former: the records are those of an earlier boot, and no driver has answered since.
     """
 
-    records: Records = field(default_factory=dict)
+    records: GpuRecords = field(default_factory=dict)
     short: Short = field(default_factory=dict)
     is_former: bool = False
 
@@ -54,14 +54,14 @@ class ConditionChanges:
         short: the GPUs whose free memory is short after the round, and since when.
     """
 
-    health: tuple[Changed, ...] = ()
+    health: tuple[HealthTransition, ...] = ()
     pressure: tuple[PressureChange, ...] = ()
     unhealthy: tuple[GpuHealth, ...] = ()
     short: Short = field(default_factory=dict)
 
 
-def look(
-    known: Conditions, seen: Look, gpus: Iterable[Gpu], rules: ConditionRules
+def update(
+    known: Conditions, seen: DriverView, gpus: Iterable[Gpu], rules: ConditionRules
 ) -> tuple[Conditions, ConditionChanges]:
     """Apply what a round has seen.
 
@@ -71,16 +71,16 @@ def look(
         gpus: the GPUs as the round's reports carry them.
         rules: when a condition ends.
     """
-    records, former = known.records, tuple[Changed, ...]()
+    records, former = known.records, tuple[HealthTransition, ...]()
     if known.is_former and seen.present is not None:
         records, former = health.after_boot(records, seen)
         known = replace(known, short={}, is_former=False)
-    records, changes = health.look(records, seen, rules.hold_s)
-    short, pressed = pressure.look(known.short, gpus, seen.time, rules.pressure)
+    records, changes = health.update(records, seen, rules.hold_s)
+    short, pressed = pressure.update(known.short, gpus, seen.time, rules.pressure)
     found = replace(known, records=records, short=short)
     return found, ConditionChanges((*former, *changes), pressed, found.unhealthy, short)
 
 
-def restored(records: Iterable[Record], short: Short, now_s: float, *, is_former: bool) -> Conditions:
+def restored(records: Iterable[GpuRecord], short: Short, now_s: float, *, is_former: bool) -> Conditions:
     """The conditions on disk, for a monitor that starts now; `is_former`: the machine was booted since."""
     return Conditions(health.restored(records, now_s), short, is_former)

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from monitor.core.health import Changed
-from monitor.core.lifecycle import Fact, Life
+from monitor.core.health import HealthTransition
+from monitor.core.lifecycle import Fact, TaskLife
 from monitor.core.pressure import PressureChange
 from plimsoll import envelope
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
@@ -62,8 +62,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """The values that all events of one round share.
+class NodeSnapshot:
+    """The node at the end of a round, as all events of the round carry it.
 
     Attributes:
         boot_id: the machine's boot on which the facts happened.
@@ -107,7 +107,7 @@ class Moment:
         )
 
     def no_state(self, seq: int) -> NodeState:
-        """In the place of a state that is left out, after the state numbered `seq`."""
+        """The form without GPUs that stands for a state that is left out, after the state numbered `seq`."""
         return NodeState(
             node=self.node,
             epoch=self.epoch,
@@ -119,7 +119,7 @@ class Moment:
         )
 
 
-def task_entries(facts: Sequence[tuple[Moment, Fact]], seq: int) -> tuple[Entry, ...]:
+def task_entries(facts: Sequence[tuple[NodeSnapshot, Fact]], seq: int) -> tuple[Entry, ...]:
     """An event per fact.
 
     Where the states would have too many rows together, the last event alone carries one. The others repeat the number
@@ -127,56 +127,58 @@ def task_entries(facts: Sequence[tuple[Moment, Fact]], seq: int) -> tuple[Entry,
     there is none before; then the first event carries one too.
 
     Args:
-        facts: in order, each with the moment of its boot.
+        facts: in order, each with the snapshot of its boot.
         seq: the number of the last state before; 0 before any of this epoch.
     """
-    rows = sum(1 + len(gpu.tasks) for moment, _ in facts[:1] for gpu in moment.gpus)
+    rows = sum(1 + len(gpu.tasks) for snapshot, _ in facts[:1] for gpu in snapshot.gpus)
     entries: list[Entry] = []
-    for index, (moment, fact) in enumerate(facts):
+    for index, (snapshot, fact) in enumerate(facts):
         is_left_out = len(facts) * rows > TASKS_AT_MOST and seq and index < len(facts) - 1
         seq += 0 if is_left_out else 1
-        entries.append(_task_entry(moment, fact, moment.no_state(seq) if is_left_out else moment.state(seq)))
+        entries.append(
+            _task_entry(snapshot, fact, snapshot.no_state(seq) if is_left_out else snapshot.state(seq))
+        )
     return tuple(entries)
 
 
-def state_entry(moment: Moment, seq: int) -> Entry:
+def state_entry(snapshot: NodeSnapshot, seq: int) -> Entry:
     """A `node.state` event: the state alone."""
-    event_id = envelope.fact_id(moment.boot_id, moment.node, "state", moment.epoch, seq)
+    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "state", snapshot.epoch, seq)
     body = envelope.encode(
-        "node.state", event_id, moment.source, moment.time, Report(state=moment.state(seq))
+        "node.state", event_id, snapshot.source, snapshot.time, Report(state=snapshot.state(seq))
     )
-    return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
+    return Entry(event_id, state_subject(snapshot.node), body, carries_state=True, is_state=True)
 
 
-def foreign_entry(moment: Moment, foreign: Foreign) -> Entry:
+def foreign_entry(snapshot: NodeSnapshot, foreign: Foreign) -> Entry:
     """A `node.foreign` event: another monitor reports under this node's name."""
-    parts = (foreign.node, "foreign", foreign.epoch, foreign.foreign_epoch, moment.time)
-    event_id = envelope.fact_id(moment.boot_id, *parts)
-    body = envelope.encode("node.foreign", event_id, moment.source, moment.time, foreign)
+    parts = (foreign.node, "foreign", foreign.epoch, foreign.foreign_epoch, snapshot.time)
+    event_id = envelope.fact_id(snapshot.boot_id, *parts)
+    body = envelope.encode("node.foreign", event_id, snapshot.source, snapshot.time, foreign)
     return Entry(event_id, foreign_subject(foreign.node), body)
 
 
-def health_entry(moment: Moment, change: Changed) -> Entry:
+def health_entry(snapshot: NodeSnapshot, change: HealthTransition) -> Entry:
     """A `gpu.health` event: a GPU's conditions changed."""
     fields = {name: getattr(change.health, name) for name in change.health.__struct_fields__}
-    data = HealthChange(node=moment.node, before=change.before, **fields)
-    event_id = envelope.fact_id(moment.boot_id, moment.node, "health", data.gpu, moment.time)
-    body = envelope.encode("gpu.health", event_id, moment.source, moment.time, data)
-    return Entry(event_id, gpu_subject("health", moment.node), body)
+    data = HealthChange(node=snapshot.node, before=change.before, **fields)
+    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "health", data.gpu, snapshot.time)
+    body = envelope.encode("gpu.health", event_id, snapshot.source, snapshot.time, data)
+    return Entry(event_id, gpu_subject("health", snapshot.node), body)
 
 
-def info_entry(moment: Moment, info: NodeInfo) -> Entry:
+def info_entry(snapshot: NodeSnapshot, info: NodeInfo) -> Entry:
     """A `node.info` event: the node's hardware."""
-    event_id = envelope.fact_id(moment.boot_id, moment.node, "info", moment.time)
-    body = envelope.encode("node.info", event_id, moment.source, moment.time, info)
-    return Entry(event_id, info_subject(moment.node), body)
+    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "info", snapshot.time)
+    body = envelope.encode("node.info", event_id, snapshot.source, snapshot.time, info)
+    return Entry(event_id, info_subject(snapshot.node), body)
 
 
-def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
+def pressure_entry(snapshot: NodeSnapshot, change: PressureChange) -> Entry:
     """A `gpu.pressure` event: a GPU's free memory became short, or is no longer short."""
     gpu = change.gpu
     data = Pressure(
-        node=moment.node,
+        node=snapshot.node,
         gpu=gpu.uuid,
         short=change.short,
         since=change.since,
@@ -185,12 +187,12 @@ def pressure_entry(moment: Moment, change: PressureChange) -> Entry:
         free_bytes=gpu.usable_bytes - gpu.used_bytes,
         limit_bytes=change.limit_bytes,
     )
-    event_id = envelope.fact_id(moment.boot_id, moment.node, "pressure", gpu.uuid, moment.time)
-    body = envelope.encode("gpu.pressure", event_id, moment.source, moment.time, data)
-    return Entry(event_id, gpu_subject("pressure", moment.node), body)
+    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "pressure", gpu.uuid, snapshot.time)
+    body = envelope.encode("gpu.pressure", event_id, snapshot.source, snapshot.time, data)
+    return Entry(event_id, gpu_subject("pressure", snapshot.node), body)
 
 
-def limit_entry(moment: Moment, announcement: LimitAnnouncement) -> Entry:
+def limit_entry(snapshot: NodeSnapshot, announcement: LimitAnnouncement) -> Entry:
     """A `limit.<what>` event, as the broker announced it.
 
     A reminder of the same wait is another announcement with another `seq`, so its id differs.
@@ -198,26 +200,22 @@ def limit_entry(moment: Moment, announcement: LimitAnnouncement) -> Entry:
     fields = {"gpu": None, **msgspec.structs.asdict(announcement)}
     text = "call" if isinstance(announcement, Denied) else "reason"
     # Every other field has the same name in the event.
-    data = msgspec.convert({**fields, text: announcement.text, "node": moment.node}, Limit)
+    data = msgspec.convert({**fields, text: announcement.text, "node": snapshot.node}, Limit)
     parts = [fields[name] for name in ("pid", "start_ticks", "gpu", "what", "seq", "time")]
-    return _limit_entry(moment, announcement.what, data, announcement.time, parts)
+    return _limit_entry(snapshot, announcement.what, data, announcement.time, parts)
 
 
-def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
+def unwatched_entry(snapshot: NodeSnapshot, life: TaskLife) -> Entry:
     """A `limit.unenforced` event: a hooked task runs while its broker is away.
 
-    The task's last line holds, and nothing compares its memory with NVML.
-
-    Args:
-        moment: the moment of the round.
-        life: the task.
-        away_since: when this run of the monitor lost the broker; distinguishes this outage from another.
+    The task's last line holds, and nothing compares its memory with NVML. The time at which this run of the monitor
+    lost the broker is part of the id: it distinguishes this outage from another.
     """
     task = life.task
     assert task.pod is not None
     assert task.container is not None
     data = Limit(
-        node=moment.node,
+        node=snapshot.node,
         gpu=task.gpu,
         pod=task.pod,
         container=task.container,
@@ -226,19 +224,19 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
         reason=_UNWATCHED,
         broker_away=True,
     )
-    parts = (task.pid, task.start_ticks, task.gpu, "unenforced", "away", away_since)
-    return _limit_entry(moment, "unenforced", data, moment.time, parts)
+    parts = (task.pid, task.start_ticks, task.gpu, "unenforced", "away", snapshot.broker_away_since)
+    return _limit_entry(snapshot, "unenforced", data, snapshot.time, parts)
 
 
-def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: Iterable[object]) -> Entry:
-    event_id = envelope.fact_id(moment.boot_id, *parts)
-    body = envelope.encode(f"limit.{what}", event_id, moment.source, time, data)
-    return Entry(event_id, limit_subject(what, moment.node), body, limit=what)
+def _limit_entry(snapshot: NodeSnapshot, what: str, data: Limit, time: str, parts: Iterable[object]) -> Entry:
+    event_id = envelope.fact_id(snapshot.boot_id, *parts)
+    body = envelope.encode(f"limit.{what}", event_id, snapshot.source, time, data)
+    return Entry(event_id, limit_subject(what, snapshot.node), body, limit=what)
 
 
-def _task_entry(moment: Moment, fact: Fact, state: NodeState) -> Entry:
+def _task_entry(snapshot: NodeSnapshot, fact: Fact, state: NodeState) -> Entry:
     task, what = fact.life.task, fact.phase.value
-    event_id = envelope.fact_id(moment.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
+    event_id = envelope.fact_id(snapshot.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
     report = Report(state=state, task=task)
-    body = envelope.encode(f"task.{what}", event_id, moment.source, moment.time, report)
-    return Entry(event_id, task_subject(what, moment.node), body, carries_state=not state.is_omitted)
+    body = envelope.encode(f"task.{what}", event_id, snapshot.source, snapshot.time, report)
+    return Entry(event_id, task_subject(what, snapshot.node), body, carries_state=not state.is_omitted)

@@ -37,7 +37,7 @@ _Kind = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class GpuRecord:
     """A GPU of this node, and its conditions.
 
     Attributes:
@@ -72,11 +72,11 @@ class Record:
         )
 
 
-Records = Mapping[GpuUuid, Record]
+GpuRecords = Mapping[GpuUuid, GpuRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DriverView:
     """A round's view of the GPUs' health.
 
     Attributes:
@@ -101,14 +101,16 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class HealthTransition:
     """A GPU whose conditions changed, and its class before."""
 
     health: GpuHealth
     before: HealthClass
 
 
-def look(records: Records, seen: Look, hold_s: float) -> tuple[Records, tuple[Changed, ...]]:
+def update(
+    records: GpuRecords, seen: DriverView, hold_s: float
+) -> tuple[GpuRecords, tuple[HealthTransition, ...]]:
     """Apply what a round has seen; returns the records after it, and the changes by index."""
     after = {**records, **_found(records, seen)}
     parted, ends = _parted(after, seen)
@@ -128,7 +130,7 @@ def look(records: Records, seen: Look, hold_s: float) -> tuple[Records, tuple[Ch
     return dated, (*ends, *changes)
 
 
-def after_boot(records: Records, seen: Look) -> tuple[Records, tuple[Changed, ...]]:
+def after_boot(records: GpuRecords, seen: DriverView) -> tuple[GpuRecords, tuple[HealthTransition, ...]]:
     """The records of an earlier boot, once the driver has answered: a reboot resets every GPU.
 
     A GPU that the machine was started without is reported as gone, and forgotten.
@@ -145,7 +147,7 @@ def after_boot(records: Records, seen: Look) -> tuple[Records, tuple[Changed, ..
     return {uuid: one for uuid, one in dated.items() if uuid in there}, changes
 
 
-def restored(records: Iterable[Record], now_s: float) -> Records:
+def restored(records: Iterable[GpuRecord], now_s: float) -> GpuRecords:
     """The records on disk, for a monitor that starts now: conditions that end by themselves count from now on."""
     return {
         one.gpu: replace(one, session=0, seen_s={_kind(each): now_s for each in one.conditions})
@@ -153,24 +155,24 @@ def restored(records: Iterable[Record], now_s: float) -> Records:
     }
 
 
-def unhealthy(records: Records) -> tuple[GpuHealth, ...]:
+def unhealthy(records: GpuRecords) -> tuple[GpuHealth, ...]:
     """The GPUs with conditions, by index, as a report carries them."""
     return tuple(one.health for one in _by_index(records.values()) if one.conditions)
 
 
-def _found(records: Records, seen: Look) -> dict[GpuUuid, Record]:
+def _found(records: GpuRecords, seen: DriverView) -> dict[GpuUuid, GpuRecord]:
     """The GPUs that were not known; and those that are, with their present index."""
     found: list[GpuReading | FailingGpu] = [*(seen.present or ()), *seen.failing]
     return {
         one.uuid: replace(records[one.uuid], index=one.index)
         if one.uuid in records
-        else Record(gpu=one.uuid, index=one.index, model=one.model, mig_parent=one.mig_parent)
+        else GpuRecord(gpu=one.uuid, index=one.index, model=one.model, mig_parent=one.mig_parent)
         for one in found
         if one.uuid not in records or records[one.uuid].index != one.index
     }
 
 
-def _parted(records: Records, seen: Look) -> tuple[frozenset[GpuUuid], tuple[Changed, ...]]:
+def _parted(records: GpuRecords, seen: DriverView) -> tuple[frozenset[GpuUuid], tuple[HealthTransition, ...]]:
     """The GPUs that are gone because a card was divided anew, or is whole again, and the news of it."""
     if seen.present is None:
         return frozenset(), ()
@@ -187,7 +189,7 @@ def _parted(records: Records, seen: Look) -> tuple[frozenset[GpuUuid], tuple[Cha
     return frozenset(one.gpu for one in parted), tuple(change for changes in news for change in changes)
 
 
-def _present(record: Record, seen: Look) -> Record:
+def _present(record: GpuRecord, seen: DriverView) -> GpuRecord:
     """A GPU that answered."""
     if not record.conditions and record.gpu not in seen.figures and record.session == seen.session:
         return record  # the most frequent case by far
@@ -214,14 +216,14 @@ def _present(record: Record, seen: Look) -> Record:
     return record
 
 
-def _lost(record: Record, seen: Look, error: str) -> Record:
+def _lost(record: GpuRecord, seen: DriverView, error: str) -> GpuRecord:
     """A GPU that did not answer; `error` is empty where the driver does not list it at all."""
     text = f"NVML cannot read it ({error})" if error else "the driver does not list it any more"
     lost = Condition(what=LOST, health=HealthClass.FATAL, since=seen.time, text=text)
     return _with(record, lost, seen.now_s)
 
 
-def _with_xid(record: Record, number: int, seen: Look) -> Record:
+def _with_xid(record: GpuRecord, number: int, seen: DriverView) -> GpuRecord:
     row = xid(number)
     text = f"XID {number}: {row.text}"
     return _with(
@@ -248,7 +250,7 @@ def _shown(figures: HealthReading, time: str) -> Iterable[Condition]:
     )
 
 
-def _with(record: Record, condition: Condition, now_s: float) -> Record:
+def _with(record: GpuRecord, condition: Condition, now_s: float) -> GpuRecord:
     """The record with a condition that was seen now; one that it has already stays as it is."""
     kind = _kind(condition)
     seen_s = {**record.seen_s, kind: now_s}
@@ -258,7 +260,7 @@ def _with(record: Record, condition: Condition, now_s: float) -> Record:
     return replace(record, conditions=tuple(ordered), seen_s=seen_s)
 
 
-def _held(record: Record, seen: Look, hold_s: float) -> Record:
+def _held(record: GpuRecord, seen: DriverView, hold_s: float) -> GpuRecord:
     """The record without conditions that have not recurred for long, and without the times of those that ended."""
     if not record.seen_s:
         return record
@@ -274,10 +276,12 @@ def _held(record: Record, seen: Look, hold_s: float) -> Record:
     return replace(record, conditions=kept, seen_s=seen_s)
 
 
-def _dated(before: Records, after: Records, time: str) -> tuple[Records, tuple[Changed, ...]]:
+def _dated(
+    before: GpuRecords, after: GpuRecords, time: str
+) -> tuple[GpuRecords, tuple[HealthTransition, ...]]:
     """The records with the time at which their class changed, and the changes."""
-    dated: dict[GpuUuid, Record] = {}
-    changes: list[Changed] = []
+    dated: dict[GpuUuid, GpuRecord] = {}
+    changes: list[HealthTransition] = []
     for one in _by_index(after.values()):
         old = before.get(one.gpu)
         if old is one:
@@ -287,7 +291,7 @@ def _dated(before: Records, after: Records, time: str) -> tuple[Records, tuple[C
         is_same = old is not None and old_class is _class(one.conditions)
         dated[one.gpu] = one if is_same else replace(one, since=time)
         if one.conditions != (old.conditions if old is not None else ()):
-            changes.append(Changed(dated[one.gpu].health, old_class))
+            changes.append(HealthTransition(dated[one.gpu].health, old_class))
     return dated, tuple(changes)
 
 
@@ -311,5 +315,5 @@ def _gone(time: str, text: str) -> Condition:
     return Condition(what=GONE, health=HealthClass.INFO, since=time, text=text)
 
 
-def _by_index(records: Iterable[Record]) -> list[Record]:
+def _by_index(records: Iterable[GpuRecord]) -> list[GpuRecord]:
     return sorted(records, key=lambda one: (one.index, one.gpu))

@@ -54,7 +54,7 @@ NOBODY: Final = Owner()
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LoadingRules:
     """When memory counts as moving.
 
     Attributes:
@@ -69,7 +69,7 @@ class Rules:
     reload_bytes: int
 
 
-class Life(Struct, frozen=True, kw_only=True):
+class TaskLife(Struct, frozen=True, kw_only=True):
     """A task, and the values that its next sample is compared with.
 
     Attributes:
@@ -116,11 +116,13 @@ class Fact:
     """A fact to publish: `life` reached `phase` (STARTED, LOADED or EXITED) for the `ordinal`th time."""
 
     phase: Phase
-    life: Life
+    life: TaskLife
     ordinal: int
 
 
-def begin(key: TaskKey, owner: Owner, used_bytes: int | None, now_s: float, *, before: Life | None) -> Fact:
+def begin(
+    key: TaskKey, owner: Owner, used_bytes: int | None, now_s: float, *, before: TaskLife | None
+) -> Fact:
     """A task appears.
 
     Args:
@@ -131,7 +133,7 @@ def begin(key: TaskKey, owner: Owner, used_bytes: int | None, now_s: float, *, b
         before: the same process's earlier, ended life on the same GPU; its counts go on.
     """
     used = used_bytes or 0
-    life = Life(
+    life = TaskLife(
         key=key,
         owner=owner,
         phase=Phase.STARTED,
@@ -147,7 +149,9 @@ def begin(key: TaskKey, owner: Owner, used_bytes: int | None, now_s: float, *, b
     return Fact(Phase.STARTED, life, life.starts)
 
 
-def advance(life: Life, used_bytes: int | None, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
+def advance(
+    life: TaskLife, used_bytes: int | None, now_s: float, rules: LoadingRules
+) -> tuple[TaskLife, Fact | None]:
     """A living task was sampled.
 
     Args:
@@ -174,7 +178,7 @@ def advance(life: Life, used_bytes: int | None, now_s: float, rules: Rules) -> t
             assert_never(never)
 
 
-def counted(life: Life, peak_bytes: int) -> Life:
+def counted(life: TaskLife, peak_bytes: int) -> TaskLife:
     """A hooked task whose own counts had this peak.
 
     The counts lack what no call of the program shows, so a peak between two samples is rather too low than too high.
@@ -182,14 +186,14 @@ def counted(life: Life, peak_bytes: int) -> Life:
     return replace(life, peak_bytes=max(life.peak_bytes, peak_bytes))
 
 
-def finish(life: Life, now_s: float) -> Fact:
+def finish(life: TaskLife, now_s: float) -> Fact:
     """A task is over: its process ended, or left this GPU."""
     assert life.phase is not Phase.EXITED
     over = replace(life, phase=Phase.EXITED, used_bytes=0, since_s=now_s)
     return Fact(Phase.EXITED, over, over.starts)
 
 
-def _settle(life: Life, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
+def _settle(life: TaskLife, now_s: float, rules: LoadingRules) -> tuple[TaskLife, Fact | None]:
     moved_bytes = life.used_bytes - life.mark_bytes
     if abs(moved_bytes) > rules.tolerance_bytes:
         # Memory is compared with the start of the still stretch: a slow rise must not count as standing still.
@@ -206,7 +210,7 @@ def _settle(life: Life, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
     return loaded, Fact(Phase.LOADED, loaded, loaded.loads)
 
 
-def _watch(life: Life, now_s: float, rules: Rules) -> Life:
+def _watch(life: TaskLife, now_s: float, rules: LoadingRules) -> TaskLife:
     lowest_bytes = min(life.mark_bytes, life.used_bytes)
     if life.used_bytes - lowest_bytes <= max(rules.reload_bytes, RELOAD_RATIO * life.peak_bytes):
         return life if lowest_bytes == life.mark_bytes else replace(life, mark_bytes=lowest_bytes)

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from monitor.core.lifecycle import Life
+from monitor.core.lifecycle import TaskLife
 from plimsoll.events import TASKS_AT_MOST, Gpu, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.nvml.readings import GpuReading
@@ -37,7 +37,7 @@ class Thresholds:
 def gpus(
     readings: Iterable[GpuReading],
     idle_pct: Mapping[GpuUuid, float],
-    lives: Iterable[Life],
+    lives: Iterable[TaskLife],
     overcommit_ratio: float = 1.0,
     memory_busy_pct: Mapping[GpuUuid, float] = MappingProxyType({}),
 ) -> tuple[Gpu, ...]:

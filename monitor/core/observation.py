@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
+from monitor.core.lifecycle import Fact, LoadingRules, Owner, TaskKey
 from monitor.core.tasks import ROUND_EVENTS, Listing, Tasks
 from plimsoll.broker.announcements import (
     Announcement,
@@ -83,7 +83,7 @@ def observe(
     position: JournalPosition,
     observation: Observation,
     now_s: float,
-    rules: Rules,
+    rules: LoadingRules,
     most: int = ROUND_EVENTS,
 ) -> Findings:
     """Apply an observation to the table; the arguments are unchanged.

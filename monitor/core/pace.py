@@ -19,7 +19,7 @@ would.
 import math
 from typing import Final
 
-from monitor.core.lifecycle import Rules, TaskKey
+from monitor.core.lifecycle import LoadingRules, TaskKey
 from monitor.core.tasks import Tasks
 from plimsoll.events import Phase
 
@@ -39,7 +39,7 @@ class Pace:
         rules: when memory counts as moving.
     """
 
-    def __init__(self, fast_s: float, slow_s: float, rules: Rules) -> None:
+    def __init__(self, fast_s: float, slow_s: float, rules: LoadingRules) -> None:
         self._fast_s = fast_s
         self._slow_s = slow_s
         self._rules = rules

@@ -42,7 +42,7 @@ Short = Mapping[GpuUuid, str]
 """The GPUs whose free memory is short, and since when."""
 
 
-def look(
+def update(
     short: Short, gpus: Iterable[Gpu], time: str, rules: PressureRules
 ) -> tuple[Short, tuple[PressureChange, ...]]:
     """Compare the GPUs with the marks; returns the GPUs that are short now, and the changes.

@@ -7,7 +7,7 @@ What always holds:
 * Numbers have no gap. A state event that was never sent and is replaced leaves its number to the next report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from monitor.core import node_state
 from monitor.core.conditions import ConditionChanges
 from monitor.core.entries import (
     Entry,
-    Moment,
+    NodeSnapshot,
     foreign_entry,
     health_entry,
     info_entry,
@@ -25,11 +25,11 @@ from monitor.core.entries import (
     task_entries,
     unwatched_entry,
 )
-from monitor.core.lifecycle import Fact, Life, TaskKey
+from monitor.core.lifecycle import Fact, TaskKey, TaskLife
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
 from monitor.core.pressure import Short
-from monitor.core.tasks import ROUND_EVENTS
+from monitor.core.tasks import ROUND_EVENTS, Tasks
 from plimsoll.events import Foreign, Gpu
 from plimsoll.gpu_events import GpuHealth, NodeInfo
 from plimsoll.ids import NodeName
@@ -106,10 +106,8 @@ class Reports:
         self._node = node
         self._identity = identity
         self._thresholds = thresholds
-        self._former: tuple[str, tuple[Fact, ...]] = (
-            "",
-            (),
-        )  # an earlier boot's id, and the exits of its tasks
+        # An earlier boot's id, and the exits of its tasks.
+        self._former: tuple[str, tuple[Fact, ...]] = ("", ())
         self._seq = 0
         self._last_gpus: tuple[Gpu, ...] | None = None
         self._last_conditions = _Conditions()
@@ -174,58 +172,67 @@ class Reports:
             state_waits: the last stored report is a state event that waits, and that nobody has begun to send.
             changes: the changes of the GPUs' conditions.
         """
-        identity = self._identity
-        heartbeat_s = self._thresholds.heartbeat_s
         conditions = _Conditions(changes.unhealthy, changes.short, self._away_since)
-        moment = Moment(
-            self._node,
-            identity.boot_id,
-            identity.epoch,
-            self._seq,
-            time,
-            node_state.bounded(gpus),
-            heartbeat_s,
+        snapshot = self._snapshot(gpus, time, conditions)
+        last_seq = max(self._seq - 1, 0) if state_waits else self._seq
+        is_due = conditions != self._last_conditions or is_state_due(
+            self._last_gpus, gpus, now_s - self._last_s, self._thresholds
+        )
+        reports = self._reports(snapshot, findings.facts, last_seq, is_due=is_due)
+        others = tuple(limit_entry(snapshot, announcement) for announcement in findings.limits)
+        if self._foreign is not None:
+            others += (foreign_entry(snapshot, self._foreign),)
+        room = max(0, ROUND_EVENTS - len(reports) - len(others))
+        unwatched, has_unnamed = self._unwatched(findings.tasks, room)
+        others += tuple(unwatched_entry(snapshot, life) for life in unwatched)
+        infos = () if self._info is None else (info_entry(snapshot, self._info),)
+        return Batch(
+            entries=(*infos, *_condition_entries(snapshot, changes), *reports, *others),
+            epoch=snapshot.epoch,
+            seq=last_seq + sum(entry.carries_state for entry in reports) if reports else self._seq,
+            gpus=gpus,
+            now_s=now_s,
+            unwatched=tuple(life.key for life in unwatched),
+            replaces_state=state_waits and bool(reports),
+            foreign=self._foreign,
+            conditions=conditions,
+            info=self._info,
+            has_more=findings.has_more or has_unnamed,
+        )
+
+    def _snapshot(self, gpus: tuple[Gpu, ...], time: str, conditions: _Conditions) -> NodeSnapshot:
+        return NodeSnapshot(
+            node=self._node,
+            boot_id=self._identity.boot_id,
+            epoch=self._identity.epoch,
+            seq=self._seq,
+            time=time,
+            gpus=node_state.bounded(gpus),
+            heartbeat_s=self._thresholds.heartbeat_s,
             health=conditions.health,
             short=conditions.short,
             broker_away_since=conditions.away_since,
         )
-        boot_id, exits = self._former
-        seq = max(self._seq - 1, 0) if state_waits else self._seq
-        former = replace(moment, boot_id=boot_id)
-        facts = [(former, fact) for fact in exits] + [(moment, fact) for fact in findings.facts]
-        entries = task_entries(facts, seq)
-        is_due = is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds)
-        if not entries and (is_due or conditions != self._last_conditions):
-            entries = (state_entry(moment, seq + 1),)
-        seq = seq + sum(entry.carries_state for entry in entries) if entries else self._seq
-        replaces_state = state_waits and bool(entries)
-        entries += tuple(limit_entry(moment, announcement) for announcement in findings.limits)
-        if self._foreign is not None:
-            entries += (foreign_entry(moment, self._foreign),)
-        unwatched: tuple[TaskKey, ...] = ()
-        has_more = findings.has_more
-        if self._away_since is not None:
-            unnamed, rest = findings.tasks.hooked - self._named_unwatched, max(0, ROUND_EVENTS - len(entries))
-            unwatched, has_more = tuple(sorted(unnamed)[:rest]), has_more or len(unnamed) > rest
-            lives = (findings.tasks.lives[key] for key in unwatched)
-            entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
-        infos = () if self._info is None else (info_entry(moment, self._info),)
-        entries = (*infos, *_of_gpus(moment, changes), *entries)
-        return Batch(
-            entries,
-            identity.epoch,
-            seq,
-            gpus,
-            now_s,
-            unwatched,
-            replaces_state,
-            self._foreign,
-            conditions,
-            self._info,
-            has_more,
-        )
 
-    def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
+    def _reports(
+        self, snapshot: NodeSnapshot, facts: Iterable[Fact], last_seq: int, *, is_due: bool
+    ) -> tuple[Entry, ...]:
+        """The events that carry the node's state: one for each fact; without any, the state alone if it is due."""
+        boot_id, exits = self._former
+        former = replace(snapshot, boot_id=boot_id)
+        dated = [(former, fact) for fact in exits] + [(snapshot, fact) for fact in facts]
+        if not dated and is_due:
+            return (state_entry(snapshot, last_seq + 1),)
+        return task_entries(dated, last_seq)
+
+    def _unwatched(self, tasks: Tasks, most: int) -> tuple[tuple[TaskLife, ...], bool]:
+        """The tasks to be named now as running without a broker, and whether more are left for the next round."""
+        if self._away_since is None:
+            return (), False
+        unnamed = sorted(tasks.hooked - self._named_unwatched)
+        return tuple(tasks.lives[key] for key in unnamed[:most]), len(unnamed) > most
+
+    def stored(self, batch: Batch, lives: Mapping[TaskKey, TaskLife]) -> None:
         """Advance the numbers: `batch` is on disk, and `lives` are the tasks that live now."""
         self._former = ("", ())
         if self._foreign is batch.foreign:
@@ -240,9 +247,9 @@ class Reports:
             self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()
 
 
-def _of_gpus(moment: Moment, changes: ConditionChanges) -> tuple[Entry, ...]:
+def _condition_entries(snapshot: NodeSnapshot, changes: ConditionChanges) -> tuple[Entry, ...]:
     """The events about GPUs' conditions; they come before the report that carries the conditions."""
     return (
-        *(health_entry(moment, change) for change in changes.health),
-        *(pressure_entry(moment, change) for change in changes.pressure),
+        *(health_entry(snapshot, change) for change in changes.health),
+        *(pressure_entry(snapshot, change) for change in changes.pressure),
     )

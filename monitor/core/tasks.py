@@ -17,7 +17,18 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
-from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, counted, finish
+from monitor.core.lifecycle import (
+    NOBODY,
+    Fact,
+    LoadingRules,
+    Owner,
+    TaskKey,
+    TaskLife,
+    advance,
+    begin,
+    counted,
+    finish,
+)
 from plimsoll.ids import GpuUuid, ProcessKey
 
 REMEMBERED_DEATHS: Final = 2048
@@ -74,8 +85,8 @@ class Tasks:
             are facts.
     """
 
-    lives: Mapping[TaskKey, Life] = field(default_factory=dict)
-    left: Mapping[TaskKey, Life] = field(default_factory=dict)
+    lives: Mapping[TaskKey, TaskLife] = field(default_factory=dict)
+    left: Mapping[TaskKey, TaskLife] = field(default_factory=dict)
     owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
 
@@ -93,7 +104,7 @@ Step = tuple[Tasks, tuple[Fact, ...]]
 
 
 def take_listing(
-    tasks: Tasks, listing: Listing, now_s: float, rules: Rules, most: int = ROUND_EVENTS
+    tasks: Tasks, listing: Listing, now_s: float, rules: LoadingRules, most: int = ROUND_EVENTS
 ) -> Step:
     """Apply NVML's process lists.
 
@@ -180,8 +191,8 @@ def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
 
 
 def restored(
-    lives: Iterable[Life],
-    left: Iterable[Life],
+    lives: Iterable[TaskLife],
+    left: Iterable[TaskLife],
     now_s: float,
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = MappingProxyType({}),
 ) -> Tasks:

@@ -9,8 +9,8 @@ What always holds:
   published again, under its old id.
 * At most one state event waits to be sent. A state is whole, so a newer event that carries a state may replace an
   older, unsent *state* event, whose number it takes over; task events are never replaced.
-* An event that has waited longer than the book's age is dropped and counted. The readers' state does not suffer:
-  a newer event of this node waits behind it, and a state is whole. A clock that is set makes no event older.
+* An event that has waited longer than the outbox's `age_s` is dropped and counted. The readers' state does not
+  suffer: a newer event of this node waits behind it, and a state is whole. A clock that is set makes no event older.
 * New events leave `RESERVE_BYTES` of the disk free, so that old ones can always be removed.
 * One monitor owns the file.
 """
@@ -28,11 +28,11 @@ import structlog
 
 from monitor.core.conditions import Conditions
 from monitor.core.entries import Entry
-from monitor.core.health import Record
-from monitor.core.lifecycle import Life, TaskKey
+from monitor.core.health import GpuRecord
+from monitor.core.lifecycle import TaskKey, TaskLife
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
-from monitor.foreign import Position
+from monitor.foreign import StreamPosition
 from monitor.outbox.transaction import check_room, transaction
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.causes import is_disk_full
@@ -64,7 +64,7 @@ log = structlog.get_logger("monitor.outbox")
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class StoredEntry:
     """An entry in the outbox.
 
     Attributes:
@@ -81,7 +81,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """The state of the last `keep`.
 
     Attributes:
@@ -95,15 +95,15 @@ class Kept:
 
     boot_id: str = ""
     position: JournalPosition = JOURNAL_START
-    lives: tuple[Life, ...] = ()
-    left: tuple[Life, ...] = ()
+    lives: tuple[TaskLife, ...] = ()
+    left: tuple[TaskLife, ...] = ()
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
-    records: tuple[Record, ...] = ()
+    records: tuple[GpuRecord, ...] = ()
     short: Mapping[GpuUuid, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Checkpoint:
     """The knowledge that a restart needs besides events and tasks.
 
     Attributes:
@@ -122,7 +122,7 @@ def _booted_s() -> float:
 
 
 @dataclass(slots=True)
-class Book:
+class OutboxFile:
     """The open file and its contents in memory. The store's thread alone writes; the loop reads the counts.
 
     Attributes:
@@ -136,7 +136,7 @@ class Book:
     database: sqlite3.Connection
     directory: Path
     age_s: float
-    lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
+    lives: dict[TaskKey, tuple[TaskLife, bool]] = field(default_factory=dict)
     dead: Mapping[ProcessKey, frozenset[GpuUuid]] = field(default_factory=dict)
     waiting_count: int = 0
     waiting_bytes: int = 0
@@ -144,7 +144,7 @@ class Book:
     booted_s: float = field(default_factory=_booted_s)
 
 
-def open_book(directory: Path, age_s: float) -> Book:
+def open_outbox(directory: Path, age_s: float) -> OutboxFile:
     """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
 
     Raises:
@@ -180,40 +180,40 @@ def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
     return InputError("PLIMSOLL_STATE_DIR", str(directory), problem, remedy)
 
 
-def _connect(path: Path, age_s: float) -> Book:
+def _connect(path: Path, age_s: float) -> OutboxFile:
     # Autocommit: a transaction begins and ends only where this file says so.
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
         database.executescript(_SCHEMA)
-        book = Book(database, path.parent, age_s)
-        book.lives = {life.key: (life, left) for life, left in _lives(database)}
-        book.dead = _dead(database)
-        _count(book)
+        outbox = OutboxFile(database, path.parent, age_s)
+        outbox.lives = {life.key: (life, left) for life, left in _lives(database)}
+        outbox.dead = _dead(database)
+        _count(outbox)
     except (sqlite3.Error, msgspec.MsgspecError) as error:
         database.close()
         if isinstance(error, msgspec.MsgspecError):
             raise sqlite3.DatabaseError(f"a kept task cannot be read ({error})") from error
         raise
-    return book
+    return outbox
 
 
-def kept(book: Book) -> Kept:
+def kept(outbox: OutboxFile) -> KeptState:
     """The state of the last `keep`."""
-    values: Mapping[str, str] = dict(book.database.execute("SELECT name, value FROM kept").fetchall())
-    return Kept(
+    values: Mapping[str, str] = dict(outbox.database.execute("SELECT name, value FROM kept").fetchall())
+    return KeptState(
         boot_id=values.get("boot_id", ""),
         position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
-        lives=tuple(life for life, left in book.lives.values() if not left),
-        left=tuple(life for life, left in book.lives.values() if left),
-        dead=book.dead,
-        records=msgspec.json.decode(values.get("gpu_records", "[]"), type=tuple[Record, ...]),
+        lives=tuple(life for life, left in outbox.lives.values() if not left),
+        left=tuple(life for life, left in outbox.lives.values() if left),
+        dead=outbox.dead,
+        records=msgspec.json.decode(values.get("gpu_records", "[]"), type=tuple[GpuRecord, ...]),
         short=msgspec.json.decode(values.get("gpus_short", "{}"), type=dict[GpuUuid, str]),
     )
 
 
-def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
+def _lives(database: sqlite3.Connection) -> list[tuple[TaskLife, bool]]:
     rows = database.execute("SELECT life, left FROM lives").fetchall()
-    return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
+    return [(msgspec.json.decode(life, type=TaskLife), bool(left)) for life, left in rows]
 
 
 def _dead(database: sqlite3.Connection) -> dict[ProcessKey, frozenset[GpuUuid]]:
@@ -226,17 +226,17 @@ def _dead(database: sqlite3.Connection) -> dict[ProcessKey, frozenset[GpuUuid]]:
 
 
 def keep(
-    book: Book,
+    outbox: OutboxFile,
     entries: tuple[Entry, ...],
     tasks: Tasks,
-    rest: Rest,
+    rest: Checkpoint,
     *,
     replaces_state: bool,
 ) -> None:
     """Store events together with the table and the journal position that they follow from.
 
     Args:
-        book: the open file.
+        outbox: the open file.
         entries: the events, in order.
         tasks: the table.
         rest: everything else.
@@ -245,41 +245,41 @@ def keep(
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
     booted_s = _booted_s()
-    check_room(book.database, book.directory, sum(len(entry.body) for entry in entries))
-    with transaction(book.database) as database:
-        dropped = _drop_old(book, booted_s)
+    check_room(outbox.database, outbox.directory, sum(len(entry.body) for entry in entries))
+    with transaction(outbox.database) as database:
+        dropped = _drop_old(outbox, booted_s)
         if replaces_state:
             database.execute("DELETE FROM entries WHERE is_state")
         elif any(entry.carries_state for entry in entries):
             database.execute("UPDATE entries SET is_state = 0 WHERE is_state")
         for entry in entries:
             _add(database, entry)
-        _keep_lives(database, book.lives, lives)
-        _keep_dead(database, book.dead, tasks.dead)
+        _keep_lives(database, outbox.lives, lives)
+        _keep_dead(database, outbox.dead, tasks.dead)
         position = rest.position
         values = {"boot_id": rest.boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
         if rest.conditions is not None:
             values |= _conditions(rest.conditions)
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.lives, book.dead, book.booted_s = lives, tasks.dead, booted_s
-    _count(book, dropped)
+    outbox.lives, outbox.dead, outbox.booted_s = lives, tasks.dead, booted_s
+    _count(outbox, dropped)
 
 
-def drop_old(book: Book) -> None:
+def drop_old(outbox: OutboxFile) -> None:
     """Drop the events that have waited too long. `keep` does so too."""
     booted_s = _booted_s()
-    with transaction(book.database, synced=False):
-        dropped = _drop_old(book, booted_s)
-    book.booted_s = booted_s
-    _count(book, dropped)
+    with transaction(outbox.database, synced=False):
+        dropped = _drop_old(outbox, booted_s)
+    outbox.booted_s = booted_s
+    _count(outbox, dropped)
 
 
-def _drop_old(book: Book, booted_s: float) -> int:
-    database, moved_s = book.database, booted_s - book.booted_s
+def _drop_old(outbox: OutboxFile, booted_s: float) -> int:
+    database, moved_s = outbox.database, booted_s - outbox.booted_s
     if abs(moved_s) > CLOCK_SET_S:
         database.execute("UPDATE entries SET stored_s = stored_s + ?", (moved_s,))
     # Numbers grow with time, so the search ends at the first young event, and reads nothing while no event is old.
-    before_s, last = time.time() - book.age_s, 0
+    before_s, last = time.time() - outbox.age_s, 0
     for number, stored_s in database.execute("SELECT number, stored_s FROM entries ORDER BY number"):
         if stored_s >= before_s:
             break
@@ -303,8 +303,8 @@ def _add(database: sqlite3.Connection, entry: Entry) -> None:
 
 def _keep_lives(
     database: sqlite3.Connection,
-    before: Mapping[TaskKey, tuple[Life, bool]],
-    after: Mapping[TaskKey, tuple[Life, bool]],
+    before: Mapping[TaskKey, tuple[TaskLife, bool]],
+    after: Mapping[TaskKey, tuple[TaskLife, bool]],
 ) -> None:
     changed = [
         (msgspec.json.encode(key), msgspec.json.encode(life), left)
@@ -334,44 +334,44 @@ def _keep_dead(
     database.execute(f"DELETE FROM dead WHERE number <= {last} - ?", (REMEMBERED_DEATHS,))  # noqa: S608 - a constant
 
 
-def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]:
+def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[StoredEntry, ...]:
     """The oldest events; no state event that waits now is replaced any more."""
     columns = "number, id, subject, body, stored_s"
     rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
     if database.execute("SELECT 1 FROM entries WHERE is_state").fetchone():
         with transaction(database, synced=False):
             database.execute("UPDATE entries SET is_state = 0 WHERE is_state")
-    return tuple(Waiting(*row) for row in rows)
+    return tuple(StoredEntry(*row) for row in rows)
 
 
-def position(book: Book) -> Position:
+def position(outbox: OutboxFile) -> StreamPosition:
     """The place in the stream up to which this node's reports are known."""
-    rows = book.database.execute("SELECT name, value FROM kept WHERE name LIKE 'stream%'")
+    rows = outbox.database.execute("SELECT name, value FROM kept WHERE name LIKE 'stream%'")
     values: Mapping[str, str] = dict(rows.fetchall())
     seq, epoch = (int(values.get(name, "0")) for name in ("stream_seq", "stream_epoch"))
-    return Position(values.get("stream", ""), seq, epoch)
+    return StreamPosition(values.get("stream", ""), seq, epoch)
 
 
-def remove(book: Book, numbers: tuple[int, ...], position: Position | None) -> None:
+def remove(outbox: OutboxFile, numbers: tuple[int, ...], position: StreamPosition | None) -> None:
     """Remove events by their numbers, and keep a position, if there is one; an unknown number is ignored."""
-    with transaction(book.database, synced=False) as database:
+    with transaction(outbox.database, synced=False) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
         if position is not None:
             numbers_of = {"stream_seq": str(position.seq), "stream_epoch": str(position.epoch)}
             values = {"stream": position.stream, **numbers_of}
             database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    _count(book)
+    _count(outbox)
 
 
-def _count(book: Book, dropped: int = 0) -> None:
-    counts = book.database.execute("SELECT count(*), ifnull(sum(length(body)), 0) FROM entries").fetchone()
-    book.waiting_count, book.waiting_bytes = counts
+def _count(outbox: OutboxFile, dropped: int = 0) -> None:
+    counts = outbox.database.execute("SELECT count(*), ifnull(sum(length(body)), 0) FROM entries").fetchone()
+    outbox.waiting_count, outbox.waiting_bytes = counts
     if dropped:
-        book.dropped_count += dropped
+        outbox.dropped_count += dropped
         log.error(
             "events that NATS did not take were dropped: they had waited too long",
             dropped=dropped,
-            age_s=book.age_s,
-            waiting=book.waiting_count,
+            age_s=outbox.age_s,
+            waiting=outbox.waiting_count,
             remedy="see why this node does not reach NATS",
         )

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from monitor.core.entries import Entry
 from monitor.core.tasks import Tasks
-from monitor.foreign import Position
+from monitor.foreign import StreamPosition
 from monitor.outbox import database
-from monitor.outbox.database import Book, Kept, Rest, Waiting
+from monitor.outbox.database import Checkpoint, KeptState, OutboxFile, StoredEntry
 from plimsoll.bus.stream import MAX_AGE_S
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import PlimsollError
@@ -28,8 +28,8 @@ class StoreError(PlimsollError):
 class Store:
     """The open file, made by `open_store`. `close` it when done."""
 
-    def __init__(self, book: Book, thread: ThreadPoolExecutor) -> None:
-        self._book = book
+    def __init__(self, outbox: OutboxFile, thread: ThreadPoolExecutor) -> None:
+        self._file = outbox
         self._thread = thread
         self.waiting_count, self.waiting_bytes, self.dropped_count = 0, 0, 0
         """How many events wait, their bytes, and how many were dropped as too old, as of the last change."""
@@ -41,15 +41,15 @@ class Store:
         next `keep` if nothing is awaited in between.
         """
 
-    async def kept(self) -> Kept:
+    async def kept(self) -> KeptState:
         """The state of the last `keep`, of this run or an earlier one."""
-        return await self._run(lambda: database.kept(self._book))
+        return await self._run(lambda: database.kept(self._file))
 
     async def keep(
         self,
         entries: Iterable[Entry],
         tasks: Tasks,
-        rest: Rest,
+        rest: Checkpoint,
         *,
         replaces_state: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class Store:
             self.state_waits = reports[-1].is_state
         try:
             await self._run(
-                lambda: database.keep(self._book, stored, tasks, rest, replaces_state=replaces_state)
+                lambda: database.keep(self._file, stored, tasks, rest, replaces_state=replaces_state)
             )
         except StoreError:
             self.state_waits = False
@@ -85,22 +85,22 @@ class Store:
         Raises:
             StoreError: nothing was dropped.
         """
-        await self._run(lambda: database.drop_old(self._book))
+        await self._run(lambda: database.drop_old(self._file))
         self._take_counts()
 
-    async def oldest(self, limit: int) -> tuple[Waiting, ...]:
+    async def oldest(self, limit: int) -> tuple[StoredEntry, ...]:
         """The oldest waiting events, in the order in which they happened, to be sent now.
 
         No state event that waits now is replaced any more: it may soon be in the stream, which knows it by its id.
         """
         self.state_waits = False
-        return await self._run(lambda: database.take_oldest(self._book.database, limit))
+        return await self._run(lambda: database.take_oldest(self._file.database, limit))
 
-    async def position(self) -> Position:
+    async def position(self) -> StreamPosition:
         """The place in the stream that was last given to `remove`."""
-        return await self._run(lambda: database.position(self._book))
+        return await self._run(lambda: database.position(self._file))
 
-    async def remove(self, numbers: Iterable[int], position: Position | None = None) -> None:
+    async def remove(self, numbers: Iterable[int], position: StreamPosition | None = None) -> None:
         """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
 
         Args:
@@ -110,21 +110,21 @@ class Store:
         Raises:
             StoreError: the events still wait. Publishing them again is harmless.
         """
-        await self._run(lambda: database.remove(self._book, tuple(numbers), position))
+        await self._run(lambda: database.remove(self._file, tuple(numbers), position))
         self._take_counts()
 
     async def close(self) -> None:
         """Close the file and end the thread."""
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self._run(self._book.database.close)
+                await self._run(self._file.database.close)
         finally:
             self._thread.shutdown(wait=False)
 
     def _take_counts(self) -> None:
-        book = self._book
-        self.waiting_count, self.waiting_bytes = book.waiting_count, book.waiting_bytes
-        self.dropped_count = book.dropped_count
+        outbox = self._file
+        self.waiting_count, self.waiting_bytes = outbox.waiting_count, outbox.waiting_bytes
+        self.dropped_count = outbox.dropped_count
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
@@ -148,8 +148,10 @@ async def open_store(directory: Path, age_s: float = MAX_AGE_S) -> Store:
     """
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
     try:
-        book = await asyncio.get_running_loop().run_in_executor(thread, database.open_book, directory, age_s)
-        return Store(book, thread)
+        outbox = await asyncio.get_running_loop().run_in_executor(
+            thread, database.open_outbox, directory, age_s
+        )
+        return Store(outbox, thread)
     except BaseException:
         thread.shutdown(wait=False)
         raise

@@ -14,7 +14,7 @@ from simulator.convgpu import paper
 from simulator.convgpu.workload import DURATIONS, MEMORY_MIB, USABLE_BYTES, draw
 from simulator.core.at_creation import AtCreation, choices
 from simulator.core.on_demand import OnDemand
-from simulator.core.replay import Giver, Replay, replay
+from simulator.core.replay import Giver, WorkloadReplay, replay
 
 HEAVY: Final = 18
 """The number of containers from which on the policies differ, by the paper (§IV.C)."""
@@ -40,7 +40,7 @@ RULES: Final[Mapping[str, GiverFor]] = MappingProxyType({"plimsoll": on_demand, 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """The replays to make.
 
     Attributes:
@@ -91,7 +91,7 @@ class Cell:
         return paper.SUSPENDED_S[self.policy].get(self.count)
 
 
-def run_cell(rule: GiverFor, plan: Plan, policy: str, count: int) -> Cell:
+def run_cell(rule: GiverFor, plan: ReplayPlan, policy: str, count: int) -> Cell:
     """Replay every draw of a count under a policy."""
     replays = tuple(run_draw(rule, policy, count, seed, plan) for seed in plan.seeds)
     stuck_count = sum(bool(each.stuck or each.refused) for each in replays)
@@ -105,19 +105,19 @@ def run_cell(rule: GiverFor, plan: Plan, policy: str, count: int) -> Cell:
     )
 
 
-def run_draw(rule: GiverFor, policy: str, count: int, seed: int, plan: Plan) -> Replay:
+def run_draw(rule: GiverFor, policy: str, count: int, seed: int, plan: ReplayPlan) -> WorkloadReplay:
     """Replay a draw under a policy."""
     containers = draw(count, seed, DURATIONS[plan.durations], plan.context_bytes)
     return replay(containers, rule(policy, plan.usable_bytes, seed))
 
 
-def run(rule: GiverFor, plan: Plan) -> list[Cell]:
+def run(rule: GiverFor, plan: ReplayPlan) -> list[Cell]:
     """Replay all pairs of policy and count under a rule."""
     return [run_cell(rule, plan, policy, count) for policy, count in plan.cells()]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DrawFigures:
     """Figures over draws, in seconds; `paper_pct` is the percentage of draws at or below the paper's figure."""
 
     mean: float
@@ -143,12 +143,12 @@ class Spread:
         }
 
 
-def spread(figures: Sequence[float], papers: float | None) -> Spread | None:
+def draw_figures(figures: Sequence[float], papers: float | None) -> DrawFigures | None:
     """The mean and standard deviation; None where there is no figure."""
     if not figures:
         return None
     below = sum(figure <= papers for figure in figures) if papers is not None else None
-    return Spread(
+    return DrawFigures(
         statistics.fmean(figures),
         statistics.pstdev(figures),
         papers,

@@ -7,16 +7,16 @@ from typing import Any, Final
 from rich.table import Table
 
 from simulator.charts import Line, line_chart
-from simulator.convgpu.experiment import Cell, Spread, level, spread
+from simulator.convgpu.experiment import Cell, DrawFigures, draw_figures, level
 
 COLOURS: Final = {"fifo": "#1b6ca8", "best-fit": "#c0392b", "recent-use": "#2e8b57", "random": "#8e5ea2"}
 
 FINISHED: Final = "finished"
 SUSPENDED: Final = "suspended"
 
-FIGURES: Final[dict[str, Callable[[Cell], Spread | None]]] = {
-    FINISHED: lambda cell: spread(cell.finished_s, cell.paper_finished_s),
-    SUSPENDED: lambda cell: spread(cell.suspended_s, cell.paper_suspended_s),
+FIGURES: Final[dict[str, Callable[[Cell], DrawFigures | None]]] = {
+    FINISHED: lambda cell: draw_figures(cell.finished_s, cell.paper_finished_s),
+    SUSPENDED: lambda cell: draw_figures(cell.suspended_s, cell.paper_suspended_s),
 }
 """The reported figures of a cell."""
 _TITLES: Final = {

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from simulator.core.replay import Container, Verdict
+from simulator.core.replay import Container, Effects
 
 
 @dataclass(slots=True)
-class Paused:
+class Suspended:
     """A waiting container, with the bytes that it has so far."""
 
     container: Container
@@ -32,29 +32,29 @@ class Paused:
         return self.container.line_bytes - self.given_bytes
 
 
-Choice = Callable[[Sequence[Paused], int], Paused]
+Choice = Callable[[Sequence[Suspended], int], Suspended]
 """Chooses the next of the waiting containers (oldest first) for this many free bytes."""
 
 
-def fifo(waiting: Sequence[Paused], free_bytes: int) -> Paused:  # noqa: ARG001 - one signature
+def fifo(waiting: Sequence[Suspended], free_bytes: int) -> Suspended:  # noqa: ARG001 - one signature
     """Choose the oldest."""
     return waiting[0]
 
 
-def best_fit(waiting: Sequence[Paused], free_bytes: int) -> Paused:
+def best_fit(waiting: Sequence[Suspended], free_bytes: int) -> Suspended:
     """Choose the largest need that the free bytes cover. If they cover none, choose the least need."""
-    fitting = [paused for paused in waiting if paused.missing_bytes <= free_bytes]
+    fitting = [suspended for suspended in waiting if suspended.missing_bytes <= free_bytes]
     if fitting:
-        return max(fitting, key=lambda paused: paused.missing_bytes)
-    return min(waiting, key=lambda paused: paused.missing_bytes)
+        return max(fitting, key=lambda suspended: suspended.missing_bytes)
+    return min(waiting, key=lambda suspended: suspended.missing_bytes)
 
 
-def recent_use(waiting: Sequence[Paused], free_bytes: int) -> Paused:  # noqa: ARG001 - one signature
+def recent_use(waiting: Sequence[Suspended], free_bytes: int) -> Suspended:  # noqa: ARG001 - one signature
     """Choose the container that was suspended last."""
     return waiting[-1]
 
 
-def by_chance(draw: Callable[[int], int], waiting: Sequence[Paused], free_bytes: int) -> Paused:  # noqa: ARG001 - likewise
+def by_chance(draw: Callable[[int], int], waiting: Sequence[Suspended], free_bytes: int) -> Suspended:  # noqa: ARG001 - likewise
     """Choose at random; `draw(n)` gives a number from 0 to n - 1."""
     return waiting[draw(len(waiting))]
 
@@ -75,29 +75,29 @@ class AtCreation:
     def __init__(self, usable_bytes: int, choose: Choice) -> None:
         self._free_bytes = usable_bytes
         self._choose: Final = choose
-        self._waiting: list[Paused] = []
+        self._waiting: list[Suspended] = []
         self._running: dict[str, int] = {}
 
-    def arrive(self, container: Container, now_s: float) -> Verdict:  # noqa: ARG002 - the rule ignores time
+    def arrive(self, container: Container, now_s: float) -> Effects:  # noqa: ARG002 - the rule ignores time
         """Give the free memory to the new container; none is free if another waits already."""
-        newcomer = Paused(container)
+        newcomer = Suspended(container)
         self._waiting.append(newcomer)
-        return Verdict(self._give(newcomer))
+        return Effects(self._give(newcomer))
 
-    def end(self, name: str, now_s: float) -> Verdict:  # noqa: ARG002 - likewise
+    def end(self, name: str, now_s: float) -> Effects:  # noqa: ARG002 - likewise
         """Give the container's memory to waiting ones."""
         self._free_bytes += self._running.pop(name)
         started: tuple[str, ...] = ()
         while self._free_bytes and self._waiting:
             started += self._give(self._choose(self._waiting, self._free_bytes))
-        return Verdict(started)
+        return Effects(started)
 
-    def _give(self, paused: Paused) -> tuple[str, ...]:
-        part_bytes = min(self._free_bytes, paused.missing_bytes)
+    def _give(self, suspended: Suspended) -> tuple[str, ...]:
+        part_bytes = min(self._free_bytes, suspended.missing_bytes)
         self._free_bytes -= part_bytes
-        paused.given_bytes += part_bytes
-        if paused.missing_bytes:
+        suspended.given_bytes += part_bytes
+        if suspended.missing_bytes:
             return ()
-        self._waiting.remove(paused)
-        self._running[paused.container.name] = paused.given_bytes
-        return (paused.container.name,)
+        self._waiting.remove(suspended)
+        self._running[suspended.container.name] = suspended.given_bytes
+        return (suspended.container.name,)

@@ -23,7 +23,7 @@ from hook.broker.core.memory.arbiter import (
 )
 from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
-from simulator.core.replay import Container, Verdict
+from simulator.core.replay import Container, Effects
 
 GPU: Final = GpuUuid("GPU-0")
 
@@ -60,22 +60,22 @@ class OnDemand:
         self._tickets = 0
         self._carry_out(_Turn(0.0), arbiter.capacity(GPU, usable_bytes))
 
-    def arrive(self, container: Container, now_s: float) -> Verdict:
+    def arrive(self, container: Container, now_s: float) -> Effects:
         """Register the container's line, then let its program ask."""
         key = _key(container.name)
         guest = self._guests[key] = _Guest(container.name, key, deque(container.asks_bytes))
         turn = _Turn(now_s)
         self._carry_out(turn, self._arbiter.enrol(key, {GPU: container.line_bytes}))
         self._run(turn, guest)
-        return Verdict(tuple(turn.started), tuple(turn.refused))
+        return Effects(tuple(turn.started), tuple(turn.refused))
 
-    def end(self, name: str, now_s: float) -> Verdict:
+    def end(self, name: str, now_s: float) -> Effects:
         """The program has ended: remove its container."""
         key = _key(name)
         del self._guests[key]
         turn = _Turn(now_s)
         self._carry_out(turn, self._arbiter.leave(key))
-        return Verdict(tuple(turn.started), tuple(turn.refused))
+        return Effects(tuple(turn.started), tuple(turn.refused))
 
     def _run(self, turn: _Turn, guest: _Guest) -> None:
         """The library's side: make the allocations that the page allows, and ask for the first one past it."""

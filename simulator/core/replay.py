@@ -34,7 +34,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Effects:
     """The result of an event: the containers that start to run, and those that are refused for good."""
 
     started: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class Verdict:
 class Giver(Protocol):
     """A rule that decides when each container gets its memory."""
 
-    def arrive(self, container: Container, now_s: float) -> Verdict:
+    def arrive(self, container: Container, now_s: float) -> Effects:
         """A container arrives and asks for memory."""
 
-    def end(self, name: str, now_s: float) -> Verdict:
+    def end(self, name: str, now_s: float) -> Effects:
         """A running container ends and gives all its memory back."""
 
 
@@ -67,7 +67,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class WorkloadReplay:
     """The course of a workload, in the order of its containers."""
 
     stays: tuple[Stay, ...]
@@ -112,13 +112,13 @@ class _Run:
     def happen(self, now_s: float, what: _What, name: str) -> None:
         stay = self.stays[name]
         if what is _What.ARRIVES:
-            verdict = self.giver.arrive(stay.container, now_s)
+            effects = self.giver.arrive(stay.container, now_s)
         else:
             stay.ended_s = now_s
-            verdict = self.giver.end(name, now_s)
-        for started in verdict.started:
+            effects = self.giver.end(name, now_s)
+        for started in effects.started:
             self._start(self.stays[started], now_s)
-        for refused in verdict.refused:
+        for refused in effects.refused:
             self.stays[refused].refused = True
 
     def _start(self, stay: Stay, now_s: float) -> None:
@@ -127,7 +127,7 @@ class _Run:
         self.plan(now_s + stay.container.runs_s, _What.ENDS, stay.container.name)
 
 
-def replay(containers: Iterable[Container], giver: Giver) -> Replay:
+def replay(containers: Iterable[Container], giver: Giver) -> WorkloadReplay:
     """Run a workload to its end, or until no event is left.
 
     Args:
@@ -142,4 +142,4 @@ def replay(containers: Iterable[Container], giver: Giver) -> Replay:
     while (next_event := run.agenda.next()) is not None:
         now_s, (what, name) = next_event
         run.happen(now_s, what, name)
-    return Replay(tuple(run.stays.values()))
+    return WorkloadReplay(tuple(run.stays.values()))

@@ -19,7 +19,7 @@ DRAWS: Final = 10
 """The repetitions of the paper's Experiment 6."""
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the experiment."""
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="per case (%(default)s)")
     parser.add_argument("--draws", type=int, default=DRAWS, help="placements of the two jobs (%(default)s)")

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from placer.core.topology.links import LinkMatrix
-from simulator.gaia.paper import CASES, EMPTY, LINKS, Case
+from simulator.gaia.paper import CASES, EMPTY, LINKS, PaperCase
 from simulator.gaia.schedulers import SCHEDULERS
 from simulator.gaia.tree import WHOLE_PCT, LevelOrder, level_of
 
@@ -29,7 +29,7 @@ class Frequencies:
     """How often a scheduler gave each set of GPUs in a case."""
 
     scheduler: str
-    case: Case
+    case: PaperCase
     counts: Mapping[tuple[int, ...], int]
 
     @property
@@ -38,7 +38,7 @@ class Frequencies:
         return self.counts.keys() <= self.case.frequencies.keys()
 
 
-def frequencies(scheduler: str, case: Case, seed: int, repetitions: int) -> Frequencies:
+def frequencies(scheduler: str, case: PaperCase, seed: int, repetitions: int) -> Frequencies:
     """Repeat a case; always the same for the same seed."""
     prepare = SCHEDULERS[scheduler]
     counts = Counter(
@@ -48,7 +48,7 @@ def frequencies(scheduler: str, case: Case, seed: int, repetitions: int) -> Freq
     return Frequencies(scheduler, case, dict(sorted(counts.items())))
 
 
-def decision_us(scheduler: str, case: Case, repetitions: int) -> float:
+def decision_us(scheduler: str, case: PaperCase, repetitions: int) -> float:
     """The median time of a decision in microseconds, on this machine, with the node's state in memory."""
     choose = SCHEDULERS[scheduler](LINKS, case.free_pct, case.asked_pct, random.Random(0))
     spent = []

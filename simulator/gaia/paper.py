@@ -30,7 +30,7 @@ FIGURE_8A: Final = (100, 100, 0, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PaperCase:
     """A case of a table.
 
     Attributes:
@@ -47,10 +47,10 @@ class Case:
 
 
 CASES: Final = (
-    Case("I, 1 GPU", EMPTY, 100, {(2,): 227, (3,): 273}),
-    Case("I, 2 GPUs", EMPTY, 200, {(2, 3): 500}),
-    Case("II, container 2: 0.4", (100, 100, 50, 100), 40, {(2,): 500}),
-    Case("II, container 3: 0.1", (100, 100, 10, 100), 10, {(2,): 500}),
-    Case("III, 1 GPU", FIGURE_8A, 100, {(3,): 500}),
-    Case("IV, 2 GPUs", FIGURE_8A, 200, {(0, 1): 500}),
+    PaperCase("I, 1 GPU", EMPTY, 100, {(2,): 227, (3,): 273}),
+    PaperCase("I, 2 GPUs", EMPTY, 200, {(2, 3): 500}),
+    PaperCase("II, container 2: 0.4", (100, 100, 50, 100), 40, {(2,): 500}),
+    PaperCase("II, container 3: 0.1", (100, 100, 10, 100), 10, {(2,): 500}),
+    PaperCase("III, 1 GPU", FIGURE_8A, 100, {(3,): 500}),
+    PaperCase("IV, 2 GPUs", FIGURE_8A, 200, {(0, 1): 500}),
 )

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from plimsoll.part.errors import InputError
 from simulator.charts import Line, line_chart
-from simulator.kang.experiment import EXPERIMENTS, NODES, Outcome, run
+from simulator.kang.experiment import EXPERIMENTS, NODES, Outcome, run_once
 from simulator.kang.placers import PLACERS
 
 WIDTH: Final = 130
@@ -23,7 +23,7 @@ Cell = tuple[str, int, str]
 """Experiment, nodes, placer."""
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the experiment."""
     parser.add_argument(
         "--nodes", default=",".join(map(str, NODES)), help="numbers of nodes, 2 or more (%(default)s)"
@@ -33,7 +33,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--charts", type=Path, help="a folder for an SVG picture")
 
 
-def execute(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Run both experiments, print the table and, last, one line of JSON.
 
     Raises:
@@ -43,7 +43,7 @@ def execute(given: argparse.Namespace) -> int:
         raise InputError("--draws", given.draws, "is below 1", "ask for one run or more")
     found: dict[Cell, list[Outcome]] = {
         (experiment, nodes, placer): [
-            run(experiment, placer, nodes, given.seed + draw) for draw in range(given.draws)
+            run_once(experiment, placer, nodes, given.seed + draw) for draw in range(given.draws)
         ]
         for experiment in EXPERIMENTS
         for nodes in _numbers(given.nodes)

@@ -50,7 +50,7 @@ class Outcome:
     unfit: int
 
 
-def run(experiment: str, placer: str, nodes: int, seed: int) -> Outcome:
+def run_once(experiment: str, placer: str, nodes: int, seed: int) -> Outcome:
     """Make one run; the same arguments always give the same result."""
     chance = random.Random(f"{experiment}/{nodes}/{seed}")
     world = World(nodes)

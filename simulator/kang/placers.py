@@ -25,7 +25,7 @@ from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Report, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import MIB
-from simulator.kang.world import USABLE_MIB, Kind, RunningTask, World
+from simulator.kang.world import USABLE_MIB, RunningTask, TaskKind, World
 
 SLOTS: Final = 30
 """The paper's number of extended resources on each node."""
@@ -34,7 +34,7 @@ SLOTS: Final = 30
 class Placer(Protocol):
     """Chooses nodes."""
 
-    def place(self, pod: PodUid, kind: Kind) -> int | None:
+    def place(self, pod: PodUid, kind: TaskKind) -> int | None:
         """The node for a pod; None if it has to wait."""
 
     def hear(self, now_s: float, task: RunningTask, phase: Phase) -> None:
@@ -48,7 +48,7 @@ class Slots:
         self._free = _free_slots(world)
         self._chance = chance
 
-    def place(self, pod: PodUid, kind: Kind) -> int | None:  # noqa: ARG002 - one interface
+    def place(self, pod: PodUid, kind: TaskKind) -> int | None:  # noqa: ARG002 - one interface
         """The node with the most free slots."""
         most = max(self._free)
         if most == 0:
@@ -69,7 +69,7 @@ class KangList:
         self._free = _free_slots(world)
         self._reported_mib = list(world.used_mib)
 
-    def place(self, pod: PodUid, kind: Kind) -> int | None:  # noqa: ARG002 - one interface
+    def place(self, pod: PodUid, kind: TaskKind) -> int | None:  # noqa: ARG002 - one interface
         """The first node of the list that has a free slot."""
         nodes = [node for node, free in enumerate(self._free) if free > 0]
         if not nodes:
@@ -98,7 +98,7 @@ class ByPolicy:
         for node in range(world.nodes):
             self._report(node)
 
-    def place(self, pod: PodUid, kind: Kind) -> int | None:
+    def place(self, pod: PodUid, kind: TaskKind) -> int | None:
         """The best node that has the memory which the pod is expected to need."""
         request = Request(pod, PodDemand((_DEMAND,)), kind.name)
         self._ledger.mix.see(pod, request.demand, request.cpu_milli)

@@ -30,7 +30,7 @@ RETRY_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TaskKind:
     """A row of Table III: the memory of a run without and with its peak, context included, and its length."""
 
     name: str
@@ -39,8 +39,8 @@ class Kind:
     run_s: float
 
 
-LARGE: Final = Kind("60,000 data", 985, 1205, 8.632)
-SMALL: Final = Kind("40,000 data", 671, 821, 5.09)
+LARGE: Final = TaskKind("60,000 data", 985, 1205, 8.632)
+SMALL: Final = TaskKind("40,000 data", 671, 821, 5.09)
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class RunningTask:
         failures: its failed runs.
     """
 
-    kind: Kind
+    kind: TaskKind
     node: int
     pod: PodUid | None = None
     held_mib: int = 0

@@ -45,7 +45,7 @@ KUBESHARE: Final = Setting("KubeShare")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ClusterSample:
     """The cluster from one event to the next.
 
     Attributes:
@@ -64,7 +64,7 @@ class Course:
     """The end of a run: when each job ended, in seconds, and the cluster over time."""
 
     ended_s: dict[str, float]
-    samples: tuple[Sample, ...]
+    samples: tuple[ClusterSample, ...]
 
     @property
     def makespan_s(self) -> float:
@@ -77,7 +77,7 @@ class Course:
         return len(self.ended_s) / self.makespan_s * 60
 
 
-class Placement:
+class JobPlacer:
     """A cluster of idle nodes, on which the placer's core places jobs."""
 
     def __init__(self, setting: Setting, nodes: int = NODES, gpus: int = GPUS_PER_NODE) -> None:
@@ -125,15 +125,16 @@ class _Running:
 
 
 @dataclass(slots=True)
-class _Run:
-    setting: Setting
-    placement: Placement
+class _Simulation:
+    """The cluster, the jobs that run and wait, and the events to come."""
+
+    placer: JobPlacer
     agenda: Agenda[Job | tuple[_Running, int]] = field(default_factory=Agenda)
     waiting: list[Job] = field(default_factory=list)
     on: dict[GpuUuid, list[_Running]] = field(default_factory=dict)
     used: dict[GpuUuid, float] = field(default_factory=dict)
     ended_s: dict[str, float] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[ClusterSample] = field(default_factory=list)
 
     def take(self, now_s: float, event: Job | tuple[_Running, int]) -> None:
         if isinstance(event, Job):
@@ -143,7 +144,7 @@ class _Run:
         if version != running.version:
             return  # its speed has changed since
         self.on[running.gpu].remove(running)
-        self.placement.end(running.job)
+        self.placer.end(running.job)
         self.ended_s[running.job.name] = now_s
         self._renew(running.gpu, now_s)
         self._retry(now_s)
@@ -163,7 +164,7 @@ class _Run:
             self.waiting.append(job)
 
     def _place(self, job: Job, now_s: float) -> bool:
-        gpu = self.placement.place(job)
+        gpu = self.placer.place(job)
         if gpu is None:
             return False
         self.on.setdefault(gpu, []).append(_Running(job, gpu, job.runs_s, now_s))
@@ -181,12 +182,12 @@ class _Run:
             self.agenda.add(now_s + one.left_s / speed, _ENDS, (one, one.version))
         active = sum(1 for pods in self.on.values() if pods)
         used_part = sum(self.used.values()) / (NODES * GPUS_PER_NODE)
-        self.samples.append(Sample(now_s, active, used_part))
+        self.samples.append(ClusterSample(now_s, active, used_part))
 
 
 def run(jobs: list[Job], setting: Setting) -> Course:
     """Run all jobs to their ends."""
-    made = _Run(setting, Placement(setting))
+    made = _Simulation(JobPlacer(setting))
     for job in jobs:
         made.agenda.add(job.arrives_s, _ARRIVES, job)
     while (event := made.agenda.next()) is not None:

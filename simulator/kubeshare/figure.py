@@ -8,7 +8,7 @@ from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PaperClaim:
     """A claim of the paper about a figure's shape.
 
     Attributes:
@@ -48,7 +48,7 @@ class Figure:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[float | str, ...], ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[PaperClaim, ...]
     svg: Callable[[], str]
 
     def table(self) -> Table:

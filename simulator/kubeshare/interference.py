@@ -6,7 +6,8 @@ so that figure shows only that such jobs exist. In its last row, a larger A miss
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from plimsoll.locality import NO_LABELS, Locality
@@ -14,7 +15,7 @@ from simulator.bars import bar_chart
 from simulator.charts import Line, line_chart
 from simulator.core.shared_gpu import Load, speeds
 from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, Setting, run
-from simulator.kubeshare.figure import Claim, Figure
+from simulator.kubeshare.figure import Figure, PaperClaim
 from simulator.kubeshare.jobs import (
     A_DEMAND_PCT,
     A_REQUEST_PCT,
@@ -43,68 +44,85 @@ def figure_12() -> Figure:
     pairs = {"A+A": (A, A), "B+B": (B, B), "A+B": (A, B), "A′+B": (LARGER_A, B)}
     slower = {name: tuple(1 / speed for speed in speeds(pair)) for name, pair in pairs.items()}
     rows: tuple[tuple[float | str, ...], ...] = tuple((name, *found) for name, found in slower.items())
-    claims = (
-        Claim("B+B take 1.5 times as long", all(1.4 <= one <= 1.6 for one in slower["B+B"])),
-        Claim("pairs with A lose less than a tenth", max(*slower["A+A"], *slower["A+B"]) < 1.1),
-        Claim(
+    return Figure(
+        "12",
+        "slowdown of two jobs on one GPU",
+        ("jobs", "first", "second"),
+        rows,
+        _claims_12(slower),
+        partial(_chart_12, slower),
+    )
+
+
+def _claims_12(slower: Mapping[str, Sequence[float]]) -> tuple[PaperClaim, ...]:
+    return (
+        PaperClaim("B+B take 1.5 times as long", all(1.4 <= one <= 1.6 for one in slower["B+B"])),
+        PaperClaim("pairs with A lose less than a tenth", max(*slower["A+A"], *slower["A+B"]) < 1.1),
+        PaperClaim(
             f"also where A requests {LARGER_A.request_pct} % and uses {LARGER_A.demand_pct} % (A′)",
             max(slower["A′+B"]) < 1.1,
             "the broker holds B for requests of A′ that come every few milliseconds, and the GPU idles meanwhile",
         ),
     )
 
-    def svg() -> str:
-        series = {"first": [one[0] for one in slower.values()], "second": [one[1] for one in slower.values()]}
-        colours = {"first": "#1b6ca8", "second": "#c0392b"}
-        return bar_chart(
-            "KubeShare, Figure 12: slowdown", "times", list(slower), series, colours, line_at=1.0
-        )
 
-    return Figure("12", "slowdown of two jobs on one GPU", ("jobs", "first", "second"), rows, claims, svg)
+def _chart_12(slower: Mapping[str, Sequence[float]]) -> str:
+    series = {"first": [one[0] for one in slower.values()], "second": [one[1] for one in slower.values()]}
+    colours = {"first": "#1b6ca8", "second": "#c0392b"}
+    return bar_chart("KubeShare, Figure 12: slowdown", "times", list(slower), series, colours, line_at=1.0)
 
 
 def figure_13(count: int, seeds: Sequence[int]) -> Figure:
     """Throughput by the part of jobs A, in three settings."""
-    rows = tuple(
-        (
-            ratio,
-            *(
-                statistics.fmean(
-                    run(interfering(count, ratio, seed, label), setting).jobs_per_min for seed in seeds
-                )
-                for setting, label in _SETTINGS.values()
-            ),
-        )
-        for ratio in RATIOS
+    rows = tuple((ratio, *_throughputs(count, ratio, seeds)) for ratio in RATIOS)
+    return Figure(
+        "13",
+        "jobs/min by part of jobs A",
+        ("part of A", *_SETTINGS),
+        rows,
+        _claims_13(rows),
+        partial(_chart_13, rows),
     )
+
+
+def _throughputs(count: int, a_ratio: float, seeds: Sequence[int]) -> tuple[float, ...]:
+    """The mean jobs a minute in each setting."""
+    return tuple(
+        statistics.fmean(
+            run(interfering(count, a_ratio, seed, label), setting).jobs_per_min for seed in seeds
+        )
+        for setting, label in _SETTINGS.values()
+    )
+
+
+def _claims_13(rows: Sequence[tuple[float, ...]]) -> tuple[PaperClaim, ...]:
     only_b, only_a = rows[0], rows[-1]
-    claims = (
-        Claim("with jobs B alone, anti-affinity is as Kubernetes", _alike(only_b[3], only_b[1])),
-        Claim(
+    return (
+        PaperClaim("with jobs B alone, anti-affinity is as Kubernetes", _alike(only_b[3], only_b[1])),
+        PaperClaim(
             "with jobs B alone, sharing without labels is best", only_b[2] > 1.05 * max(only_b[1], only_b[3])
         ),
-        Claim(
+        PaperClaim(
             "both grow with the part of jobs A",
             all(a[n] <= b[n] for a, b in itertools.pairwise(rows) for n in (2, 3)),
         ),
-        Claim(
+        PaperClaim(
             "beyond one half, anti-affinity is best",
             all(row[3] > max(row[1], row[2]) for row in rows if 0.5 < row[0] < 1),
         ),
-        Claim(
+        PaperClaim(
             "with jobs A alone, both are alike and above Kubernetes",
             _alike(only_a[2], only_a[3]) and only_a[2] > 1.2 * only_a[1],
         ),
     )
 
-    def svg() -> str:
-        lines = [
-            Line(name, colour, tuple((row[0], row[column]) for row in rows))
-            for column, (name, colour) in enumerate(_COLOURS.items(), 1)
-        ]
-        return line_chart("KubeShare, Figure 13: interference", "part of jobs A", "jobs/min", lines)
 
-    return Figure("13", "jobs/min by part of jobs A", ("part of A", *_SETTINGS), rows, claims, svg)
+def _chart_13(rows: Sequence[tuple[float, ...]]) -> str:
+    lines = [
+        Line(name, colour, tuple((row[0], row[column]) for row in rows))
+        for column, (name, colour) in enumerate(_COLOURS.items(), 1)
+    ]
+    return line_chart("KubeShare, Figure 13: interference", "part of jobs A", "jobs/min", lines)
 
 
 def _alike(one: float, other: float) -> bool:

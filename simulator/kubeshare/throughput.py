@@ -4,11 +4,12 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from simulator.charts import Line, line_chart
-from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, Course, Sample, run
-from simulator.kubeshare.figure import Claim, Figure
+from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, ClusterSample, Course, run
+from simulator.kubeshare.figure import Figure, PaperClaim
 from simulator.kubeshare.jobs import GPUS, MOST_BY_KUBERNETES, SPREAD_PCT, Job, arriving
 
 COLOURS: Final = {"Kubernetes": "#c0392b", "KubeShare": "#1b6ca8"}
@@ -36,14 +37,14 @@ def figure_8a(count: int, seeds: Sequence[int]) -> Figure:
     by = {row[0]: row for row in rows}
     ends = [row[1] for row in rows if row[0] >= 3]
     claims = (
-        Claim("no difference at the lowest frequency", 0.98 <= by[1][3] <= 1.02),
-        Claim(
+        PaperClaim("no difference at the lowest frequency", 0.98 <= by[1][3] <= 1.02),
+        PaperClaim(
             "Kubernetes has its most, 50 jobs/min, from frequency 3 on",
             min(ends) >= 0.85 * MOST_BY_KUBERNETES and max(ends) - min(ends) <= 0.1 * MOST_BY_KUBERNETES,
         ),
-        Claim("KubeShare reaches 110 jobs/min, within a tenth, at frequency 9", 99 <= by[9][2] <= 121),
-        Claim("sharing gives twice the throughput or more at frequency 9", by[9][3] >= 2),
-        Claim(
+        PaperClaim("KubeShare reaches 110 jobs/min, within a tenth, at frequency 9", 99 <= by[9][2] <= 121),
+        PaperClaim("sharing gives twice the throughput or more at frequency 9", by[9][3] >= 2),
+        PaperClaim(
             "KubeShare gains little beyond frequency 9",
             by[12][2] <= 1.1 * by[9][2],
             "the drawn jobs pack well enough for more",
@@ -60,17 +61,17 @@ def figure_8b(count: int, seeds: Sequence[int]) -> Figure:
         MEANS_PCT[-1:], seeds, lambda mean, seed: arriving(count, BUSY, mean, LITERAL, seed)
     )
     claims = (
-        Claim("Kubernetes does not depend on demand", max(kubernetes) - min(kubernetes) < 1),
-        Claim("KubeShare falls as demand grows", all(a >= b for a, b in itertools.pairwise(shares))),
-        Claim(
+        PaperClaim("Kubernetes does not depend on demand", max(kubernetes) - min(kubernetes) < 1),
+        PaperClaim("KubeShare falls as demand grows", all(a >= b for a, b in itertools.pairwise(shares))),
+        PaperClaim(
             "2.5 times the throughput, within a fifth, at 10 and 20 %",
             all(2 <= row[3] <= 3 for row in rows[:2]),
         ),
-        Claim(
+        PaperClaim(
             "no more than a tenth is gained at 60 %", rows[-1][3] <= 1.1, "jobs of 40 % and 60 % share a GPU"
         ),
-        Claim("the same, with the variance of 2 read in squares of a percent", literal <= 1.1),
-        Claim("KubeShare is never slower by more than 2 %", all(row[3] >= 0.98 for row in rows)),
+        PaperClaim("the same, with the variance of 2 read in squares of a percent", literal <= 1.1),
+        PaperClaim("KubeShare is never slower by more than 2 %", all(row[3] >= 0.98 for row in rows)),
     )
     return _figure("8b", "jobs/min by mean demand in %", "mean", rows, claims)
 
@@ -81,8 +82,8 @@ def figure_8c(count: int, seeds: Sequence[int]) -> Figure:
     shares, kubernetes = [row[2] for row in rows], [row[1] for row in rows]
     mean = statistics.fmean(shares)
     claims = (
-        Claim("Kubernetes does not depend on the variance", max(kubernetes) - min(kubernetes) < 1),
-        Claim(
+        PaperClaim("Kubernetes does not depend on the variance", max(kubernetes) - min(kubernetes) < 1),
+        PaperClaim(
             "KubeShare does not depend on the variance, within a tenth",
             all(abs(one / mean - 1) <= 0.1 for one in shares),
             "jobs of equal demand pack best",
@@ -103,7 +104,7 @@ def _rows(xs: Sequence[float], seeds: Sequence[int], draw: Callable[[float, int]
     return tuple(found)
 
 
-def _figure(name: str, title: str, x: str, rows: _Rows, claims: tuple[Claim, ...]) -> Figure:
+def _figure(name: str, title: str, x: str, rows: _Rows, claims: tuple[PaperClaim, ...]) -> Figure:
     def svg() -> str:
         lines = [
             Line(setting, colour, tuple((row[0], row[column]) for row in rows))
@@ -120,46 +121,50 @@ def figure_9(count: int, seed: int) -> Figure:
     kubernetes, kubeshare = run(jobs, KUBERNETES), run(jobs, KUBESHARE)
     end_s = max(kubernetes.makespan_s, kubeshare.makespan_s)
     times = [end_s * step / 20 for step in range(21)]
-    rows = tuple(
-        (
-            time_s,
-            100 * (of := _at(kubernetes, time_s)).used_part,
-            100 * (with_it := _at(kubeshare, time_s)).used_part,
-            float(of.active),
-            float(with_it.active),
-        )
-        for time_s in times
+    rows = tuple(_row_9(time_s, _at(kubernetes, time_s), _at(kubeshare, time_s)) for time_s in times)
+    columns = ("s", "used %, Kubernetes", "used %, KubeShare", "active, Kubernetes", "active, KubeShare")
+    claims = _claims_9(kubernetes, kubeshare)
+    return Figure(
+        "9", "utilisation and active GPUs over time", columns, rows, claims, partial(_chart_9, rows)
     )
+
+
+def _row_9(time_s: float, kubernetes: ClusterSample, kubeshare: ClusterSample) -> tuple[float, ...]:
+    return (
+        time_s,
+        100 * kubernetes.used_part,
+        100 * kubeshare.used_part,
+        float(kubernetes.active),
+        float(kubeshare.active),
+    )
+
+
+def _claims_9(kubernetes: Course, kubeshare: Course) -> tuple[PaperClaim, ...]:
     below = _time_below(kubeshare, GPUS) / kubeshare.makespan_s
-    claims = (
-        Claim("KubeShare finishes earlier", kubeshare.makespan_s < 0.8 * kubernetes.makespan_s),
-        Claim("KubeShare uses fewer than 32 GPUs most of the time", below > 0.5),
-        Claim(
+    return (
+        PaperClaim("KubeShare finishes earlier", kubeshare.makespan_s < 0.8 * kubernetes.makespan_s),
+        PaperClaim("KubeShare uses fewer than 32 GPUs most of the time", below > 0.5),
+        PaperClaim(
             "the GPUs that are active are used more with KubeShare",
             _used_of_active(kubeshare) > 1.3 * _used_of_active(kubernetes),
         ),
     )
 
-    def svg() -> str:
-        lines = [
-            Line("Kubernetes, used", "#c0392b", tuple((row[0], row[1]) for row in rows)),
-            Line("KubeShare, used", "#1b6ca8", tuple((row[0], row[2]) for row in rows)),
-            Line(
-                "KubeShare, active",
-                "#2e8b57",
-                tuple((row[0], 100 * row[4] / GPUS) for row in rows),
-                dashed=True,
-            ),
-        ]
-        return line_chart("KubeShare, Figure 9: GPUs over time", "s", "% of 32 GPUs", lines, times[::4])
 
-    columns = ("s", "used %, Kubernetes", "used %, KubeShare", "active, Kubernetes", "active, KubeShare")
-    return Figure("9", "utilisation and active GPUs over time", columns, rows, claims, svg)
+def _chart_9(rows: Sequence[tuple[float, ...]]) -> str:
+    active = tuple((row[0], 100 * row[4] / GPUS) for row in rows)
+    lines = [
+        Line("Kubernetes, used", "#c0392b", tuple((row[0], row[1]) for row in rows)),
+        Line("KubeShare, used", "#1b6ca8", tuple((row[0], row[2]) for row in rows)),
+        Line("KubeShare, active", "#2e8b57", active, dashed=True),
+    ]
+    ticks = [row[0] for row in rows[::4]]
+    return line_chart("KubeShare, Figure 9: GPUs over time", "s", "% of 32 GPUs", lines, ticks)
 
 
-def _at(course: Course, time_s: float) -> Sample:
+def _at(course: Course, time_s: float) -> ClusterSample:
     """The cluster after all events up to a time."""
-    return next((one for one in reversed(course.samples) if one.time_s <= time_s), Sample(0.0, 0, 0.0))
+    return next((one for one in reversed(course.samples) if one.time_s <= time_s), ClusterSample(0.0, 0, 0.0))
 
 
 def _time_below(course: Course, gpus: int) -> float:

@@ -32,7 +32,7 @@ class Resident:
 
 
 @dataclass(slots=True)
-class Cluster:
+class TraceCluster:
     """The nodes of a trace as the placer sees them, and the decisions on its pods.
 
     Attributes:
@@ -47,7 +47,7 @@ class Cluster:
     residents: dict[PodUid, Resident] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: tuple[ListedNode, ...], mix: Mix) -> "Cluster":
+    def of(cls, nodes: tuple[ListedNode, ...], mix: Mix) -> "TraceCluster":
         """An empty cluster."""
         ledger = Ledger(mix)
         views = {view.node: view for view in map(_view, nodes)}

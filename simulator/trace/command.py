@@ -14,7 +14,7 @@ from placer.core.relocation.search import MOST_MOVES
 from plimsoll.part.errors import InputError
 from simulator.trace import report
 from simulator.trace.arrivals import ARRIVED
-from simulator.trace.experiment import OFFERED, Summary, run
+from simulator.trace.experiment import OFFERED, PolicySummary, replay_all
 from simulator.trace.lists import NODE_LIST, Trace, read_trace
 
 WIDTH: Final = 110
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--svg", type=Path, help="write a picture to this file")
 
 
-def simulate(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Run the command.
 
     Raises:
@@ -76,7 +76,7 @@ def simulate(given: argparse.Namespace) -> int:
 
 def _replayed(
     trace: Trace, policies: Sequence[str], seeds: Sequence[int], arrived_pct: int, most_moves: int
-) -> list[Summary]:
+) -> list[PolicySummary]:
     """The replays, with a bar on the terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -86,7 +86,7 @@ def _replayed(
             done = policies.index(policy) * len(seeds) + seeds.index(seed)
             progress.update(task, completed=done * arrived_pct + pct, description=f"{policy}, seed {seed}")
 
-        return run(trace, policies, seeds, arrived_pct / 100, note, most_moves)
+        return replay_all(trace, policies, seeds, arrived_pct / 100, note, most_moves)
 
 
 def seeds_of(text: str) -> tuple[int, ...]:

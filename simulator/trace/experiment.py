@@ -8,7 +8,7 @@ from typing import Final
 from placer.core.policies import POLICIES, Policy, policy_named
 from simulator.trace.baselines import BestFit, RandomPlace
 from simulator.trace.lists import Trace
-from simulator.trace.replay import Replay, replay
+from simulator.trace.replay import TraceReplay, replay
 
 BASELINES: Final[dict[str, Callable[[int], Policy]]] = {
     "random": RandomPlace,
@@ -21,11 +21,11 @@ OFFERED: Final = (*sorted(BASELINES), *sorted(POLICIES), "fragmentation", "plims
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PolicySummary:
     """The replays of one policy, one for each seed."""
 
     policy: str
-    replays: tuple[Replay, ...]
+    replays: tuple[TraceReplay, ...]
 
     def unallocated_pct(self, pct: int) -> float:
         """The mean part of all GPUs without a pod when this many percent were asked for; NaN if none reached that."""
@@ -76,14 +76,14 @@ def policy_for(name: str, seed: int) -> Policy:
     return made(seed) if made is not None else policy_named(name, "--policy")
 
 
-def run(
+def replay_all(
     trace: Trace,
     policies: Sequence[str],
     seeds: Sequence[int],
     arrived: float,
     note: Callable[[str, int, int], None] = lambda *_: None,
     most_moves: int = 0,
-) -> list[Summary]:
+) -> list[PolicySummary]:
     """Replay a trace by each policy with each seed.
 
     Args:
@@ -105,7 +105,7 @@ def run(
             replay(trace, policy_for(name, seed), seed, arrived, _noting(note, name, seed), most_moves)
             for seed in seeds
         ]
-        summaries.append(Summary(replays[0].policy if most_moves else name, tuple(replays)))
+        summaries.append(PolicySummary(replays[0].policy if most_moves else name, tuple(replays)))
     return summaries
 
 

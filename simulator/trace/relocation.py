@@ -17,7 +17,7 @@ from placer.core.relocation.search import result, search
 from placer.core.room import Room
 from placer.core.supposition import Supposition
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from simulator.trace.cluster import Cluster, Resident
+from simulator.trace.cluster import Resident, TraceCluster
 
 HOSTS: Final = 16
 """The spots that are searched for one pod: those from which fewest pods have to leave."""
@@ -32,7 +32,7 @@ REPLACED: Final = "/replacement"
 class ReplayBoard:
     """The cluster of a replay as the search sees it; see `placer.core.relocation.plan.Board`."""
 
-    cluster: Cluster
+    cluster: TraceCluster
     policy: Policy
     own: Resident
     most_moves: int
@@ -161,7 +161,7 @@ class ReplayBoard:
         return [Spot(one.node.node, uuid) for one in islice(fit, TARGETS) for uuid in one.rooms]
 
 
-def relocate(cluster: Cluster, policy: Policy, own: Resident, most_moves: int) -> int | None:
+def relocate(cluster: TraceCluster, policy: Policy, own: Resident, most_moves: int) -> int | None:
     """Give a pod that fits nowhere a place by moving others; returns the number of moves, or None without a plan."""
     if not own.request.demand.containers:
         return None

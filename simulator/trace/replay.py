@@ -17,7 +17,7 @@ from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.quantity import MIB
 from simulator.trace.arrivals import ARRIVED, draw
-from simulator.trace.cluster import Cluster, Resident
+from simulator.trace.cluster import Resident, TraceCluster
 from simulator.trace.lists import ListedPod, Trace
 from simulator.trace.relocation import relocate
 
@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class TraceReplay:
     """The result of one replay.
 
     Attributes:
@@ -86,7 +86,7 @@ def replay(
     arrived: float = ARRIVED,
     note: Callable[[int], None] = lambda _: None,
     most_moves: int = 0,
-) -> Replay:
+) -> TraceReplay:
     """Replay a trace.
 
     Args:
@@ -98,23 +98,15 @@ def replay(
         most_moves: the most pods that are moved for one that fits nowhere.
     """
     drawn = draw(trace, seed, arrived)
-    cluster = Cluster.of(drawn.nodes, mix_of(trace))
+    decisions = _Decisions(TraceCluster.of(drawn.nodes, mix_of(trace)), policy, most_moves)
     demands = {pod: demand_of(pod) for pod in trace.pods}
     curve = _Curve(trace.capacity_milli)
-    times_s: list[float] = []
-    moves = 0
     for number, pod in enumerate(drawn.pods):
         request = Request(PodUid(f"pod-{number}"), demands[pod], cpu_milli=pod.cpu_milli)
-        began_s = perf_counter()
-        is_placed = cluster.place(request, pod.memory_mib, policy) is not None
-        times_s.append(perf_counter() - began_s)
-        if not is_placed and most_moves:
-            moved = relocate(cluster, policy, Resident(request, pod.memory_mib), most_moves)
-            is_placed, moves = moved is not None, moves + (moved or 0)
-        if curve.add(pod.total_milli, placed=is_placed):
+        if curve.add(pod.total_milli, placed=decisions.place(Resident(request, pod.memory_mib))):
             note(curve.pct)
-    times_s.sort()
-    return Replay(
+    times_s = sorted(decisions.times_s)
+    return TraceReplay(
         policy=f"{policy.name}+relocation" if most_moves else policy.name,
         seed=seed,
         points=curve.points(),
@@ -122,8 +114,30 @@ def replay(
         pods=len(drawn.pods),
         decision_ms=1000 * sum(times_s) / len(times_s),
         longest_ms=1000 * times_s[len(times_s) * 99 // 100],
-        moves=moves,
+        moves=decisions.moves,
     )
+
+
+@dataclass(slots=True)
+class _Decisions:
+    """The decisions of a replay, the time of each, and the moves that they needed."""
+
+    cluster: TraceCluster
+    policy: Policy
+    most_moves: int
+    times_s: list[float] = field(default_factory=list)
+    moves: int = 0
+
+    def place(self, pod: Resident) -> bool:
+        """Place a pod, by moving others if need be; returns whether it has a place."""
+        began_s = perf_counter()
+        plan = self.cluster.place(pod.request, pod.memory_mib, self.policy)
+        self.times_s.append(perf_counter() - began_s)
+        if plan is not None or not self.most_moves:
+            return plan is not None
+        moved = relocate(self.cluster, self.policy, pod, self.most_moves)
+        self.moves += moved or 0
+        return moved is not None
 
 
 @dataclass(slots=True)

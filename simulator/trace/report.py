@@ -8,14 +8,14 @@ from typing import Final
 from rich.table import Table
 
 from simulator.charts import Line, line_chart
-from simulator.trace.experiment import Summary
+from simulator.trace.experiment import PolicySummary
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 FROM_PCT: Final = 60
 """The picture begins here: before, every policy places all pods."""
 
 
-def table(name: str, arrived_pct: int, summaries: Sequence[Summary]) -> Table:
+def table(name: str, arrived_pct: int, summaries: Sequence[PolicySummary]) -> Table:
     """Unallocated GPUs when 95, 100 and `arrived_pct` percent were asked for, as far as it went; and failed pods."""
     points = sorted({pct for pct in (95, 100) if pct <= arrived_pct} | {arrived_pct})
     made = Table(title=f"{name}: GPUs without a pod, in percent, and pods without a place")
@@ -34,7 +34,7 @@ def table(name: str, arrived_pct: int, summaries: Sequence[Summary]) -> Table:
     return made
 
 
-def as_csv(name: str, summaries: Sequence[Summary]) -> str:
+def as_csv(name: str, summaries: Sequence[PolicySummary]) -> str:
     """A row for each policy, seed and percentage of arrival."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
@@ -46,7 +46,7 @@ def as_csv(name: str, summaries: Sequence[Summary]) -> str:
     return out.getvalue()
 
 
-def as_svg(name: str, summaries: Sequence[Summary]) -> str:
+def as_svg(name: str, summaries: Sequence[PolicySummary]) -> str:
     """Unallocated GPUs over arrived ones, a line for each policy."""
     lines = []
     for number, one in enumerate(summaries):

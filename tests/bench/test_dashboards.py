@@ -1,6 +1,6 @@
 """The panels are judged by the answers to the dashboards' queries."""
 
-from bench.dashboards.queries import Answer, PanelQuery, filled, numbers, of_dashboard, verdict
+from bench.dashboards.queries import Answer, PanelQuery, filled, numbers, of_dashboard, query_report
 
 
 def answer(panel: str, expr: str, count: int = 0, *, why: str = "", error: str = "") -> Answer:
@@ -10,7 +10,7 @@ def answer(panel: str, expr: str, count: int = 0, *, why: str = "", error: str =
 
 def test_a_panel_has_data_if_one_of_its_queries_has() -> None:
     """A query that is asked for each pod counts once; a panel without data gives its reason, or is unexplained."""
-    found = verdict(
+    found = query_report(
         [
             answer("memory", "line"),
             answer("memory", "used", 3),
@@ -27,7 +27,7 @@ def test_a_panel_has_data_if_one_of_its_queries_has() -> None:
 
 def test_a_refused_query_is_an_error_with_prometheus_words() -> None:
     """Also one of a rule, which has no panel."""
-    found = verdict([answer("", "sum(", error="unexpected end of input")])
+    found = query_report([answer("", "sum(", error="unexpected end of input")])
     assert found.errors == {"sum(": "unexpected end of input"}
     assert found.panels == 0
 

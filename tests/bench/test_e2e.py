@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bench.e2e.effort import TICKS_PER_S, per_pod_ms, used_ticks
-from bench.e2e.timeline import Timeline
+from bench.e2e.cpu_time import TICKS_PER_S, per_pod_ms, used_ticks
+from bench.e2e.timeline import PodTimeline
 
 
 def pod(*conditions: str, node: str = "") -> dict[str, Any]:
@@ -15,7 +15,7 @@ def pod(*conditions: str, node: str = "") -> dict[str, Any]:
 
 async def test_a_stage_counts_when_it_is_first_seen() -> None:
     """Later events of the same pod change no moment; one event may bring several stages."""
-    timeline = Timeline()
+    timeline = PodTimeline()
     timeline.see("ADDED", pod())
     assert timeline.reached_s == {"p": {}}
     timeline.see("MODIFIED", pod(node="n"))

@@ -4,41 +4,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.kang_card.experiment import run
-from bench.kang_card.paper import ALONE_S, COMPLETED_MEDIAN_S, FAILED
-from bench.kang_card.script import NEED_MIB, USABLE_MIB, Call, Stage, Step, script
-from bench.kang_card.timeline import Timeline
-from bench.kang_card.ways import plain
+from bench.kang.card.experiment import run
+from bench.kang.card.paper import ALONE_S, COMPLETED_MEDIAN_S, FAILED
+from bench.kang.card.schedule import CallSchedule
+from bench.kang.card.script import NEED_MIB, USABLE_MIB, Call, Stage, Step, script
+from bench.kang.card.ways import plain
 
 
 def ends_s(late_s: list[float], usable_mib: int = USABLE_MIB) -> tuple[list[float], list[float]]:
     """The ends of tasks on a card of that size: of those that complete, and of those that fail."""
-    timeline = Timeline()
+    schedule = CallSchedule()
     held: dict[int, int] = {}
     ends: dict[Call, list[float]] = {Call.COMPLETE: [], Call.FAIL: []}
     for number, late in enumerate(late_s):
-        timeline.start(number, script(late))
-    while (due := timeline.next()) is not None:
+        schedule.start(number, script(late))
+    while (due := schedule.next()) is not None:
         number, step = due
         granted = sum(held.values()) + step.size_mib <= usable_mib
         if granted:
             held[number] = held.get(number, 0) + step.size_mib
         if step.call in ends:
-            ends[step.call].append(timeline.now_s)
+            ends[step.call].append(schedule.now_s)
             del held[number]
-        timeline.answer(number, granted=granted)
+        schedule.answer(number, granted=granted)
     return ends[Call.COMPLETE], ends[Call.FAIL]
 
 
 def test_tasks_share_the_gpu_and_slow_each_others_loading() -> None:
     """Computing takes as many times longer as tasks compute, loading a little longer, and an end no longer."""
-    timeline = Timeline()
-    timeline.start(0, [Step(Stage.COMPUTE, 3.0, Call.COMPLETE)])
-    timeline.start(1, [Step(Stage.END, 2.0, Call.ALLOCATE, 2), Step(Stage.COMPUTE, 1.0, Call.COMPLETE)])
+    schedule = CallSchedule()
+    schedule.start(0, [Step(Stage.COMPUTE, 3.0, Call.COMPLETE)])
+    schedule.start(1, [Step(Stage.END, 2.0, Call.ALLOCATE, 2), Step(Stage.COMPUTE, 1.0, Call.COMPLETE)])
     times = []
-    while (due := timeline.next()) is not None:
-        times.append((due[0], due[1].call, timeline.now_s))
-        timeline.answer(due[0], granted=True)
+    while (due := schedule.next()) is not None:
+        times.append((due[0], due[1].call, schedule.now_s))
+        schedule.answer(due[0], granted=True)
     assert times == [(1, Call.ALLOCATE, 2.0), (0, Call.COMPLETE, 4.0), (1, Call.COMPLETE, 4.0)]
     assert 1 < Stage.LOAD.slowness(25) < 1.5
 

@@ -11,7 +11,7 @@ async def test_every_task_has_its_events_though_every_part_is_killed() -> None:
 
     Memory that stands still demands no `loaded` here: on a busy machine nobody knows how long that takes.
     """
-    plan = truth.Plan(12.0, kills=1, workers=3, unhooked_s=None, plateau_s=None, holds_s=(0.1, 1.5))
+    plan = truth.TruthPlan(12.0, kills=1, workers=3, unhooked_s=None, plateau_s=None, holds_s=(0.1, 1.5))
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:  # sockets have short paths
         found = await truth.run(Path(folder), plan)
     assert found.verdict.all == []

@@ -2,9 +2,9 @@
 
 import pytest
 
+from bench.measures.percentile import percentile
 from bench.monitor.subscriber import Arrival
 from bench.monitor.traffic import Lived, Sent, chart, compared
-from bench.percentile import percentile
 
 S = 1_000_000_000
 

@@ -8,9 +8,9 @@ import pytest
 from bench.monitor.verdict import (
     Plateau,
     Reading,
-    Told,
+    StreamedEvent,
     Truth,
-    Verdict,
+    Violations,
     disorder,
     judge,
     plateaus,
@@ -26,15 +26,15 @@ TRUTH = Truth(
 )
 
 
-def told(process: ProcessKey, what: str, at_s: int, mib: int = 800) -> Told:
+def event(process: ProcessKey, what: str, at_s: int, mib: int = 800) -> StreamedEvent:
     """A task event."""
-    return Told(process, what, at_s * S, mib * MIB)
+    return StreamedEvent(process, what, at_s * S, mib * MIB)
 
 
-LIFE = [told(ONE, "started", 1), told(ONE, "loaded", 5), told(ONE, "exited", 19)]
+LIFE = [event(ONE, "started", 1), event(ONE, "loaded", 5), event(ONE, "exited", 19)]
 
 
-def judged(*events: Told) -> Verdict:
+def judged(*events: StreamedEvent) -> Violations:
     """The verdict on these events."""
     return judge(TRUTH, events, [], 2 * S)
 
@@ -42,7 +42,7 @@ def judged(*events: Told) -> Verdict:
 def test_a_true_run_has_no_findings() -> None:
     """A whole life is right, and so is one of a process that died before anybody else saw it."""
     assert not judged(*LIFE).all
-    assert not judged(*LIFE, told(EARLY, "started", 4), told(EARLY, "exited", 4)).all
+    assert not judged(*LIFE, event(EARLY, "started", 4), event(EARLY, "exited", 4)).all
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_a_true_run_has_no_findings() -> None:
         ([LIFE[0], LIFE[2]], 1, 0),
         ([], 3, 0),
         ([*LIFE, LIFE[0]], 0, 1),
-        ([*LIFE, told(STRANGER, "started", 3)], 0, 1),
-        ([*LIFE, told(EARLY, "started", 3)], 1, 0),
+        ([*LIFE, event(STRANGER, "started", 3)], 0, 1),
+        ([*LIFE, event(EARLY, "started", 3)], 1, 0),
     ],
 )
-def test_what_is_lost_or_made_up_is_found(events: Sequence[Told], lost: int, phantom: int) -> None:
+def test_what_is_lost_or_made_up_is_found(events: Sequence[StreamedEvent], lost: int, phantom: int) -> None:
     """A missing start, exit or load is lost; a second one, or one of a process that never ran, is a phantom."""
     verdict = judged(*events)
     assert (len(verdict.lost), len(verdict.phantom)) == (lost, phantom)
@@ -65,9 +65,9 @@ def test_what_is_lost_or_made_up_is_found(events: Sequence[Told], lost: int, pha
 
 def test_a_load_has_the_bytes_that_the_book_showed() -> None:
     """Bytes of another moment or of no moment are inaccurate, a difference within the tolerance is none."""
-    assert not judged(LIFE[0], told(ONE, "loaded", 5, 793), LIFE[2]).all
+    assert not judged(LIFE[0], event(ONE, "loaded", 5, 793), LIFE[2]).all
     for at_s, mib in ((5, 780), (9, 300)):
-        verdict = judged(*LIFE[:2], told(ONE, "loaded", at_s, mib), LIFE[2])
+        verdict = judged(*LIFE[:2], event(ONE, "loaded", at_s, mib), LIFE[2])
         assert (len(verdict.inaccurate), len(verdict.lost)) == (1, 0)
 
 
@@ -123,6 +123,6 @@ def test_a_rest_before_a_plateau_answers_for_it_unless_memory_rose_since(
         plateaus={10: [Plateau(6 * S, 19 * S, 500 * MIB)]},
         reload_bytes=64 * MIB,
     )
-    loaded = told(ONE, "loaded", 2, between_mib[0])
+    loaded = event(ONE, "loaded", 2, between_mib[0])
     found = judge(before, [LIFE[0], loaded, LIFE[2]], [], 2 * S)
     assert len(found.lost) == lost

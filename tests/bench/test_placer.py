@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from bench.percentile import percentile
-from bench.placer.__main__ import Plan, Size, measure
-from bench.placer.binds import Binds
+from bench.measures.percentile import percentile
+from bench.placer.__main__ import BenchPlan, Size, measure
+from bench.placer.binds import BindWatch
 from bench.placer.keys import size_keys
-from bench.placer.sides import KUBE_SCHEDULER, PLACER
+from bench.placer.schedulers import KUBE_SCHEDULER, PLACER
 
 OF_A_SIZE = (
     *("ratio", "settled_ratio", "pending_bound_ms_p50", "pending_bound_ms_p99", "cpu_ms_per_pod"),
@@ -29,7 +29,7 @@ OF_A_RUN = (
 
 async def test_a_run_in_small_has_every_figure(tmp_path: Path) -> None:
     """Both schedulers place all pods on the same nodes, and each figure of the whole run is there."""
-    plan = Plan(
+    plan = BenchPlan(
         sizes=(Size("n1000", 10, 20, 1, 10, 20.0),),
         hopeless=6,
         placeable=2,
@@ -50,7 +50,7 @@ async def test_a_run_in_small_has_every_figure(tmp_path: Path) -> None:
 
 def test_the_watch_counts_a_pod_as_bound_once_and_from_its_appearance() -> None:
     """A pod's wait is from its first event to the first event with a node; later events change nothing."""
-    binds, firsts = Binds(), []
+    binds, firsts = BindWatch(), []
     binds.on_first = lambda: firsts.append(len(binds.seen_s))
     pending = b'{"type":"%s","object":{"metadata":{"name":"p"},"spec":{}}}'
     bound = b'{"type":"MODIFIED","object":{"metadata":{"name":"p"},"spec":{"nodeName":"n"}}}'

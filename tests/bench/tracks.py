@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from bench.hook_share.figures import Track
+from bench.hook.share.figures import Track
 
 MS: Final = 1_000_000
 S: Final = 1000 * MS

@@ -67,21 +67,21 @@ def draw_pod(number: int, rng: random.Random, *, labels: bool = False) -> Object
             "schedulerName": "plimsoll",
             "terminationGracePeriodSeconds": 5,
             "containers": [
-                {"name": name, "image": f"none/{kind}", "resources": {"limits": {"cpu": "10m", **limits}}}
+                _container(name, kind, limits)
                 for name, limits in zip(("main", "side"), draft.containers, strict=False)
             ],
             "initContainers": [
-                {
-                    "name": f"init-{place}",
-                    "image": f"none/{kind}",
-                    "resources": {"limits": {"cpu": "10m", **limits}},
-                    **({"restartPolicy": "Always"} if place == 1 else {}),
-                }
+                _container(f"init-{place}", kind, limits)
+                | ({"restartPolicy": "Always"} if place == 1 else {})
                 for place, limits in enumerate(draft.init)
             ],
             **draft.spec,
         },
     }
+
+
+def _container(name: str, kind: str, limits: Limits) -> Object:
+    return {"name": name, "image": f"none/{kind}", "resources": {"limits": {"cpu": "10m", **limits}}}
 
 
 def _label(draft: Draft, rng: random.Random) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tests.chaos.faults import Breaker
 from tests.chaos.fleet import FLEET
 from tests.chaos.journal import Journal
-from tests.chaos.plan import FAULTS, draw_plan
+from tests.chaos.plan import FAULTS, Step, draw_plan
 from tests.chaos.proxy import Weather
 from tests.chaos.tenants import Tenants
 from tests.chaos.verdict import settle, waiting
@@ -45,6 +45,11 @@ class Options:
     only: frozenset[str] = frozenset()
     labels: bool = False
 
+    def plan(self) -> list[Step]:
+        """The faults of the run, in their order."""
+        drawn = draw_plan(self.seed, self.seconds, self.only or FAULTS)
+        return [step for step in drawn if step.fault not in self.without]
+
     def replay(self) -> str:
         """The command that runs the same again."""
         without = f" WITHOUT='{','.join(sorted(self.without))}'" if self.without else ""
@@ -67,11 +72,7 @@ async def run(options: Options, directory: Path) -> dict[str, Any]:
         async with world(
             directory, journal, seed=options.seed, placers=options.placers, settings=options.settings
         ) as here:
-            plan = [
-                step
-                for step in draw_plan(options.seed, options.seconds, options.only or FAULTS)
-                if step.fault not in options.without
-            ]
+            plan = options.plan()
             journal.note("plan", steps=[[step.at_s, step.fault, step.which, step.for_s] for step in plan])
             breaker = Breaker(here)
             tenants = Tenants(
@@ -155,7 +156,7 @@ def _summary(here: World, options: Options, breaker: Breaker, tenants: Tenants) 
         "lists": here.pods.lists,
         "faults": dict(sorted(breaker.done.items())),
         "requests_broken": {placer.name: placer.proxy.done for placer in here.placers},
-        "reborn": dict(here.reborn),
+        "reborn": dict(here.restarts),
         "leaders": len(here.leases.versions),
         "binds_after_takeover": _after_takeover(here),
         "binds": {placer.name: len(placer.proxy.binds) for placer in here.placers},

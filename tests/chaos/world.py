@@ -82,7 +82,7 @@ class World:
         missing: the machines whose Node object a fault has deleted.
         cordoned: the machines that a fault has made unfit.
         down: the placers that a fault has ended and will start again.
-        reborn: how often each placer ended by itself and was started again.
+        restarts: how often each placer ended by itself and was started again.
     """
 
     api: ApiServer
@@ -97,7 +97,7 @@ class World:
     missing: set[str] = field(default_factory=set)
     cordoned: set[str] = field(default_factory=set)
     down: set[str] = field(default_factory=set)
-    reborn: Counter[str] = field(default_factory=Counter)
+    restarts: Counter[str] = field(default_factory=Counter)
 
     @property
     def plane(self) -> ControlPlane:
@@ -166,16 +166,17 @@ async def world(
         valkey = await stack.enter_async_context(valkey_server(directory / "valkey"))
         witness, leases = Witness(CARDS, journal), Leases()
         pods = Watching(api, "/api/v1/pods", witness)
-        made: list[Placer] = []
-        for number in range(placers):
-            way = await stack.enter_async_context(
-                proxy(plane.url, trusted, random.Random(f"{seed}/{number}"))
-            )
-            place = directory / f"placer-{number}"
-            made.append(await asyncio.to_thread(_placer, number, place, plane, way, nats, valkey, settings))
+
+        async def placer(number: int) -> Placer:
+            chance = random.Random(f"{seed}/{number}")
+            way = await stack.enter_async_context(proxy(plane.url, trusted, chance))
+            own = directory / f"placer-{number}"
+            return await asyncio.to_thread(_placer, number, own, plane, way, nats, valkey, settings)
+
+        made = [await placer(number) for number in range(placers)]
         monitors = Monitors(witness.sums, random.Random(f"{seed}/monitors"))
         here = World(api, nats, valkey, tuple(made), monitors, witness, pods, leases, journal)
-        await _furnish(here)
+        await _create_objects(here)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(pods.run(), name="watch of pods")
             following = group.create_task(Watching(api, LEASES, leases).run(), name="watch of leases")
@@ -187,22 +188,22 @@ async def world(
                     stack.push_async_callback(end, one)
                 for one in made:
                     await until(partial(one.fetch, "/readyz"))
-                nursing = group.create_task(_nurse(here), name="nurse")
+                restarting = group.create_task(_restart_ended(here), name="restart of placers")
                 yield here
-                nursing.cancel()
+                restarting.cancel()
             finally:
                 watching.cancel()
                 following.cancel()
                 talking.cancel()
 
 
-async def _nurse(world: World) -> None:
-    """Start placers that ended by themselves, as a kubelet would: a placer that lost its Lease must end."""
+async def _restart_ended(world: World) -> None:
+    """Restart placers that ended by themselves, as a kubelet would: a placer that lost its Lease must end."""
     while True:
         for placer in world.placers:
             if not placer.server.is_running and placer.name not in world.down:
                 world.journal.note("placer ended by itself", placer=placer.name)
-                world.reborn[placer.name] += 1
+                world.restarts[placer.name] += 1
                 await placer.server.start()
         await asyncio.sleep(0.5)  # the pause of a kubelet before a restart, in short
 
@@ -242,15 +243,7 @@ def _placer(
 ) -> Placer:
     directory.mkdir(parents=True, exist_ok=True)
     kubeconfig, port = directory / "kubeconfig", free_port()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "chaos", "cluster": {"server": way.url}}],
-        "users": [{"name": "placer", "user": {"token": plane.tokens[PLACER_USER]}}],
-        "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": "placer"}}],
-        "current-context": "chaos",
-    }
-    kubeconfig.write_text(json.dumps(config))
+    kubeconfig.write_text(json.dumps(_kubeconfig(way.url, plane.tokens[PLACER_USER])))
     environment = {
         "NATS_URL": nats.url,
         "REDIS_URL": valkey.url.replace("valkey://", "redis://"),
@@ -276,7 +269,18 @@ def _placer(
     return Placer(f"placer-{number}", EmbeddedServer(kind, directory.absolute(), port), way)
 
 
-async def _furnish(world: World) -> None:
+def _kubeconfig(url: str, token: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "chaos", "cluster": {"server": url}}],
+        "users": [{"name": "placer", "user": {"token": token}}],
+        "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": "placer"}}],
+        "current-context": "chaos",
+    }
+
+
+async def _create_objects(world: World) -> None:
     """Make namespace, rights, policy, priorities and nodes."""
     api = world.api
     await api.must("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

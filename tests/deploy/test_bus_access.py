@@ -17,7 +17,7 @@ from monitor import settings
 from monitor.core.entries import Entry
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
-from monitor.outbox.database import Rest
+from monitor.outbox.database import Checkpoint
 from monitor.outbox.store import open_store
 from monitor.publisher import BATCH
 from placer import settings as placer_settings
@@ -114,7 +114,7 @@ async def test_a_node_with_a_new_name_is_not_held_up_by_events_under_its_old_one
         Entry(f"{number}", task_subject(what, NodeName("former")), b"{}")
         for number, what in enumerate(("started", "exited") * BATCH)
     ]
-    await store.keep(former, Tasks(), Rest("", JournalPosition()))
+    await store.keep(former, Tasks(), Checkpoint("", JournalPosition()))
     await store.close()
     reader, reader_seed = new_key(nkeys.PREFIX_BYTE_USER), tmp_path / "reader.nk"
     await asyncio.to_thread(reader_seed.write_bytes, reader.seed + b"\n")

@@ -31,7 +31,7 @@ from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.redis_client import open_redis
 from tests.deploy.rendering import named, templates
-from tests.monitor.test_publisher import MOMENT, entries, filled, publishing
+from tests.monitor.test_publisher import SNAPSHOT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in
 from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import A as A_GPU
@@ -44,7 +44,7 @@ from tests.servers.waiting import TIMEOUT_S, until, until_true
 PASSWORDS = {
     f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE", "ALERTS")
 }
-NODES = (MOMENT.node, "node-2.test")
+NODES = (SNAPSHOT.node, "node-2.test")
 FORGED = {"monitor": RESIZE, "operator": state_subject(NodeName("node-1"))}
 
 
@@ -101,7 +101,7 @@ async def test_reports_pass_from_monitor_to_placer(
 
     The placer reads the reports. Each part uses its own password.
     """
-    for start, known in (("first", []), ("second", [MOMENT.epoch])):
+    for start, known in (("first", []), ("second", [SNAPSHOT.epoch])):
         async with filled(tmp_path / start, entries(3)) as store:
             async with publishing(store, guarded.of("monitor").url) as (_, epochs):
 
@@ -116,7 +116,7 @@ async def test_reports_pass_from_monitor_to_placer(
 
 async def is_known(reports: object) -> bool:
     """Whether the placer has the node's report."""
-    return MOMENT.node in reports  # type: ignore[operator]
+    return SNAPSHOT.node in reports  # type: ignore[operator]
 
 
 async def test_an_operator_resizes(guarded: Guarded) -> None:
@@ -198,7 +198,7 @@ async def test_a_password_for_each_node_keeps_nodes_apart(valkey: EmbeddedServer
 
     The server refuses the subject of another node, and the placer a report of another node on the own subject.
     """
-    name, forged = MOMENT.node, state_subject(NodeName(NODES[1]))
+    name, forged = SNAPSHOT.node, state_subject(NodeName(NODES[1]))
     assert name == NODES[0]
     path = tmp_path / "nats-url"
     problems: list[str] = []

@@ -22,12 +22,12 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError
 
-from monitor.core.entries import Moment, state_entry
+from monitor.core.entries import NodeSnapshot, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
-from monitor.outbox.database import Rest
+from monitor.outbox.database import Checkpoint
 from monitor.outbox.store import Store, open_store
-from monitor.publisher import Hearers, Publisher, Target
+from monitor.publisher import Publisher, PublisherListeners, StreamTarget
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM, pod_subject
@@ -84,8 +84,8 @@ class Reporter:
             idle_pct=100.0,
         )
         self.seq += 1
-        moment = Moment(self.node, "boot", 1, 0, "2026-01-01T00:00:00Z", (gpu,))
-        await self.store.keep([state_entry(moment, self.seq)], Tasks(), Rest("boot", JOURNAL_START))
+        snapshot = NodeSnapshot(self.node, "boot", 1, 0, "2026-01-01T00:00:00Z", (gpu,))
+        await self.store.keep([state_entry(snapshot, self.seq)], Tasks(), Checkpoint("boot", JOURNAL_START))
         self.publisher.wake()
 
     async def _is_published(self) -> bool:
@@ -247,8 +247,8 @@ async def _reporter(stack: contextlib.AsyncExitStack, directory: Path, url: str,
     await asyncio.to_thread(directory.mkdir, parents=True)
     store = await open_store(directory)
     stack.push_async_callback(store.close)
-    hearers = Hearers(lambda: 1, known, lambda _: None)
-    return Reporter(node, store, Publisher(Target(url, node, Stream(replicas=3)), store, hearers))
+    listeners = PublisherListeners(lambda: 1, known, lambda _: None)
+    return Reporter(node, store, Publisher(StreamTarget(url, node, Stream(replicas=3)), store, listeners))
 
 
 def _placer_kind(settings: dict[str, str]) -> ServerKind:

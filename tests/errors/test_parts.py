@@ -171,11 +171,11 @@ def test_troubles_beside_each_other_are_told_once() -> None:
     troubles = Troubles()
     with capture_logs() as logs:
         for _ in range(3):
-            troubles.tell(f"{NO_GPU}: none")
-            troubles.tell("the disk is full")
+            troubles.report(f"{NO_GPU}: none")
+            troubles.report("the disk is full")
         assert not troubles.end(has_driver=False)
-        troubles.tell(f"{NO_GPU}: none")
-        troubles.tell("the disk is full")
+        troubles.report(f"{NO_GPU}: none")
+        troubles.report("the disk is full")
         assert troubles.end(has_driver=True)
     assert [line["event"] for line in logs] == [f"{NO_GPU}: none", "the disk is full", "the disk is full"]
 

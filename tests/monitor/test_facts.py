@@ -21,14 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from monitor.core import entries
 from monitor.core import tasks as table
-from monitor.core.lifecycle import Rules, TaskKey
+from monitor.core.lifecycle import LoadingRules, TaskKey
 from monitor.core.node_state import Thresholds
 from monitor.core.node_state import gpus as gpus_of
 from monitor.core.observation import JOURNAL_START, Observation, observe
 from monitor.core.reports import Identity, Reports
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from monitor.outbox import database
-from monitor.outbox.database import Rest
+from monitor.outbox.database import Checkpoint
 from monitor.outbox.store import Store
 from plimsoll.broker.announcements import Announcement
 from plimsoll.bus.stream import MAX_AGE_S
@@ -39,7 +39,7 @@ from plimsoll.nvml.readings import GpuReading
 from plimsoll.part.times import rfc3339
 from tests.announcements import announcement
 
-RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
+RULES = LoadingRules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 THRESHOLDS = Thresholds(idle_pct=10, memory_bytes=10, heartbeat_s=3)
 GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
 NODE = NodeName("node-1")
@@ -235,7 +235,7 @@ class Node(RuleBasedStateMachine):
             keeping = self.store.keep(
                 batch.entries,
                 findings.tasks,
-                Rest("boot", findings.position),
+                Checkpoint("boot", findings.position),
                 replaces_state=batch.replaces_state,
             )
             self.loop.run_until_complete(self.kept(keeping, sends=sends))

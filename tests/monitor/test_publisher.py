@@ -15,13 +15,13 @@ from nats.js.api import Header, StorageType
 from structlog.testing import capture_logs
 
 from monitor import foreign
-from monitor.core.entries import Entry, Moment, state_entry
+from monitor.core.entries import Entry, NodeSnapshot, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
 from monitor.foreign import ForeignReport
-from monitor.outbox.database import Rest
+from monitor.outbox.database import Checkpoint
 from monitor.outbox.store import Store, StoreError, open_store
-from monitor.publisher import BATCH, Hearers, Publisher, Target
+from monitor.publisher import BATCH, Publisher, PublisherListeners, StreamTarget
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import EVENTS, STREAM, limit_subject, state_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -30,12 +30,12 @@ from plimsoll.ids import NodeName
 from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
 
 NODE = NodeName("node-1")
-MOMENT = Moment(node=NODE, boot_id="boot", epoch=5, seq=0, time="2026-01-01T00:00:00Z", gpus=())
+SNAPSHOT = NodeSnapshot(node=NODE, boot_id="boot", epoch=5, seq=0, time="2026-01-01T00:00:00Z", gpus=())
 
 
 def entries(count: int) -> list[Entry]:
     """Reports numbered from 1, none of which replaces another."""
-    states = (state_entry(MOMENT, seq) for seq in range(1, count + 1))
+    states = (state_entry(SNAPSHOT, seq) for seq in range(1, count + 1))
     return [Entry(state.id, state.subject, state.body) for state in states]
 
 
@@ -44,7 +44,7 @@ async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
     """An outbox that holds these events."""
     store = await open_store(tmp_path)
     try:
-        await store.keep(waiting, Tasks(), Rest("boot", JOURNAL_START))
+        await store.keep(waiting, Tasks(), Checkpoint("boot", JOURNAL_START))
         yield store
     finally:
         await store.close()
@@ -58,8 +58,8 @@ async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, l
     async def known(epoch: int) -> None:
         epochs.append(epoch)
 
-    target = Target(url, NODE, Stream(10_000_000, 3600))
-    publisher = Publisher(target, store, Hearers(lambda: MOMENT.epoch, known, ignore))
+    target = StreamTarget(url, NODE, Stream(10_000_000, 3600))
+    publisher = Publisher(target, store, PublisherListeners(lambda: SNAPSHOT.epoch, known, ignore))
     task = asyncio.create_task(publisher.run())
     try:
         yield publisher, epochs
@@ -182,9 +182,9 @@ async def test_the_greatest_epoch_counts_and_not_the_last(
     """Whatever came later than the report with the greatest epoch, and however much, our epoch passes that one."""
     async with jetstream(nats.url) as context:
         await Stream().ensure(context)
-        greatest = state_entry(replace(MOMENT, epoch=900), 1)
+        greatest = state_entry(replace(SNAPSHOT, epoch=900), 1)
         await context.publish(greatest.subject, greatest.body)
-        lower = state_entry(replace(MOMENT, epoch=3), 1).body if later == state_subject(NODE) else b"{}"
+        lower = state_entry(replace(SNAPSHOT, epoch=3), 1).body if later == state_subject(NODE) else b"{}"
         for _ in range(foreign.BATCH + 10):
             await context.publish(later, lower)
         async with filled(tmp_path, entries(1)) as store:
@@ -194,7 +194,7 @@ async def test_the_greatest_epoch_counts_and_not_the_last(
             position = await store.position()
             assert position.seq == (await context.stream_info(STREAM)).state.last_seq
             async with publishing(store, nats.url) as (publisher, epochs):
-                await store.keep(entries(2)[1:], Tasks(), Rest("boot", JOURNAL_START))
+                await store.keep(entries(2)[1:], Tasks(), Checkpoint("boot", JOURNAL_START))
                 publisher.wake()
                 await until_true(lambda: store.waiting_count == 0)
             # Also where the file of the epoch was lost, and the rest of the state was not.
@@ -234,7 +234,7 @@ async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer)
     ):
         await until_true(lambda: store.waiting_count == 0)
         await context.delete_stream(STREAM)
-        await store.keep(entries(3)[1:], Tasks(), Rest("boot", JOURNAL_START))
+        await store.keep(entries(3)[1:], Tasks(), Checkpoint("boot", JOURNAL_START))
         publisher.wake()
         await until_true(lambda: store.waiting_count == 0)
         assert await sequences(context) == [2, 3]

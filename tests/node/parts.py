@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from plimsoll.cli.demo.cluster import READY
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
@@ -15,6 +16,8 @@ from tests.node.node import Node
 from tests.node.places import NODE, ROOT
 from tests.node.pool import NAMESPACE
 from tests.servers.waiting import until
+
+MODULES: Final = {"broker": "hook.broker", "monitor": "monitor", "placer": "placer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,66 +40,67 @@ async def running_parts(node: Node, **of_placer: str) -> AsyncIterator[Parts]:
         of_placer: further settings of the placer.
     """
     directory = node.directory / "parts"
-    kubeconfig = str(node.api.kubeconfig())
-    root = str(directory / "broker-root")
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(_driver_known(node))
         nats = await stack.enter_async_context(nats_server(directory / "nats"))
         valkey = await stack.enter_async_context(valkey_server(directory / "valkey"))
 
-        async def part(name: str, module: str, settings: Mapping[str, str]) -> EmbeddedServer:
-            variables = {f"PLIMSOLL_{key.upper()}": value for key, value in settings.items()}
-            kind = ServerKind(
-                name=name,
-                scheme="http",
-                ready=READY[name],
-                program=lambda: Path(sys.executable),
-                arguments=lambda *_: program_of(module)[1:],
-                environment={**variables, **node.driver.environment},
-            )
+        async def part(name: str, settings: Mapping[str, str]) -> EmbeddedServer:
+            kind = _kind(name, settings, node.driver.environment)
             return await stack.enter_async_context(running(kind, directory / name))
 
-        broker = await part(
-            "broker",
-            "hook.broker",
-            {
-                "broker_root": root,
-                "broker_kubeconfig": kubeconfig,
-                "broker_node": NODE,
-                "broker_kubelet_root": str(node.directory / "kubelet"),
-                "broker_pool_namespace": NAMESPACE,
-                "broker_hook_library": str(HOOK_LIBRARY),
-                "broker_audit_s": "2",
-            },
-        )
-        monitor = await part(
-            "monitor",
-            "monitor",
-            {
-                "broker_root": root,
-                "node": NODE,
-                "nats_url": nats.url,
-                "state_dir": str(directory / "monitor-state"),
-                "kubeconfig": kubeconfig,
-                "advertise_s": "2",
-                "reconcile_s": "1",
-                "settle_s": "0.5",
-                "heartbeat_s": "5",
-            },
-        )
-        placer = await part(
-            "placer",
-            "placer",
-            {
-                "nats_url": nats.url,
-                "redis_url": valkey.url.replace("valkey://", "redis://"),
-                "kubeconfig": kubeconfig,
-                "kubernetes": "on",
-                **of_placer,
-            },
-        )
+        broker = await part("broker", _broker_settings(node, directory))
+        monitor = await part("monitor", _monitor_settings(node, directory, nats.url))
+        placer = await part("placer", _placer_settings(node, nats.url, valkey.url) | of_placer)
         await until(lambda: shows_gpus(node), timeout_s=120)
         yield Parts(nats, valkey, broker, monitor, placer)
+
+
+def _kind(name: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> ServerKind:
+    variables = {f"PLIMSOLL_{key.upper()}": value for key, value in settings.items()}
+    return ServerKind(
+        name=name,
+        scheme="http",
+        ready=READY[name],
+        program=lambda: Path(sys.executable),
+        arguments=lambda *_: program_of(MODULES[name])[1:],
+        environment={**variables, **environment},
+    )
+
+
+def _broker_settings(node: Node, directory: Path) -> dict[str, str]:
+    return {
+        "broker_root": str(directory / "broker-root"),
+        "broker_kubeconfig": str(node.api.kubeconfig()),
+        "broker_node": NODE,
+        "broker_kubelet_root": str(node.directory / "kubelet"),
+        "broker_pool_namespace": NAMESPACE,
+        "broker_hook_library": str(HOOK_LIBRARY),
+        "broker_audit_s": "2",
+    }
+
+
+def _monitor_settings(node: Node, directory: Path, nats_url: str) -> dict[str, str]:
+    return {
+        "broker_root": str(directory / "broker-root"),
+        "node": NODE,
+        "nats_url": nats_url,
+        "state_dir": str(directory / "monitor-state"),
+        "kubeconfig": str(node.api.kubeconfig()),
+        "advertise_s": "2",
+        "reconcile_s": "1",
+        "settle_s": "0.5",
+        "heartbeat_s": "5",
+    }
+
+
+def _placer_settings(node: Node, nats_url: str, valkey_url: str) -> dict[str, str]:
+    return {
+        "nats_url": nats_url,
+        "redis_url": valkey_url.replace("valkey://", "redis://"),
+        "kubeconfig": str(node.api.kubeconfig()),
+        "kubernetes": "on",
+    }
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from plimsoll.quantity import MIB
 from simulator.command import main
 from simulator.convgpu import paper
-from simulator.convgpu.experiment import Plan, at_creation, level, run, run_draw, spread
+from simulator.convgpu.experiment import ReplayPlan, at_creation, draw_figures, level, run, run_draw
 from simulator.convgpu.report import FINISHED, SUSPENDED, chart
 from simulator.convgpu.workload import BY_MEMORY, BY_TYPE, MEMORY_MIB, draw
 
@@ -55,16 +55,16 @@ def test_the_papers_tables_are_as_printed() -> None:
 
 def test_a_stuck_draw_leaves_no_figure() -> None:
     """Recent-use deadlocks in most draws of 24 containers under ConVGPU's rule, so there is no mean."""
-    (cell,) = run(at_creation, Plan(counts=(24,), policies=("recent-use",), seeds=tuple(range(10))))
+    (cell,) = run(at_creation, ReplayPlan(counts=(24,), policies=("recent-use",), seeds=tuple(range(10))))
     assert cell.stuck_ratio > 0.5
     assert cell.finished_s == ()
     assert level([cell], "recent-use") is None
-    assert run_draw(at_creation, "fifo", 24, 0, Plan()).stuck == ()
+    assert run_draw(at_creation, "fifo", 24, 0, ReplayPlan()).stuck == ()
 
 
 def test_a_spread_places_the_papers_figure_among_the_draws() -> None:
     """A spread has mean, deviation, ratio to the paper's figure, and the number of draws at or below that figure."""
-    found = spread([10.0, 20.0, 30.0, 40.0], 30.0)
+    found = draw_figures([10.0, 20.0, 30.0, 40.0], 30.0)
     assert found is not None
     assert found.as_json() == {"mean": 25.0, "sd": 11.18, "paper": 30.0, "ratio": 0.83, "paper_pct": 75}
 
@@ -72,7 +72,7 @@ def test_a_spread_places_the_papers_figure_among_the_draws() -> None:
 @pytest.mark.parametrize("what", [FINISHED, SUSPENDED])
 def test_a_chart_has_a_solid_and_a_dashed_line_for_each_policy(what: str) -> None:
     """The SVG is well-formed and has four solid lines for ours and four dashed ones for the paper."""
-    cells = run(at_creation, Plan(counts=(4, 6), policies=("fifo", "best-fit"), seeds=(0, 1)))
+    cells = run(at_creation, ReplayPlan(counts=(4, 6), policies=("fifo", "best-fit"), seeds=(0, 1)))
     drawn = ElementTree.fromstring(chart(what, cells)).findall(f"{SVG}polyline")  # noqa: S314 - our own text
     assert [line.get("stroke-dasharray") is not None for line in drawn] == [False, True] * 2
     assert all(len(str(line.get("points")).split()) == 2 for line in drawn)

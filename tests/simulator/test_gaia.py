@@ -8,14 +8,14 @@ import pytest
 
 from simulator.command import main
 from simulator.gaia.experiment import COMMUNICATION_PCT, frequencies, training
-from simulator.gaia.paper import CASES, REPETITIONS, Case
+from simulator.gaia.paper import CASES, REPETITIONS, PaperCase
 from simulator.gaia.report import WHY_NOT
 
 BY_TABLE = {case.table: case for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.table for case in CASES])
-def test_gaias_tree_gives_the_published_sets(case: Case) -> None:
+def test_gaias_tree_gives_the_published_sets(case: PaperCase) -> None:
     """In 500 repetitions the tree gives each published set and no other; a tie of two is about even."""
     found = frequencies("gaia", case, 0, REPETITIONS)
     assert found.is_as_published
@@ -23,7 +23,7 @@ def test_gaias_tree_gives_the_published_sets(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.table for case in CASES])
-def test_the_policy_gives_them_too_but_for_one_case(case: Case) -> None:
+def test_the_policy_gives_them_too_but_for_one_case(case: PaperCase) -> None:
     """The placer's policy gives the published sets, but for the case that the report explains."""
     found = frequencies("topology", case, 0, 50)
     assert found.is_as_published == (("topology", case.table) not in WHY_NOT)

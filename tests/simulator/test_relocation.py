@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from placer.core.site import Request
 from plimsoll.ids import PodUid
-from simulator.trace.cluster import Cluster, Resident
+from simulator.trace.cluster import Resident, TraceCluster
 from simulator.trace.experiment import policy_for
 from simulator.trace.lists import ListedNode, ListedPod, Trace
 from simulator.trace.relocation import relocate
@@ -23,10 +23,10 @@ arrivals = st.lists(
 )
 
 
-def cluster_for(pods: list[ListedPod]) -> Cluster:
+def cluster_for(pods: list[ListedPod]) -> TraceCluster:
     """Two nodes of two GPUs."""
     nodes = tuple(ListedNode(f"n{number}", 10_000, 8, 2, "T4") for number in range(2))
-    return Cluster.of(nodes, mix_of(Trace("t", nodes, tuple(pods))))
+    return TraceCluster.of(nodes, mix_of(Trace("t", nodes, tuple(pods))))
 
 
 def resident(number: int, pod: ListedPod) -> Resident:

@@ -12,7 +12,7 @@ from placer.core.site import Request
 from plimsoll.ids import NodeName, PodUid
 from simulator.command import main
 from simulator.trace.arrivals import draw
-from simulator.trace.cluster import Cluster
+from simulator.trace.cluster import TraceCluster
 from simulator.trace.experiment import OFFERED, policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
 from simulator.trace.replay import demand_of, mix_of, replay
@@ -53,10 +53,12 @@ pods = st.lists(
 )
 
 
-def cluster_of(listed: list[ListedNode], arriving: list[ListedPod]) -> tuple[Cluster, tuple[ListedNode, ...]]:
+def cluster_of(
+    listed: list[ListedNode], arriving: list[ListedPod]
+) -> tuple[TraceCluster, tuple[ListedNode, ...]]:
     """An empty cluster for these pods."""
     named = tuple(replace(node, name=f"n{number}") for number, node in enumerate(listed))
-    return Cluster.of(named, mix_of(Trace("t", named, tuple(arriving)))), named
+    return TraceCluster.of(named, mix_of(Trace("t", named, tuple(arriving)))), named
 
 
 @pytest.mark.parametrize("policy", OFFERED)

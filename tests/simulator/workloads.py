@@ -10,7 +10,7 @@ from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
 from simulator.core.at_creation import AtCreation, choices
 from simulator.core.on_demand import OnDemand
-from simulator.core.replay import Container, Giver, Replay
+from simulator.core.replay import Container, Giver, WorkloadReplay
 
 USABLE_BYTES = 10
 
@@ -43,12 +43,12 @@ def containers(*described: tuple[str, float, int, float]) -> list[Container]:
     return [Container(name, arrives_s, (asks,), runs_s) for name, arrives_s, asks, runs_s in described]
 
 
-def started(outcome: Replay) -> dict[str, float | None]:
+def started(outcome: WorkloadReplay) -> dict[str, float | None]:
     """The start time of each container."""
     return {stay.container.name: stay.started_s for stay in outcome.stays}
 
 
-def most_held_bytes(outcome: Replay) -> int:
+def most_held_bytes(outcome: WorkloadReplay) -> int:
     """The most bytes that all running containers held at any moment. At its end a container holds nothing."""
     ran = [(s.started_s, s.ended_s, s.container.line_bytes) for s in outcome.stays if s.started_s is not None]
     return max(

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.hook_share.figures import Track
-from bench.hook_share.place import Place, place, track_of
-from bench.hook_share.tenants import LINE_MIB, Json, Process, Work
+from bench.hook.share.figures import Track
+from bench.hook.share.shared_node import SharedNode, shared_node, track_of
+from bench.hook.share.tenants import LINE_MIB, Json, TenantProcess, Workload
 from plimsoll.broker.pages import LOST_NS
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
@@ -24,20 +24,20 @@ from tests.hook.broker.conftest import DEADLINE_S, MAIN
 from tests.hook.lib.program import MIB
 
 MS = 1_000_000
-WORK = Work("async", MS)
+WORK = Workload("async", MS)
 SPAN_S = 2.0
 ENDLESS_S = 3600.0
 ONE, TWO, THREE = PodUid("one"), PodUid("two"), PodUid("three")
 
 
 @pytest.fixture(name="here")
-async def _here(tmp_path: Path) -> AsyncIterator[Place]:
-    async with place(tmp_path, None, audit_s="3600", log_level="info") as here:
+async def _here(tmp_path: Path) -> AsyncIterator[SharedNode]:
+    async with shared_node(tmp_path, None, audit_s="3600", log_level="info") as here:
         yield here
 
 
 def _sharing(
-    here: Place, pod: PodUid, share_pct: int, limit_pct: int = 100, *, whole: bool = False
+    here: SharedNode, pod: PodUid, share_pct: int, limit_pct: int = 100, *, whole: bool = False
 ) -> Register:
     line = Line(
         gpu=GpuUuid(here.node().uuids[0]),
@@ -52,7 +52,7 @@ def _sharing(
 class Cast:
     """Programs in containers, and their readings in the book."""
 
-    def __init__(self, here: Place, stack: contextlib.AsyncExitStack, book: list[Json]) -> None:
+    def __init__(self, here: SharedNode, stack: contextlib.AsyncExitStack, book: list[Json]) -> None:
         self.here = here
         self.book = book
         self._stack = stack
@@ -60,12 +60,12 @@ class Cast:
 
     async def start(
         self, pod: PodUid, share_pct: int, limit_pct: int = 100, *, whole: bool = False
-    ) -> Process:
+    ) -> TenantProcess:
         """Start another program in a container with this registration."""
         await self.here.broker.client.register(_sharing(self.here, pod, share_pct, limit_pct, whole=whole))
         return await self._stack.enter_async_context(self.here.started(pod, self.here.node()))
 
-    def work(self, *processes: Process, seconds: float = ENDLESS_S) -> None:
+    def work(self, *processes: TenantProcess, seconds: float = ENDLESS_S) -> None:
         """Let the programs work for this long; by default for as long as the test takes."""
         begin_ns = time.monotonic_ns() + 50 * MS
         end_ns = begin_ns + int(seconds * 1e9)
@@ -73,7 +73,7 @@ class Cast:
             doing = process.work(WORK, begin_ns, end_ns)
             self._working[process.pid] = asyncio.create_task(doing, name=f"work of {process.pid}")
 
-    async def until(self, holds: Callable[[Sequence[float]], bool], *processes: Process) -> None:
+    async def until(self, holds: Callable[[Sequence[float]], bool], *processes: TenantProcess) -> None:
         """Wait for a span in which the shares, in percent, meet a condition."""
         seen: list[list[float]] = []
         try:
@@ -83,21 +83,21 @@ class Cast:
         except TimeoutError:
             pytest.fail(f"not reached in {DEADLINE_S} s; seen {seen}")
 
-    async def until_shares(self, wanted: Sequence[float], within: float, *processes: Process) -> None:
+    async def until_shares(self, wanted: Sequence[float], within: float, *processes: TenantProcess) -> None:
         """Wait for a span in which the programs have these shares, each within some points."""
         await self.until(lambda seen: seen == pytest.approx(wanted, abs=within), *processes)
 
-    async def _shares_pct(self, *processes: Process) -> list[float]:
+    async def _shares_pct(self, *processes: TenantProcess) -> list[float]:
         begin_ns = time.monotonic_ns()
         await asyncio.sleep(SPAN_S + 0.1)
         return [
             self._track(process).share_pct(begin_ns, begin_ns + int(SPAN_S * 1e9)) for process in processes
         ]
 
-    def _track(self, process: Process) -> Track:
+    def _track(self, process: TenantProcess) -> Track:
         return track_of({}, self.book, process.pid)
 
-    async def done(self, process: Process) -> None:
+    async def done(self, process: TenantProcess) -> None:
         """Wait until the program has done its work; the process stays."""
         await self._working[process.pid]
 
@@ -111,7 +111,7 @@ class Cast:
 
 
 @pytest.fixture(name="cast")
-async def _cast(here: Place) -> AsyncIterator[Cast]:
+async def _cast(here: SharedNode) -> AsyncIterator[Cast]:
     async with contextlib.AsyncExitStack() as stack, here.watched() as book:
         cast = Cast(here, stack, book)
         yield cast

@@ -5,7 +5,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.lifecycle import Owner, Rules, TaskKey
+from monitor.core.lifecycle import LoadingRules, Owner, TaskKey
 from monitor.core.node_state import Thresholds, bounded, gpus
 from monitor.core.observation import JOURNAL_START, Findings, Observation, observe
 from monitor.core.reports import Batch, Identity, Reports
@@ -16,7 +16,7 @@ from plimsoll.events import TASKS_AT_MOST, Gpu, NodeState, Phase
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 from plimsoll.nvml.readings import GpuReading
 
-RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
+RULES = LoadingRules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 GPUS = tuple(GpuUuid(f"GPU-5a1c0d2e-1111-2222-3333-44445555666{index}") for index in range(8))
 MESSAGE_BYTES = 600_000
 """Well below the 1 MiB that NATS takes by default."""

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.health import Changed, Look, Records, after_boot, look, restored, unhealthy
+from monitor.core.health import (
+    DriverView,
+    GpuRecords,
+    HealthTransition,
+    after_boot,
+    restored,
+    unhealthy,
+    update,
+)
 from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, XidSeen
@@ -27,9 +35,9 @@ class Node:
     """The records of a node of two GPUs, and the changes so far as (GPU, class, texts)."""
 
     def __init__(self) -> None:
-        self.records: Records = {}
+        self.records: GpuRecords = {}
         self.now_s = 0.0
-        self.changes: list[Changed] = []
+        self.changes: list[HealthTransition] = []
         self.see()
 
     def see(
@@ -46,10 +54,10 @@ class Node:
         failing = (lost,) if lost is not None else ()
         present = tuple(reading(one) for one in listed if lost is None or one != lost.uuid)
         read = {} if figures is None else {A: figures}
-        seen = Look(self.now_s, f"t{self.now_s:g}", present, failing, read, xids, session)
+        seen = DriverView(self.now_s, f"t{self.now_s:g}", present, failing, read, xids, session)
         if is_away:
-            seen = Look(self.now_s, f"t{self.now_s:g}")
-        self.records, changes = look(self.records, seen, HOLD_S)
+            seen = DriverView(self.now_s, f"t{self.now_s:g}")
+        self.records, changes = update(self.records, seen, HOLD_S)
         self.changes += changes
         return self.records[A].health.health if A in self.records else HealthClass.HEALTHY
 
@@ -170,7 +178,7 @@ def test_a_reboot_heals_and_a_card_that_was_taken_out_is_gone() -> None:
     node = Node()
     node.see(XidSeen(A, 95), figures=WELL)
     former = restored(node.records.values(), 0.0)
-    records, changes = after_boot(former, Look(1.0, "later", (reading(A),)))
+    records, changes = after_boot(former, DriverView(1.0, "later", (reading(A),)))
     assert [(one.health.gpu, one.health.health) for one in changes] == [
         (A, HealthClass.HEALTHY),
         (B, HealthClass.INFO),
@@ -239,14 +247,14 @@ def instance(number: int) -> GpuReading:
 
 def test_what_mig_divides_anew_is_gone_and_not_lost() -> None:
     """A card that was divided, an ended instance, and the instances of a card that is whole again leave no record."""
-    records, changes = look({}, Look(1.0, "t1", (reading(A), reading(B))), HOLD_S)
-    divided = Look(2.0, "t2", (instance(1), instance(2), reading(B)), divided=frozenset({A}))
-    records, changes = look(records, divided, HOLD_S)
+    records, changes = update({}, DriverView(1.0, "t1", (reading(A), reading(B))), HOLD_S)
+    divided = DriverView(2.0, "t2", (instance(1), instance(2), reading(B)), divided=frozenset({A}))
+    records, changes = update(records, divided, HOLD_S)
     assert [(one.health.gpu, one.health.conditions[0].what) for one in changes] == [(A, "gone")]
     assert set(records) == {"MIG-1", "MIG-2", B}
-    records, changes = look(records, replace(divided, present=(instance(2), reading(B))), HOLD_S)
+    records, changes = update(records, replace(divided, present=(instance(2), reading(B))), HOLD_S)
     assert [(one.health.gpu, one.health.conditions[0].what) for one in changes] == [("MIG-1", "gone")]
-    records, changes = look(records, Look(4.0, "t4", (reading(A), reading(B))), HOLD_S)
+    records, changes = update(records, DriverView(4.0, "t4", (reading(A), reading(B))), HOLD_S)
     assert [(one.health.gpu, one.health.conditions[0].what) for one in changes] == [("MIG-2", "gone")]
     assert set(records) == {A, B}
     assert unhealthy(records) == ()
@@ -254,8 +262,11 @@ def test_what_mig_divides_anew_is_gone_and_not_lost() -> None:
 
 def test_an_instance_whose_card_is_lost_is_lost() -> None:
     """Without an answer of the card nobody knows that the instance has ended."""
-    records, _ = look({}, Look(1.0, "t1", (instance(1),), divided=frozenset({A})), HOLD_S)
+    records, _ = update({}, DriverView(1.0, "t1", (instance(1),), divided=frozenset({A})), HOLD_S)
     failing = FailingGpu(GpuUuid("MIG-1"), 0, "L4", "GPU is lost", A)
-    for seen in (Look(2.0, "t2", (), (failing,), divided=frozenset({A})), Look(3.0, "t3", (reading(B),))):
-        records, _ = look(records, seen, HOLD_S)
+    for seen in (
+        DriverView(2.0, "t2", (), (failing,), divided=frozenset({A})),
+        DriverView(3.0, "t3", (reading(B),)),
+    ):
+        records, _ = update(records, seen, HOLD_S)
         assert [(one.gpu, one.health) for one in unhealthy(records)] == [("MIG-1", HealthClass.FATAL)]

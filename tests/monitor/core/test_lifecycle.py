@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
+from monitor.core.lifecycle import Fact, LoadingRules, Owner, TaskKey
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.events import Phase
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 MIB = 1024 * 1024
-RULES = Rules(settle_s=1.0, tolerance_bytes=8 * MIB, reload_bytes=64 * MIB)
+RULES = LoadingRules(settle_s=1.0, tolerance_bytes=8 * MIB, reload_bytes=64 * MIB)
 GPU, OTHER = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 ONE, TWO = ProcessKey(10, 100), ProcessKey(11, 110)
 KEY = TaskKey(ONE, GPU)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.lifecycle import Rules, TaskKey
+from monitor.core.lifecycle import LoadingRules, TaskKey
 from monitor.core.observation import (
     JOURNAL_START,
     Findings,
@@ -19,7 +19,7 @@ from plimsoll.events import Phase
 from plimsoll.ids import ProcessKey
 from tests.announcements import GPU, announcement
 
-RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
+RULES = LoadingRules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 PROCESS = ProcessKey(10, 100)
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import NOBODY, Owner, Rules, TaskKey
+from monitor.core.lifecycle import NOBODY, LoadingRules, Owner, TaskKey
 from monitor.core.pace import LEAST_S, Pace
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
-RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
+RULES = LoadingRules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 GPU = GpuUuid("GPU-a")
 HOOKED = Owner(PodUid("pod"), ContainerName("main"))
 

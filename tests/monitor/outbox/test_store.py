@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from monitor.core.entries import Entry
-from monitor.core.lifecycle import Life, Owner, TaskKey, begin
+from monitor.core.lifecycle import Owner, TaskKey, TaskLife, begin
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks, end
-from monitor.outbox.database import FILE_NAME, Rest
+from monitor.outbox.database import FILE_NAME, Checkpoint
 from monitor.outbox.store import Store, StoreError, open_store
 from monitor.outbox.transaction import RESERVE_BYTES
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -20,7 +20,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.quantity import MIB
 
 
-def life(pid: int) -> Life:
+def life(pid: int) -> TaskLife:
     """A task that has just started."""
     key = TaskKey(ProcessKey(pid, 1), GpuUuid("GPU-a"))
     return begin(key, Owner(PodUid("pod")), 5, 0.0, before=None).life
@@ -34,7 +34,9 @@ def entry(name: str, *, is_state: bool = False) -> Entry:
 async def kept(store: Store, name: str, *, is_state: bool) -> None:
     """Keep an event, which replaces the state event that waits, if one does."""
     written = (entry(name, is_state=is_state),)
-    await store.keep(written, Tasks(), Rest("boot", JournalPosition()), replaces_state=store.state_waits)
+    await store.keep(
+        written, Tasks(), Checkpoint("boot", JournalPosition()), replaces_state=store.state_waits
+    )
 
 
 async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
     dead = {ProcessKey(pid, 1): frozenset(map(GpuUuid, gpus)) for pid, gpus in ((9, ""), (3, "a"), (7, "ab"))}
     store = await open_store(tmp_path)
     tasks = Tasks(lives={one.key: one}, left={two.key: two}, dead=dead)
-    await store.keep((entry("a"), entry("b")), tasks, Rest("boot", JournalPosition(7, "now")))
+    await store.keep((entry("a"), entry("b")), tasks, Checkpoint("boot", JournalPosition(7, "now")))
     await store.close()
 
     store = await open_store(tmp_path)
@@ -129,14 +131,14 @@ async def test_a_full_disk_is_named_and_what_was_kept_before_stays(tmp_path: Pat
     """An event that finds no room is refused with the cause; once there is room, it is kept behind the others."""
     store = await open_store(tmp_path)
     await kept(store, "a", is_state=False)
-    database = store._book.database  # full for this file alone
+    database = store._file.database  # full for this file alone
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute(f"PRAGMA max_page_count = {pages}")
     large = Entry("b", "subject", bytes(1 << 20), carries_state=True)
     with pytest.raises(StoreError, match=r"full.*free some room on its disk"):
-        await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+        await store.keep((large,), Tasks(), Checkpoint("boot", JournalPosition()))
     database.execute("PRAGMA max_page_count = 100000")
-    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    await store.keep((large,), Tasks(), Checkpoint("boot", JournalPosition()))
     assert [each.id for each in await store.oldest(10)] == ["a", "b"]
     await store.close()
 
@@ -147,7 +149,7 @@ async def test_new_events_leave_room_to_remove_old_ones(
     """On a disk that is nearly full nothing new is kept until old events are removed, whose room is used again."""
     store, real = await open_store(tmp_path), os.statvfs(tmp_path)
     large = Entry("a", "subject", bytes(2 << 20), carries_state=True)
-    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    await store.keep((large,), Tasks(), Checkpoint("boot", JournalPosition()))
     blocks = (RESERVE_BYTES - (1 << 20)) // real.f_frsize
     nearly_full = os.statvfs_result((*real[:3], blocks, blocks, *real[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _: nearly_full)
@@ -173,7 +175,7 @@ async def test_a_small_disk_takes_events_again_once_old_ones_are_removed(
     monkeypatch.setattr(os, "statvfs", small_disk)
     store = await open_store(tmp_path)
     large = Entry("a", "subject", bytes(13 * MIB // 2), carries_state=True)
-    await store.keep((large,), Tasks(), Rest("boot", JournalPosition()))
+    await store.keep((large,), Tasks(), Checkpoint("boot", JournalPosition()))
     room_bytes = 14 * MIB
     with pytest.raises(StoreError, match="free some room on its disk"):
         await kept(store, "b", is_state=False)
@@ -190,9 +192,9 @@ async def test_more_events_at_once_need_more_room(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((*real[:3], blocks, blocks, *real[5:])))
     entries = [Entry(f"{number}", "subject", bytes(MIB), carries_state=True) for number in range(4)]
     with pytest.raises(StoreError, match="free some room on its disk"):
-        await store.keep(entries, Tasks(), Rest("boot", JournalPosition()))
+        await store.keep(entries, Tasks(), Checkpoint("boot", JournalPosition()))
     for each in entries:
-        await store.keep((each,), Tasks(), Rest("boot", JournalPosition()))
+        await store.keep((each,), Tasks(), Checkpoint("boot", JournalPosition()))
     assert store.waiting_count == 4
     await store.close()
 
@@ -207,8 +209,8 @@ async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
     """The table on disk is the last one kept, not the union of all."""
     one, two = life(1), life(2)
     store = await open_store(tmp_path)
-    await store.keep((), Tasks(lives={one.key: one, two.key: two}), Rest("boot", JournalPosition()))
-    await store.keep((), Tasks(lives={two.key: two}), Rest("boot", JournalPosition()))
+    await store.keep((), Tasks(lives={one.key: one, two.key: two}), Checkpoint("boot", JournalPosition()))
+    await store.keep((), Tasks(lives={two.key: two}), Checkpoint("boot", JournalPosition()))
     await store.close()
     store = await open_store(tmp_path)
     assert (await store.kept()).lives == (two,)
@@ -222,14 +224,14 @@ async def test_only_the_last_deaths_are_kept(tmp_path: Path) -> None:
     for start in range(0, 2 * REMEMBERED_DEATHS + 20, 100):
         for pid in range(start, start + 100):
             tasks, _ = end(tasks, ProcessKey(pid, 1), 0.0)
-        await store.keep((), tasks, Rest("boot", JournalPosition()))
+        await store.keep((), tasks, Checkpoint("boot", JournalPosition()))
     await store.close()
     store = await open_store(tmp_path)
     kept = await store.kept()
     assert list(kept.dead) == list(tasks.dead)[-REMEMBERED_DEATHS:]
     assert REMEMBERED_DEATHS <= len(tasks.dead) <= 2 * REMEMBERED_DEATHS
     assert (len(kept.dead), list(kept.dead)[-1]) == (REMEMBERED_DEATHS, ProcessKey(start + 99, 1))
-    await store.keep((), Tasks(), Rest("another boot", JournalPosition()))
+    await store.keep((), Tasks(), Checkpoint("another boot", JournalPosition()))
     assert (await store.kept()).dead == {}
     await store.close()
 
@@ -271,7 +273,7 @@ async def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
     """A monitor that cannot read its outbox begins a new one, and keeps the damaged file for inspection."""
     (tmp_path / FILE_NAME).write_bytes(b"this is no database" * 1000)
     store = await open_store(tmp_path)
-    await store.keep((entry("a"),), Tasks(), Rest("boot", JournalPosition()))
+    await store.keep((entry("a"),), Tasks(), Checkpoint("boot", JournalPosition()))
     assert store.waiting_count == 1
     await store.close()
     kept_aside = [name for name in os.listdir(tmp_path) if name.startswith("monitor.db.damaged-")]  # noqa: PTH208 - a test may block

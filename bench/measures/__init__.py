@@ -1,0 +1,1 @@
+"""How several benchmarks measure processes, and sum values up."""
