@@ -63,7 +63,7 @@ class Bench:
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.files = Files(root)
         self.node = RecordingNode(self.files)
-        disk = Disk(self.files, JournalFile(root), ContextsFile(root))
+        disk = Disk(self.files, JournalFile(root), ContextsFile(root, ""))
         self.thread = ThreadPoolExecutor(1)
         self.tasks: list[asyncio.Task[None]] = []
 
