@@ -116,6 +116,9 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
         parts, api = await _assemble(settings, environment, decider, scores, store)
         async with tasks_until(stop) as tasks:
             tasks.create_task(_serve(parts, api), name="serve")
+            await stop.wait()
+            if parts.cluster is not None:
+                await parts.cluster.finish()
         log.info("placer stopped")
     finally:
         await scores.close()

@@ -79,7 +79,7 @@ class Metrics:
         )
         self.unpublished = Counter(
             "plimsoll_placer_unpublished",
-            "Placement events dropped from a full queue; above 0, NATS was away for long.",
+            "Placement events dropped from a full queue, or at the end; above 0, NATS was away for long.",
             registry=self.registry,
         )
         self.decisions = Counter(

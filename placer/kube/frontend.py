@@ -144,6 +144,7 @@ class KubeFrontEnd:
     _attempts: Attempts = field(init=False)
     _volumes: VolumeFrontEnd = field(init=False)
     _committer: Committer = field(init=False)
+    _finishes: bool = False
     _pool: PoolWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -331,6 +332,12 @@ class KubeFrontEnd:
         finally:
             unsubscribe()
 
+    async def finish(self) -> None:
+        """Decide on no further pod, and return once no write that needs the lease is under way."""
+        self._finishes = True
+        if self.lease is not None:
+            await self.lease.settled()
+
     def broken_s(self) -> float:
         """The longest `Reflector.broken_s` of all watches: 0 while all are live, infinite before the lists."""
         return self._watches.broken_s()
@@ -379,6 +386,8 @@ class KubeFrontEnd:
         self.leads.set()
         while True:
             uid = await self._attempts.next()
+            if self._finishes:
+                return
             placed = None if self._committer.puts_off(uid) else self._attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:

@@ -1,18 +1,25 @@
 """Two placers of one cluster: at most one places at any time, and the other goes on when it dies."""
 
+import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from placer.kube.binding.fence import FENCE
+from plimsoll.bus.subjects import STREAM, pod_subject
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.contract import RELOCATION_COST
+from plimsoll.envelope import decode_event
+from plimsoll.events import Placement
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.world import MEMORY
@@ -49,6 +56,17 @@ class Pair:
     async def is_bound(self, name: str) -> bool:
         """Whether the pod has a node."""
         return bool((await get_pod(self.api, self.namespace, name))["spec"].get("nodeName"))
+
+    async def told_placed(self) -> list[str]:
+        """The names of the pods with an event `pod.placed` on the bus, sorted."""
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=60)
+        events = await self.jetstream.pull_subscribe(pod_subject("placed"), stream=STREAM, config=config)
+        bodies: list[bytes] = []
+        while (await events.consumer_info()).num_pending:
+            bodies += [message.data for message in await events.fetch(100, timeout=5)]
+        await events.unsubscribe()
+        told = [msgspec.json.decode(decode_event(body).data, type=Placement) for body in bodies]
+        return sorted(one.name for one in told if one.namespace == self.namespace)
 
     async def until_bound(self, name: str) -> None:
         """Wait until the pod has a node, and a placer has logged that."""
@@ -148,6 +166,23 @@ async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> N
     await pair.pod("p")
     await pair.until_bound("p")
     await until_true(lambda: pair.follower.placed() == ["p"])
+
+
+async def test_one_that_ends_amid_binds_gives_the_lease_back_and_tells_of_each_pod(pair: Pair) -> None:
+    """After SIGTERM amid binds the follower need not wait, and each pod that was bound has its event on the bus."""
+    for name in ("n2", "n3", "n4"):
+        await pair.node(name)
+    names = [f"p{index}" for index in range(80)]
+    making = [asyncio.create_task(pair.pod(name, "64Mi")) for name in names]
+    await until_true(lambda: len(pair.leader.placed()) >= 5)
+    pair.leader.process.terminate()
+    assert await pair.leader.ended() == 0
+    assert await holder(pair.api) != "left"
+    await asyncio.gather(*making)
+    for name in names:
+        await until(partial(pair.is_bound, name))
+    await until_true(lambda: sorted(pair.leader.placed() + pair.follower.placed()) == sorted(names))
+    await eventually(pair.told_placed, sorted(names))
 
 
 async def test_one_that_stood_still_places_nothing_after_the_other_took_over(pair: Pair) -> None:
