@@ -151,6 +151,11 @@ class Metrics:
             "Renewals of the lease that the API server did not answer in time.",
             registry=self.registry,
         )
+        self.rival_binds = Counter(
+            "plimsoll_placer_rival_binds",
+            "Pods that another placer bound while this one led; above 0, two placers of the cluster have two Leases.",
+            registry=self.registry,
+        )
         self.shared_refusals = Counter(
             "plimsoll_placer_shared_refusals",
             "Pods refused without a decision, because an equal pod was just refused.",

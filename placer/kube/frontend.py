@@ -215,6 +215,7 @@ class KubeFrontEnd:
             self._outside,
             self._relocating.kept,
             self._work.set,
+            self._note_rival,
         )
         self._committer = Committer(
             self._waiting,
@@ -364,6 +365,12 @@ class KubeFrontEnd:
 
     def _report_doubt(self, booking: Booking) -> None:
         self._telling.doubted(booking, decides=self.lease is None or self.lease.is_held())
+
+    def _note_rival(self, pod: Pod) -> None:
+        """Report that another placer places pods while this one leads: its Lease is another one."""
+        if self.leads.is_set() and (self.lease is None or self.lease.is_held()):
+            self._metrics.rival_binds.inc()
+            self._telling.bound_by_rival(pod)
 
     async def _schedule(self, group: asyncio.TaskGroup) -> None:
         await self._watches.until_synced()

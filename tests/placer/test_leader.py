@@ -205,6 +205,68 @@ async def test_one_that_stood_still_places_nothing_after_the_other_took_over(pai
     assert pair.leader.placed() == []
 
 
+async def test_a_leader_that_stands_still_amid_binds_double_books_nothing(
+    nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
+) -> None:
+    """A leader is stopped for 5 s while pods arrive, and the follower takes over. No GPU gets more than it has."""
+    nodes = ("n1", "n2", "n3", "n4")
+    async with bus(nats) as jetstream:
+        leader = await started.start("left", lease_s="3")
+        await leader.until("lease taken")
+        both = Pair(apiserver, namespace, jetstream, leader, await started.start("right", lease_s="3"))
+        for node in nodes:
+            await both.node(node)
+        await eventually(both.follower.readiness, (200, "ok\n"))
+        names = [f"p{index}" for index in range(30)]
+
+        async def create() -> None:
+            for name in names:
+                await both.pod(name, "7Gi")  # three have room on a GPU
+                await asyncio.sleep(0.2)  # pods arrive before, during and after the stop
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(create())
+            await until_true(lambda: len(leader.placed()) >= 2)
+            leader.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(5.0)
+            leader.process.send_signal(signal.SIGCONT)
+
+        async def places() -> Counter[str]:
+            pods = (await apiserver.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
+            if not all(pod["status"].get("conditions") for pod in pods):
+                return Counter()  # some are neither bound nor refused
+            return Counter(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
+
+        await eventually(places, Counter(dict.fromkeys(nodes, 3)))
+        placed = Counter(leader.placed() + both.follower.placed())
+        assert max(placed.values()) == 1
+
+
+async def test_placers_with_two_leases_notice_each_other(
+    nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
+) -> None:
+    """Two placers that were given different Leases both lead, and one of them soon says so, in log and metric."""
+    await free_lease(apiserver, "another")
+    async with bus(nats) as jetstream:
+        left, right = await started.start("left"), await started.start("right", lease_name="another")
+        both = Pair(apiserver, namespace, jetstream, left, right)
+        for node in ("n1", "n2", "n3", "n4"):
+            await both.node(node)
+        for placer in (left, right):
+            await placer.until("lease taken")
+            await eventually(placer.readiness, (200, "ok\n"))
+        for index in range(40):
+            await both.pod(f"p{index}", "64Mi")
+
+        def noticed() -> bool:
+            event = "another placer bound a pod that waited here, so both may promise the same room"
+            return any(line.event == event for placer in (left, right) for line in placer.lines())
+
+        await until_true(noticed)
+        metrics = await left.metrics() + await right.metrics()
+        assert metrics.count("plimsoll_placer_rival_binds_total 0.0") < 2
+
+
 async def test_one_whose_lease_is_taken_away_ends(pair: Pair) -> None:
     """A leader that reads another identity in the lease ends with code 1, and may start again as a follower."""
     await pair.api.must("PATCH", LEASE, {"spec": {"holderIdentity": "somebody-1"}})
