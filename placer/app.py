@@ -64,6 +64,9 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
         parts = await assemble(settings, environment, decider, scores, store)
         async with tasks_until(stop) as tasks:
             tasks.create_task(_serve(parts), name="serve")
+            await stop.wait()
+            if parts.cluster is not None:
+                await parts.cluster.finish()
         log.info("placer stopped")
     finally:
         await scores.close()

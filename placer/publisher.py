@@ -39,6 +39,9 @@ GATHER_S: Final = 0.1
 """The pause after events were sent, in which others gather. While hundreds of pods a second are bound, events that
 are sent one by one cost the placer and the bus more."""
 
+LAST_S: Final = 1.0
+"""The longest time for which the last events keep the placer from ending."""
+
 QUEUE_EVENTS: Final = 10_000
 """The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
 
@@ -102,6 +105,7 @@ class Publisher:
         self.on_event: Callable[[str, bytes], None] = lambda *_: None
         self._queue: deque[_Event] = deque(maxlen=queue_events)
         self._filled = asyncio.Event()
+        self._under_way: list[_Event] = []
 
     def placed(self, placement: Placement) -> None:
         """Queue an event for a pod that was placed; returns at once."""
@@ -136,18 +140,43 @@ class Publisher:
         self._queue_change("lost", change)
 
     async def run(self) -> None:
-        """Publish queued events; returns only by cancellation."""
+        """Publish queued events; returns only by cancellation, after those that the bus takes within `LAST_S`."""
+        try:
+            await self._run()
+        finally:
+            await self._publish_last()
+
+    async def _run(self) -> None:
         while True:
             heed_cancellation()
             await self._filled.wait()
             left = len(self._queue)
             while left > 0 and (batch := self._next_batch()):
+                self._under_way = batch
                 await self._publish(batch)
                 heed_cancellation()
+                self._under_way = []
                 left -= len(batch)
             if not self._queue:
                 self._filled.clear()
             await asyncio.sleep(GATHER_S)  # later events gather
+
+    async def _publish_last(self) -> None:
+        """Publish the events under way and those in the queue; count and log those that the bus does not take."""
+        # On Python 3.11.2 `asyncio.timeout` cannot end by itself in a task that was cancelled.
+        sending = asyncio.create_task(self._send_last(), name="last placement events")
+        await asyncio.wait([sending], timeout=LAST_S)
+        sending.cancel()
+        if lost := len(self._under_way) + len(self._queue):
+            self._metrics.unpublished.inc(lost)
+            log.warning("the placer ends, and the bus has not taken its last placement events", events=lost)
+
+    async def _send_last(self) -> None:
+        while batch := self._under_way or self._next_batch():
+            self._under_way = batch
+            self._under_way = list(await self._send(batch))
+            if self._under_way:
+                return  # the bus is away
 
     def _next_batch(self) -> list[_Event]:
         """Take the oldest events from the queue, up to the second event of a pod."""

@@ -1,4 +1,4 @@
-"""The readiness of the placer: the things that it lacks for its work at this moment.
+"""The readiness of the placer: the things that it lacks for its work at this moment. And the end of its work.
 
 A placer that lacks something for less than `GRACE_S`, as after an answer that was lost, is ready all the same.
 """
@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from nats.aio.client import Client
 
 from placer.intake.intake import Intake
@@ -21,6 +22,12 @@ GRACE_S: Final = 5.0
 """Seconds without a live watch, or without an answer about reports or the lease, after which the placer is not ready.
 Shorter times also pass while everything is well: a request for reports that finds none, or the pause after an answer
 that was lost, takes 2 s, and the next answer must have time to come."""
+
+FINISH_S: Final = 1.0
+"""How long writes that are under way at a signal may keep the placer from ending. Each takes milliseconds. A write
+that is cut off is in doubt, and the Lease is left to expire then."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -51,6 +58,16 @@ class KubePart:
             if grace_s < self.lease.silent_s() < math.inf:
                 missing.append("the API server does not answer about the lease")
         return missing
+
+    async def finish(self) -> None:
+        """Decide on no further pod, and let the writes under way end, for `FINISH_S` at most."""
+        if self.parts is None:
+            return
+        try:
+            async with asyncio.timeout(FINISH_S):
+                await self.parts.finish()
+        except TimeoutError:
+            log.warning("writes are cut off, the API server has not answered in time", limit_s=FINISH_S)
 
 
 def lacking(client: Client, intake: Intake, cluster: KubePart | None) -> list[str]:

@@ -28,7 +28,7 @@ from hook.broker.core.registration.record import PodRecord
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
-from hook.broker.files.contexts import ContextsFile
+from hook.broker.files.contexts import ContextsFile, driver_version
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
 from hook.broker.files.work import BrokerFiles
@@ -96,11 +96,10 @@ async def _serve(
 ) -> None:
     root = Path(settings.root)
     loop = asyncio.get_running_loop()
-    node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
+    contexts = ContextsFile(root, await loop.run_in_executor(files_thread, driver_version))
+    node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file, contexts)
     volumes = await loop.run_in_executor(files_thread, _open_volumes, settings, node)
-    disk = BrokerFiles(
-        SharedFiles(root, volumes.release if volumes else None), journal_file, ContextsFile(root)
-    )
+    disk = BrokerFiles(SharedFiles(root, volumes.release if volumes else None), journal_file, contexts)
     bounds = ContainerBounds(settings.connections_max, settings.shares())
     async with _driver_thread() as driver, tasks_until(stop) as group:
         start_task = partial(_start_task, group)
@@ -233,7 +232,7 @@ def _open_root(root: Path) -> int:
     return lock
 
 
-def _read_node(settings: Settings, journal_file: JournalFile) -> Node:
+def _read_node(settings: Settings, journal_file: JournalFile, contexts: ContextsFile) -> Node:
     root = Path(settings.root)
     if not in_first_pid_namespace():
         remedy = "run it with hostPID: true, unless all processes are in its own pid namespace"
@@ -243,8 +242,7 @@ def _read_node(settings: Settings, journal_file: JournalFile) -> Node:
     # Nothing waits where the library holds no line: an allocation past the card then fails.
     waits = settings.overcommit and settings.enforcement in BY_LIBRARY
     overcommit = _overcommit(settings, records) if waits else NoOvercommit()
-    contexts = ContextsFile(root).read()
-    return Node(journal, records, boot_id(), contexts, overcommit, settings.enforcement)
+    return Node(journal, records, boot_id(), contexts.read(), overcommit, settings.enforcement)
 
 
 def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:

@@ -160,11 +160,21 @@ class NodeChoice:
         if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(wanted):
             expected = self.decider.expected(wanted.request.owner)
             explained = replace(explained, text=f"{explained.text} {expected.text}")
+        if too_many := self._asks_too_many(wanted):
+            explained = replace(explained, text=f"{explained.text} {too_many}")
         own = self.cluster.nominations.find(wanted.request.pod)
         if own is None or own.node not in self.cluster.nodes:
             return explained
         obstacles = self.obstacles(wanted, own.node)
         return replace(explained, reasons=explained.reasons.union(obstacles)) if obstacles else None
+
+    def _asks_too_many(self, wanted: Wanted) -> str:
+        """A sentence for a pod with a container that asks for more GPUs than any node reports; else empty."""
+        asked = max((container.gpus for container in wanted.request.demand.containers), default=0)
+        if asked <= 1:
+            return ""
+        most = max((len(state.gpus) for state in self.decider.reports.values()), default=0)
+        return f"No node has {asked} GPUs, the most on a node is {most}." if asked > most else ""
 
     def _held(self, wanted: Wanted) -> HeldBookings:
         nominations, priority = self.cluster.nominations, priority_of(wanted.pod)

@@ -70,6 +70,8 @@ class KubeFrontEnd:
         parts = self.parts
         while True:
             uid = await parts.attempts.next()
+            if parts.finishes:
+                return
             placed = None if parts.committer.puts_off(uid) else parts.attempts.attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:

@@ -58,6 +58,7 @@ from placer.kube.watches import TIMING, Watches
 from placer.metrics import Metrics
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
+from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Transport
 
 
@@ -88,6 +89,7 @@ class KubeParts:
         pods: all pods that the watch shows.
         outside: the pods of kube-scheduler that wait.
         writes: the transport for writes that place, resize or evict. It refuses them without the lease.
+        finishes: no further pod is decided on.
         late_writes: the places for writes of claims, and of pods whose claims were bound before.
     """
 
@@ -133,6 +135,7 @@ class KubeParts:
     previewing: Previewing = field(init=False)
     live_pods: KubePods = field(init=False)
     extender: Extender = field(init=False)
+    finishes: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._wire_cluster()
@@ -147,6 +150,12 @@ class KubeParts:
         self._wire_evictions()
         self._wire_answers()
         self._wire_extender()
+
+    async def finish(self) -> None:
+        """Decide on no further pod, and return once no write that needs the lease is under way."""
+        self.finishes = True
+        if self.lease is not None:
+            await self.lease.settled()
 
     @property
     def metrics(self) -> Metrics:
@@ -239,6 +248,7 @@ class KubeParts:
             self.outside,
             self.relocating.kept,
             self.work.set,
+            self._note_rival,
         )
         self.renewal = Renewal(self.waiting, self.queue, self.preempting, self.results.refused)
         self.watches = Watches(
@@ -340,6 +350,12 @@ class KubeParts:
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:
             self.cluster.bookings.forget_report(node)
+
+    def _note_rival(self, pod: Pod) -> None:
+        """Report that another placer places pods while this one leads: its Lease is another one."""
+        if self.leads.is_set() and (self.lease is None or self.lease.is_held()):
+            self.metrics.lease.rival_binds.inc()
+            self.results.bound_by_rival(pod)
 
     def _report_doubt(self, booking: Booking) -> None:
         self.results.doubted(booking, decides=self.lease is None or self.lease.is_held())

@@ -22,7 +22,7 @@ from placer.kube.queue.queue import Queue
 from placer.kube.relocation.kept import KeptRooms
 from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
 from placer.kube.resize.tickets import Tickets
-from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.contract import DECISION, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
@@ -45,6 +45,7 @@ class PodChanges:
         outside: the pods of kube-scheduler that wait.
         kept: learns of pods that may be replacements of moved ones.
         on_work: called when the queue may have work.
+        on_rival: called with a pod that waited for this scheduler, and that somebody else gave GPUs.
         synced: set once all pods were read.
     """
 
@@ -59,6 +60,7 @@ class PodChanges:
     outside: OutsidePods
     kept: KeptRooms
     on_work: Callable[[], None]
+    on_rival: Callable[[Pod], None]
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, change: Change[Pod]) -> None:
@@ -112,6 +114,12 @@ class PodChanges:
 
     def _confirm(self, pod: Pod) -> None:
         uid = PodUid(pod.metadata.uid)
+        if (
+            uid in self.waiting
+            and not self.cluster.is_assumed(uid)
+            and DECISION in (pod.metadata.annotations or {})
+        ):
+            self.on_rival(pod)
         self.forget_waiting(uid)
         self.preempting.forget(uid)
         try:

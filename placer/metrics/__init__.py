@@ -36,7 +36,7 @@ class ServerMetrics:
         )
         self.unpublished = Counter(
             "plimsoll_placer_unpublished",
-            "Placement events dropped from a full queue; above 0, NATS was away for long.",
+            "Placement events dropped from a full queue, or at the end; above 0, NATS was away for long.",
             registry=registry,
         )
 

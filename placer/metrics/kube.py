@@ -28,6 +28,11 @@ class LeaseMetrics:
             "Renewals of the lease that the API server did not answer in time.",
             registry=registry,
         )
+        self.rival_binds = Counter(
+            "plimsoll_placer_rival_binds",
+            "Pods that another placer bound while this one led; above 0, two placers of the cluster have two Leases.",
+            registry=registry,
+        )
 
 
 class QueueMetrics:

@@ -113,7 +113,8 @@ class Lease:
     _seen: SeenLease | None = None
     _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
     _answered_s: float = -math.inf
-    _limits: set[asyncio.Timeout] = field(default_factory=set)
+    _limits: set[asyncio.Timeout] = field(default_factory=set)  # of the writes under way
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)  # a write has ended
     _cut_s: float = -math.inf  # when a write was last cut off
     _fails: bool = False
 
@@ -164,7 +165,14 @@ class Lease:
             raise
         finally:
             self._limits.discard(limit)
+            self._ended.set()
             before_sending.reset(check)
+
+    async def settled(self) -> None:
+        """Return once no write through `while_held` is under way."""
+        while self._limits:
+            self._ended.clear()
+            await self._ended.wait()
 
     async def run(self) -> NoReturn:
         """Follow until the Lease is free, take it, and renew it until cancelled. Call `release` afterwards.
@@ -204,15 +212,27 @@ class Lease:
         """
         was_cut = self.clock() - self._cut_s < self.timing.duration_s
         record = self._seen.record if self._seen else None
-        if record is None or record.holder != self.identity or was_cut:
+        if record is None or record.holder != self.identity:
+            return
+        if was_cut:
+            log.info("lease not given back; it expires", name=self.name, error="a write was cut off")
             return
         self._good_until_s = -math.inf
-        body: Body = {"metadata": _precondition(record), "spec": {"holderIdentity": ""}}
         try:
             async with asyncio.timeout(RELEASE_S):
-                await self.transport.patch(self._path(), body, PatchKind.MERGE)
+                await self._give_back(record)
         except (ApiError, TimeoutError) as error:
             log.info("lease not given back; it expires", name=self.name, error=text_of(error))
+
+    async def _give_back(self, record: StoredLease | None) -> None:
+        while record is not None and record.holder == self.identity:
+            body: Body = {"metadata": _precondition(record), "spec": {"holderIdentity": ""}}
+            try:
+                await self.transport.patch(self._path(), body, PatchKind.MERGE)
+            except ConflictError:  # the server had stored a renewal whose answer was not awaited any more
+                record = await self._read()
+            else:
+                return
 
     async def _acquire(self) -> None:
         while not self.held.is_set():

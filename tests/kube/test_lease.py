@@ -153,6 +153,17 @@ async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
     assert not (await apiserver.get(PATH))["spec"].get("holderIdentity")
 
 
+async def test_lease_is_given_back_although_the_last_renewal_was_not_awaited(
+    apiserver: ApiServer, start: Callable[..., Candidate]
+) -> None:
+    """A holder that ends amid a renewal gives the Lease back in the version that the renewal made."""
+    one = start("p")
+    await one.lease.held.wait()
+    await apiserver.must("PATCH", PATH, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await end(one)
+    assert not (await apiserver.get(PATH))["spec"].get("holderIdentity")
+
+
 async def test_holder_that_stood_still_does_not_write(start: Callable[..., Candidate]) -> None:
     """Past the deadline a write is refused without a request, although no renewal has failed."""
     one = start("p")
@@ -367,6 +378,29 @@ async def test_lease_is_not_given_back_right_after_a_write_was_cut_off() -> None
     before = transport.version
     await lease.release()
     assert transport.version == before
+
+
+async def test_lease_is_settled_once_no_write_is_under_way() -> None:
+    """`settled` waits for each write, and for those that begin meanwhile."""
+    async with holding(Scripted()) as lease:
+        await lease.settled()
+        first, second = asyncio.Event(), asyncio.Event()
+
+        async def write(end: asyncio.Event) -> None:
+            async with lease.while_held("a write"):
+                await end.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write(first))
+            await asyncio.sleep(0)
+            settled = tasks.create_task(lease.settled())
+            await asyncio.sleep(0)
+            tasks.create_task(write(second))
+            first.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not settled.done()
+            second.set()
 
 
 async def _endless_write(lease: Lease) -> None:

@@ -1,18 +1,25 @@
 """Two placers of one cluster: at most one places at any time, and the other goes on when it dies."""
 
+import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from placer.kube.binding.fence import FENCE
+from plimsoll.bus.subjects import STREAM, pod_subject
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.contract import RELOCATION_COST
+from plimsoll.envelope import decode_event
+from plimsoll.events import Placement
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.objects import MEMORY
@@ -49,6 +56,17 @@ class Pair:
     async def is_bound(self, name: str) -> bool:
         """Whether the pod has a node."""
         return bool((await get_pod(self.api, self.namespace, name))["spec"].get("nodeName"))
+
+    async def told_placed(self) -> list[str]:
+        """The names of the pods with an event `pod.placed` on the bus, sorted."""
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=60)
+        events = await self.jetstream.pull_subscribe(pod_subject("placed"), stream=STREAM, config=config)
+        bodies: list[bytes] = []
+        while (await events.consumer_info()).num_pending:
+            bodies += [message.data for message in await events.fetch(100, timeout=5)]
+        await events.unsubscribe()
+        told = [msgspec.json.decode(decode_event(body).data, type=Placement) for body in bodies]
+        return sorted(one.name for one in told if one.namespace == self.namespace)
 
     async def until_bound(self, name: str) -> None:
         """Wait until the pod has a node, and a placer has logged that."""
@@ -150,6 +168,23 @@ async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> N
     await until_true(lambda: pair.follower.placed() == ["p"])
 
 
+async def test_one_that_ends_amid_binds_gives_the_lease_back_and_tells_of_each_pod(pair: Pair) -> None:
+    """After SIGTERM amid binds the follower need not wait, and each pod that was bound has its event on the bus."""
+    for name in ("n2", "n3", "n4"):
+        await pair.node(name)
+    names = [f"p{index}" for index in range(80)]
+    making = [asyncio.create_task(pair.pod(name, "64Mi")) for name in names]
+    await until_true(lambda: len(pair.leader.placed()) >= 5)
+    pair.leader.process.terminate()
+    assert await pair.leader.ended() == 0
+    assert await holder(pair.api) != "left"
+    await asyncio.gather(*making)
+    for name in names:
+        await until(partial(pair.is_bound, name))
+    await until_true(lambda: sorted(pair.leader.placed() + pair.follower.placed()) == sorted(names))
+    await eventually(pair.told_placed, sorted(names))
+
+
 async def test_one_that_stood_still_places_nothing_after_the_other_took_over(pair: Pair) -> None:
     """A stopped leader that goes on finds a pod that it could place, leaves it alone, and ends to start again."""
     await pair.pod("waits", "30Gi")
@@ -168,6 +203,68 @@ async def test_one_that_stood_still_places_nothing_after_the_other_took_over(pai
     await pair.until_bound("waits")
     await until_true(lambda: pair.follower.placed() == ["waits"])
     assert pair.leader.placed() == []
+
+
+async def test_a_leader_that_stands_still_amid_binds_double_books_nothing(
+    nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
+) -> None:
+    """A leader is stopped for 5 s while pods arrive, and the follower takes over. No GPU gets more than it has."""
+    nodes = ("n1", "n2", "n3", "n4")
+    async with bus(nats) as jetstream:
+        leader = await started.start("left", lease_s="3")
+        await leader.until("lease taken")
+        both = Pair(apiserver, namespace, jetstream, leader, await started.start("right", lease_s="3"))
+        for node in nodes:
+            await both.node(node)
+        await eventually(both.follower.readiness, (200, "ok\n"))
+        names = [f"p{index}" for index in range(30)]
+
+        async def create() -> None:
+            for name in names:
+                await both.pod(name, "7Gi")  # three have room on a GPU
+                await asyncio.sleep(0.2)  # pods arrive before, during and after the stop
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(create())
+            await until_true(lambda: len(leader.placed()) >= 2)
+            leader.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(5.0)
+            leader.process.send_signal(signal.SIGCONT)
+
+        async def places() -> Counter[str]:
+            pods = (await apiserver.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
+            if not all(pod["status"].get("conditions") for pod in pods):
+                return Counter()  # some are neither bound nor refused
+            return Counter(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
+
+        await eventually(places, Counter(dict.fromkeys(nodes, 3)))
+        placed = Counter(leader.placed() + both.follower.placed())
+        assert max(placed.values()) == 1
+
+
+async def test_placers_with_two_leases_notice_each_other(
+    nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
+) -> None:
+    """Two placers that were given different Leases both lead, and one of them soon says so, in log and metric."""
+    await free_lease(apiserver, "another")
+    async with bus(nats) as jetstream:
+        left, right = await started.start("left"), await started.start("right", lease_name="another")
+        both = Pair(apiserver, namespace, jetstream, left, right)
+        for node in ("n1", "n2", "n3", "n4"):
+            await both.node(node)
+        for placer in (left, right):
+            await placer.until("lease taken")
+            await eventually(placer.readiness, (200, "ok\n"))
+        for index in range(40):
+            await both.pod(f"p{index}", "64Mi")
+
+        def noticed() -> bool:
+            event = "another placer bound a pod that waited here, so both may promise the same room"
+            return any(line.event == event for placer in (left, right) for line in placer.lines())
+
+        await until_true(noticed)
+        metrics = await left.metrics() + await right.metrics()
+        assert metrics.count("plimsoll_placer_rival_binds_total 0.0") < 2
 
 
 async def test_one_whose_lease_is_taken_away_ends(pair: Pair) -> None:

@@ -40,7 +40,8 @@ async def publishing(
     finally:
         task.cancel()
         await asyncio.wait([task])
-        await client.close()
+        with contextlib.suppress(OSError):  # the server may be dead
+            await client.close()
     assert task.cancelled(), task.exception()
 
 
@@ -121,6 +122,31 @@ async def test_events_wait_for_a_killed_bus(own_nats: EmbeddedServer) -> None:
                 return [data.name for _, data in await stored(jetstream)]
 
             await eventually(pods, ["before", *(f"p{index}" for index in range(20))])
+
+
+async def test_events_before_the_end_are_stored(nats: EmbeddedServer) -> None:
+    """Events that gather, and those whose acknowledgement was not awaited, are in the stream after a cancellation."""
+    names = [f"p{index}" for index in range(200)]
+    async with bus(nats) as jetstream:
+        async with publishing(nats, queue_events=1000) as (publisher, metrics):
+            publisher.placed(placement("first"))
+            await eventually(lambda: stored(jetstream), [("dev.plimsoll.pod.placed.v1", placement("first"))])
+            for name in names:
+                publisher.placed(placement(name))
+        assert sorted(one.name for _, one in await stored(jetstream)) == sorted(["first", *names])
+        assert metrics.unpublished._value.get() == 0
+
+
+async def test_events_that_a_dead_bus_cannot_take_at_the_end_are_counted(own_nats: EmbeddedServer) -> None:
+    """Without the bus the end waits a second at most, and the metric has each event that is lost."""
+    async with bus(own_nats), publishing(own_nats) as (publisher, metrics):
+        await own_nats.kill()
+        publisher.placed(placement("p"))
+        publisher.placed(placement("q"))
+        await asyncio.sleep(0)
+        began_s = asyncio.get_running_loop().time()
+    assert metrics.unpublished._value.get() == 2
+    assert asyncio.get_running_loop().time() - began_s < 10
 
 
 async def test_full_queue_drops_the_oldest_and_counts_it(own_nats: EmbeddedServer) -> None:

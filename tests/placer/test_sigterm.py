@@ -3,18 +3,21 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import random
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.chaos.proxy import Proxy, Weather, proxy
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.kube.objects import MEMORY
 from tests.placer.placers import LEASE_S, Placers, free_lease, placers
 from tests.servers.apiserver import ApiServer
-from tests.servers.control_plane import control_plane
+from tests.servers.control_plane import ADMIN, control_plane
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
@@ -28,6 +31,8 @@ BUSY = {"lease_s": LEASE_S}
 """For leaders that have to stay leaders. The others need no such Lease, and take a short one sooner."""
 SHARED = "one-for-all"
 """A Lease of which all placers but one wait for the end."""
+GRACE_S = 30.0
+"""Kubernetes kills a pod that has not ended this long after SIGTERM."""
 NOBODY = "127.0.0.1:9"
 """An address at which no server listens."""
 
@@ -150,3 +155,56 @@ async def test_while_the_api_server_is_away(tmp_path: Path, all_of_them: Placers
         for placer in all_of_them.started:
             await placer.until("lease not renewed, retrying")
         await end(all_of_them)
+
+
+class _Slowest(random.Random):
+    """Makes each request wait as long as the weather says."""
+
+    def uniform(self, a: float, b: float) -> float:  # noqa: ARG002 - see the base class
+        return b
+
+
+@pytest.fixture
+async def way(apiserver: ApiServer, tmp_path: Path) -> AsyncIterator[tuple[Proxy, Path]]:
+    """A proxy before the API server, and a kubeconfig for it."""
+    plane = apiserver.plane
+    trusted = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
+    async with proxy(plane.url, trusted, _Slowest()) as made:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": made.url}}],
+            "users": [{"name": "u", "user": {"token": plane.tokens[ADMIN]}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        path = tmp_path / "by-proxy.kubeconfig"
+        await asyncio.to_thread(path.write_text, json.dumps(config))
+        yield made, path
+
+
+@pytest.mark.parametrize("weather", [Weather(refused=1.0), Weather(slow_s=3600.0)], ids=["refuses", "stalls"])
+async def test_while_the_api_server_refuses_or_stalls(
+    all_of_them: Placers,
+    apiserver: ApiServer,
+    nats: EmbeddedServer,
+    namespace: str,
+    way: tuple[Proxy, Path],
+    weather: Weather,
+) -> None:
+    """Leaders whose binds are answered with 429 and 500, or not at all, end with code 0 within the grace time."""
+    made, kubeconfig = way
+    async with load(apiserver, nats, namespace):
+        await start(all_of_them, "lease taken", kubeconfig=str(kubeconfig), **BUSY)
+
+        async def placed() -> bool:
+            return any(placer.placed() for placer in all_of_them.started)
+
+        await until(placed)
+        made.weather = weather
+        await asyncio.sleep(0.5)  # requests run into the weather
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await end(all_of_them)
+        assert loop.time() - began_s < GRACE_S
+    assert made.done or weather.slow_s

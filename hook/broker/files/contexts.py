@@ -1,11 +1,13 @@
 """The cost of a context on each GPU, kept over the broker's restarts, because only a first process shows the cost
 undisturbed.
 
-A file that cannot be read counts as empty: the broker learns the costs again from the next processes. Everything here
-blocks.
+Another version of the driver has other costs, so costs are kept with the version under which they were measured. A
+file of another version, and one that cannot be read, count as empty: the broker learns the costs again from the next
+processes. Everything here blocks.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,28 +20,56 @@ from plimsoll.ids import GpuUuid
 
 CONTEXTS_NAME: Final = "contexts.json"
 CONTEXTS_MODE: Final = 0o600
+DRIVER_VERSION: Final = Path("/sys/module/nvidia/version")
+"""The version of the driver that the kernel has loaded. The file exists without any program that uses the driver."""
 
 _log: Final = structlog.get_logger()
 _Bytes = Annotated[int, Meta(gt=0, le=1 << 40)]
 
 
-class ContextsFile:
-    """`contexts.json` in the broker's root directory."""
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    driver: str
+    context_bytes: dict[str, _Bytes]
 
-    def __init__(self, root: Path) -> None:
-        self._path = root / CONTEXTS_NAME
+
+def driver_version() -> str:
+    """The version of the driver; empty where no driver is loaded."""
+    try:
+        return DRIVER_VERSION.read_text().strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextsFile:
+    """`contexts.json` in the broker's root directory.
+
+    Attributes:
+        root: the directory.
+        driver: see `driver_version`.
+    """
+
+    root: Path
+    driver: str
+
+    @property
+    def _path(self) -> Path:
+        return self.root / CONTEXTS_NAME
 
     def read(self) -> dict[GpuUuid, int]:
-        """The saved costs, in bytes per GPU."""
+        """The costs that were saved under this version of the driver, in bytes per GPU."""
         try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=dict[str, _Bytes])
+            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             remedy = "nothing: it is measured again"
             _log.warning("contexts_damaged", file=str(self._path), problem=str(error), remedy=remedy)
             return {}
-        return {GpuUuid(gpu): context_bytes for gpu, context_bytes in kept.items()}
+        if kept.driver != self.driver:
+            _log.info("contexts_of_another_driver", measured_under=kept.driver, driver=self.driver)
+            return {}
+        return {GpuUuid(gpu): context_bytes for gpu, context_bytes in kept.context_bytes.items()}
 
     def write(self, context_bytes: Mapping[GpuUuid, int]) -> None:
         """Replace the saved costs, in bytes per GPU.
@@ -47,4 +77,5 @@ class ContextsFile:
         Raises:
             OSError: the disk is full or read-only, for example.
         """
-        write_whole(self._path, msgspec.json.encode(dict(context_bytes)), CONTEXTS_MODE)
+        kept = _Kept(self.driver, {str(gpu): cost for gpu, cost in context_bytes.items()})
+        write_whole(self._path, msgspec.json.encode(kept), CONTEXTS_MODE)

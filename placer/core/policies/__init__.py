@@ -8,9 +8,9 @@ from typing import Final
 
 from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
-from placer.core.policies.installed import Installed
+from placer.core.policies.installed import Installed, is_its_own
 from placer.core.policies.locality import LOCALITY
-from placer.core.policies.policy import Policy
+from placer.core.policies.policy import Policy, one_line
 from placer.core.policies.topology import TOPOLOGY
 from plimsoll.part.errors import InputError
 
@@ -35,7 +35,7 @@ _INSTALLED: Final[dict[str, EntryPoint]] = {
 }
 """The policies that are loaded later. They are listed at import, because the event loop must not read disks."""
 
-_LOADED: Final[dict[str, Policy | Exception | SystemExit]] = {}
+_LOADED: Final[dict[str, Policy | BaseException]] = {}
 """The loaded ones, those of other packages in their guard, and the errors of those that cannot be loaded."""
 
 
@@ -72,20 +72,22 @@ def policy_named(name: str, field: str) -> Policy:
     if isinstance(loaded, Policy):
         return loaded
     remedy = f"mend the package that names {_INSTALLED[name].value}, or choose another policy"
-    raise InputError(field, name, f"cannot be loaded: {loaded}", remedy) from loaded
+    raise InputError(field, name, f"cannot be loaded: {one_line(str(loaded))}", remedy) from loaded
 
 
-def _loaded(name: str) -> Policy | Exception | SystemExit:
+def _loaded(name: str) -> Policy | BaseException:
     if name not in _LOADED:
         found = _load(name)
         _LOADED[name] = Installed(found) if isinstance(found, Policy) and name not in _OURS else found
     return _LOADED[name]
 
 
-def _load(name: str) -> Policy | Exception | SystemExit:
+def _load(name: str) -> Policy | BaseException:
     try:
         policy = _INSTALLED[name].load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of somebody else may raise anything
+    except BaseException as error:  # a package of somebody else may raise anything
+        if not is_its_own(error):
+            raise
         return error
     if isinstance(policy, Policy) and policy.name == name:
         return policy

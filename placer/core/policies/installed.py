@@ -4,14 +4,15 @@ What always holds: no method raises anything but `PolicyError`; `state` and the 
 has missed a change it is dropped, and every later pod that names the policy is refused until the placer starts again.
 """
 
+import signal
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from math import inf, isfinite, isnan
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.policies.policy import Judgement, Policy, PolicyError
+from placer.core.policies.policy import Judgement, Policy, PolicyError, one_line
 from placer.core.room import Room
 from placer.core.site import Choice, Request, Rooms, Site
 from plimsoll.demand import ContainerDemand
@@ -19,9 +20,15 @@ from plimsoll.ids import GpuUuid, NodeName
 
 T = TypeVar("T")
 
-_NOT_ITS_OWN: Final = (KeyboardInterrupt, GeneratorExit)
-"""Ctrl-C, and the end of a search. Everything else is the policy's own, also asyncio's `CancelledError`, as its
-methods await nothing. Passed on, that would end the caller's task as if somebody had cancelled it."""
+
+def is_its_own(error: BaseException) -> bool:
+    """Whether an error is the package's own: everything but Ctrl-C, where Python raises `KeyboardInterrupt` for it.
+
+    The placer has a handler of its own for Ctrl-C. So is asyncio's `CancelledError` the package's own, as its methods
+    await nothing. Passed on, either would end the placer or a task of it.
+    """
+    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return not (isinstance(error, KeyboardInterrupt) and is_raised)
 
 
 class Installed(Policy):
@@ -52,7 +59,7 @@ class Installed(Policy):
 
         def ask() -> str | None:
             why = self._inner.objection(site, room, demand)
-            return None if why is None else str(why)
+            return None if why is None else one_line(str(why)) or f"policy {self.name} objects"
 
         return self._call(ask)
 
@@ -79,7 +86,7 @@ class Installed(Policy):
         def ask() -> Judgement:
             made = self._inner.judge(site, choices)
             parts = {str(where): _parts(given) for where, given in made.sub_scores.items()}
-            return Judgement(_finite(made.score, "score"), parts, str(made.note))
+            return Judgement(_finite(made.score, "score"), parts, one_line(str(made.note)))
 
         return self._call(ask)
 
@@ -102,9 +109,9 @@ class Installed(Policy):
             raise self.failure
         try:
             return ask()
-        except _NOT_ITS_OWN:
-            raise
         except BaseException as error:
+            if not is_its_own(error):
+                raise
             raise self._named(error) from error
 
     def _named(self, error: BaseException) -> PolicyError:
@@ -121,9 +128,9 @@ class _GuardedIndex:
         self._inner: Index | None = None
         try:
             self._inner = policy.inner_index(around)
-        except _NOT_ITS_OWN:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the code is somebody else's
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
             policy.fail(error)
 
     def move(self, node: NodeName, before: Rooms, after: Rooms, changed: Collection[GpuUuid]) -> None:
@@ -132,9 +139,9 @@ class _GuardedIndex:
             return
         try:
             self._inner.move(node, before, after, changed)
-        except _NOT_ITS_OWN:
-            raise
-        except BaseException as error:  # noqa: BLE001 - as above
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
             self._drop(error)
 
     def best_first(self, request: Request) -> Iterator[tuple[float, NodeName]]:
@@ -143,9 +150,11 @@ class _GuardedIndex:
             if self._inner is not None:
                 for bound, node in self._inner.best_first(request):
                     yield _bound(bound), self._around.nodes[node].node.node
-        except _NOT_ITS_OWN:
+        except GeneratorExit:  # the search has ended
             raise
-        except BaseException as error:  # noqa: BLE001 - as above
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
             self._drop(error)
         if self._inner is None:
             yield from ((inf, node) for node in self._around.nodes)

@@ -17,11 +17,17 @@ from plimsoll.demand import ContainerDemand
 from plimsoll.part.errors import SHOWN_CHARS, PlimsollError
 
 
+def one_line(text: str) -> str:
+    """A text of a package as people may see it: one line without control characters, of `SHOWN_CHARS` at most."""
+    start = " ".join(text[: 4 * SHOWN_CHARS].split())[:SHOWN_CHARS]
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in start)
+
+
 class PolicyError(PlimsollError):
     """A policy raised an error or gave an impossible answer. The pod that names the policy is refused for that."""
 
     def __init__(self, name: str, problem: str) -> None:
-        shown = " ".join(problem.split())[:SHOWN_CHARS]
+        shown = one_line(problem)
         remedy = "mend its package and start the placer again, or choose another policy"
         super().__init__(f"policy {name} failed: {shown}; {remedy}")
 

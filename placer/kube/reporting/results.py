@@ -152,6 +152,16 @@ class Results:
                 )
             )
 
+    def bound_by_rival(self, pod: Pod) -> None:
+        """Report that another placer bound a pod that waited for this one."""
+        structlog.get_logger().error(
+            "another placer bound a pod that waited here, so both may promise the same room",
+            pod=pod.full_name,
+            node=pod.spec.nodeName,
+            remedy="give all placers of the cluster the same PLIMSOLL_LEASE_NAME and PLIMSOLL_LEASE_NAMESPACE; "
+            "`plimsoll doctor` names the other Lease",
+        )
+
     def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         """Report that a pod was not placed; `reason` is that of its condition."""
         uid = PodUid(pod.metadata.uid)

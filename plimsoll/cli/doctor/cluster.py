@@ -14,10 +14,12 @@ from typing import Final
 
 import msgspec
 
-from plimsoll.cli.doctor.finding import Finding, failed, failed_by, ok, skipped, warning
+from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.doctor.installation import gpu_access, missing_rights, nodes, policies, webhook, workloads
 from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
 from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.lease_rules import NOTE
+from plimsoll.kube.models import ObjectMeta
 from plimsoll.kube.transport import ApiError, NotFoundError
 from plimsoll.part.errors import InputError
 
@@ -41,10 +43,16 @@ class _Version(msgspec.Struct, frozen=True):
 class _LeaseSpec(msgspec.Struct, frozen=True):
     holderIdentity: str | None = None  # noqa: N815 - Kubernetes' name
     renewTime: datetime | None = None  # noqa: N815 - likewise
+    leaseDurationSeconds: int | None = None  # noqa: N815 - likewise
 
 
 class _Lease(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
     spec: _LeaseSpec = _LeaseSpec()
+
+
+class _Leases(msgspec.Struct, frozen=True):
+    items: tuple[_Lease, ...] = ()
 
 
 async def cluster(where: Cluster, namespace: str) -> AsyncIterator[Finding]:
@@ -115,6 +123,36 @@ async def _lease(client: KubeClient, path: str) -> _LeaseSpec:
     return msgspec.json.decode(await client.get(path), type=_Lease).spec
 
 
+async def _other_leases(client: KubeClient, namespace: str) -> list[Finding]:
+    """Whether a placer renews another Lease than the release's: both place pods, and neither sees the other."""
+    first = await _notes(client, namespace)
+    now: dict[str, _LeaseSpec] = {}
+    if first:
+        longest_s = max(one.leaseDurationSeconds or 0 for one in first.values())
+        await asyncio.sleep(min(max(longest_s / 2, LEASE_LOOK_S), LEASE_WAIT_S))
+        now = await _notes(client, namespace)
+    live = [name for name, one in first.items() if name in now and now[name].renewTime != one.renewTime]
+    if not live:
+        return [ok("other-leases", "no placer renews another Lease")]
+    holders = listed(f"{name} ({now[name].holderIdentity})" for name in sorted(live))
+    text = f"further placers lead, by Leases of their own, and may promise the same room: {holders}"
+    remedy = "give all placers of the cluster the same PLIMSOLL_LEASE_NAME and PLIMSOLL_LEASE_NAMESPACE, or end them"
+    return [failed("other-leases", text, remedy)]
+
+
+async def _notes(client: KubeClient, namespace: str) -> dict[str, _LeaseSpec]:
+    """The held Leases with a placer's note, by namespace and name, but for the release's own."""
+    leases = msgspec.json.decode(await client.get("/apis/coordination.k8s.io/v1/leases"), type=_Leases)
+    named = {f"{one.metadata.namespace}/{one.metadata.name}": one for one in leases.items}
+    return {
+        name: one.spec
+        for name, one in named.items()
+        if NOTE in (one.metadata.annotations or {})
+        and one.spec.holderIdentity
+        and name != f"{namespace}/{LEASE}"
+    }
+
+
 def _clock(renewed: datetime, before: datetime, after: datetime) -> Finding:
     """Compare the leader's clock with this machine's: the Lease was renewed between two readings of it."""
     ahead_s, behind_s = (renewed - after).total_seconds(), (before - renewed).total_seconds()
@@ -128,6 +166,7 @@ def _clock(renewed: datetime, before: datetime, after: datetime) -> Finding:
 CHECKS: Final[dict[str, ClusterCheck]] = {
     "parts": workloads,
     "leader": _leader,
+    "other-leases": _other_leases,
     "rights": missing_rights,
     "webhook": webhook,
     "policies": policies,

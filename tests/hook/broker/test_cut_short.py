@@ -26,7 +26,7 @@ FILE_OPERATIONS: Final = frozenset({"open", "os.mkdir", "os.rename", "os.remove"
 def register(root: Path) -> None:
     """Lay a pod out, as a broker does."""
     node = Node(Journal((), 100), (), "boot")
-    disk = BrokerFiles(SharedFiles(root), JournalFile(root), ContextsFile(root))
+    disk = BrokerFiles(SharedFiles(root), JournalFile(root), ContextsFile(root, ""))
     FileWork(node, disk, GateConstants(1, 1, 1), BoundedLog()).carry_out(node.handle(registration(), 0.0))
 
 

@@ -65,7 +65,7 @@ class Bench:
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.files = Files(root)
         self.node = RecordingNode(self.files)
-        disk = BrokerFiles(self.files, JournalFile(root), ContextsFile(root))
+        disk = BrokerFiles(self.files, JournalFile(root), ContextsFile(root, ""))
         self.thread = ThreadPoolExecutor(1)
         self.tasks: list[asyncio.Task[None]] = []
 

@@ -1,11 +1,13 @@
 """A real broker that gets NVML's figures writes them into `limits`, announces them, and keeps them."""
 
+import asyncio
 import time
 
 import msgspec
 import pytest
 
 from hook.broker.core.audit.overheads import RUN
+from hook.broker.files.contexts import ContextsFile, driver_version
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.part.processes import read_stat
@@ -84,6 +86,25 @@ async def test_the_cost_of_a_context_is_kept_over_a_restart(broker: Broker, how:
     await getattr(broker, how)()
     await broker.start()
     assert [gpu.context_bytes for gpu in broker.limits().gpus[:2]] == [CONTEXT, 0]
+
+
+async def test_the_cost_of_a_context_is_forgotten_with_its_driver(broker: Broker) -> None:
+    """After an update of the driver, a cost that was measured under the earlier version is in no page."""
+    await broker.client.register(registration(4 * GIB))
+    process = await broker.spawn()
+    await process.begin()
+    await process.do(f"send context {GPUS[0]}")
+    await broker.announced(2)
+    await _settle(broker, (process, CONTEXT))
+    assert broker.limits().gpus[0].context_bytes == CONTEXT
+    await process.kill()
+    await broker.stop()
+    saved = await asyncio.to_thread(ContextsFile(broker.root, driver_version()).read)
+    await asyncio.to_thread(ContextsFile(broker.root, "535.104.05").write, saved)
+    await broker.start()
+    assert broker.limits().gpus[0].context_bytes == 0
+    [line] = broker.log("contexts_of_another_driver")
+    assert line["measured_under"] == "535.104.05"
 
 
 async def test_damaged_costs_are_forgotten_and_said(broker: Broker) -> None:

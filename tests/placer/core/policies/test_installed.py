@@ -1,7 +1,8 @@
 """Policies of other packages that are faulty: their pods are refused by name, and nothing else is hurt."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from math import nan
@@ -43,6 +44,19 @@ def cancel(*_: object) -> None:
     raise asyncio.CancelledError
 
 
+def interrupt(*_: object) -> None:
+    """Raise the error by which Python ends a program at Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def own_handler() -> Iterator[None]:
+    """Ctrl-C is handled as in the placer, where it raises nothing."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @dataclass(frozen=True, slots=True)
 class Plain(Policy):
     """A policy that works."""
@@ -79,7 +93,8 @@ def deciding() -> Decider:
 @pytest.mark.parametrize(
     "method", ["rank", "score", "objection", "arrange", "judge", "index", "state", "sub_scores"]
 )
-@pytest.mark.parametrize("body", [fault, leave, cancel])
+@pytest.mark.parametrize("body", [fault, leave, cancel, interrupt])
+@pytest.mark.usefixtures("own_handler")
 def test_a_policy_that_raises_refuses_its_pods_by_name(method: str, body: Callable[..., None]) -> None:
     """The pod's reason names policy, error and remedy; pods of other policies go on, also after later changes."""
     decider, odd = deciding(), Installed(with_method(method, body))
@@ -87,12 +102,42 @@ def test_a_policy_that_raises_refuses_its_pods_by_name(method: str, body: Callab
     refused = decider.decide(request("p", declared("main", 1)), odd)
     assert isinstance(refused, Refusal)
     (reason,) = refused.reasons[NODE]
-    problem = {fault: "RuntimeError: it broke", leave: "SystemExit: 3", cancel: "CancelledError"}[body]
+    problem = {
+        fault: "RuntimeError: it broke",
+        leave: "SystemExit: 3",
+        cancel: "CancelledError",
+        interrupt: "KeyboardInterrupt",
+    }[body]
     assert reason.startswith(f"policy odd failed: {problem}; mend its package")
     assert isinstance(decider.decide(request("q", declared("main", 1)), POLICIES["headroom"]), Plan)
     decider.reports.apply(state("n", gpu("A"), gpu("B"), seq=2))
     assert isinstance(decider.decide(request("r", declared("main", 1)), POLICIES["headroom"]), Plan)
     assert isinstance(decider.decide(request("p", declared("main", 1)), odd), Refusal)
+
+
+@pytest.mark.parametrize("method", ["rank", "objection", "index"])
+def test_ctrl_c_ends_a_program_amid_a_policy(method: str) -> None:
+    """Where Python raises for Ctrl-C, as in the simulator, the program ends although a policy runs."""
+    with pytest.raises(KeyboardInterrupt):
+        deciding().decide(request("p", declared("main", 1)), Installed(with_method(method, interrupt)))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("node(s) had GPUs that I dislike", "node(s) had GPUs that I dislike"),
+        ("red\x1b[31m\n\ttext\x00", "red\ufffd[31m text\ufffd"),
+        ("long " * 1_000_000, ("long " * 40)),
+        ("\n", "policy odd objects"),
+    ],
+)
+def test_the_text_of_an_objection_is_a_short_line_without_control_characters(text: str, shown: str) -> None:
+    """People read the text of another package in `kubectl describe`, whatever it has."""
+    refused = deciding().decide(
+        request("p", declared("main", 1)), Installed(with_method("objection", lambda *_: text))
+    )
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[NODE] == (shown,)
 
 
 @pytest.mark.parametrize("method", ["rank", "score"])
@@ -147,13 +192,17 @@ def test_a_wrong_choice_of_gpus_books_nothing(
     assert not list(decider.ledger.bookings())
 
 
-def test_a_package_that_ends_the_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SystemExit at import is an error of the pods that name the policy, and the package is imported once."""
+@pytest.mark.parametrize("ending", [leave, interrupt])
+@pytest.mark.usefixtures("own_handler")
+def test_a_package_that_ends_the_program_is_refused(
+    monkeypatch: pytest.MonkeyPatch, ending: Callable[[], None]
+) -> None:
+    """SystemExit or KeyboardInterrupt at import is an error of the pods that name the policy. It is imported once."""
     imports: list[str] = []
 
     def load(entry: EntryPoint) -> None:
         imports.append(entry.name)
-        leave()
+        ending()
 
     monkeypatch.setitem(
         policies._INSTALLED, "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)

@@ -7,7 +7,8 @@ from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.queue.queue import Queue
 from placer.kube.refusals.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
 from plimsoll.ids import PodUid
-from tests.placer.kube.objects import pod_of
+from tests.placer.kube.objects import MEMORY, WHOLE, pod_of
+from tests.placer.kube.scene import scene
 
 
 def wanted(name: str) -> Wanted:
@@ -73,3 +74,19 @@ async def test_new_pods_are_tried_before_many_others_are_explained() -> None:
         while slices < before + len(uids):  # noqa: ASYNC110 - the slices run meanwhile
             await asyncio.sleep(0)
     explaining.cancel()
+
+
+async def test_pod_that_asks_for_more_gpus_than_any_node_has_is_told_so_plainly() -> None:
+    """The refusal says that no node has that many GPUs, also where they are in use, and where a sum is short."""
+    async with scene() as here:
+        here.node("n1", advertised={WHOLE: "60"})
+        here.report("n1", 24, 24)
+        here.node("n2")
+        here.report("n2", 24, 0, 24)
+        here.show(here.pod("whole", {WHOLE: "99"}))
+        here.show(here.pod("parts", {WHOLE: "4", MEMORY: "8Gi"}))
+        here.show(here.pod("busy", {WHOLE: "3"}))
+        await here.settle()
+        assert here.refusal("whole").endswith(" No node has 99 GPUs, the most on a node is 3.")
+        assert here.refusal("parts").endswith(" No node has 4 GPUs, the most on a node is 3.")
+        assert "No node has" not in here.refusal("busy")

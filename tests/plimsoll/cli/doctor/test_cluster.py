@@ -18,6 +18,7 @@ from plimsoll.cli.doctor.cluster import cluster
 from plimsoll.cli.doctor.finding import Finding, Verdict
 from plimsoll.cli.doctor.installation import RIGHTS
 from plimsoll.cli.resize_pod import Cluster
+from plimsoll.kube.lease_rules import NOTE
 from tests.deploy import test_installed
 from tests.deploy.accounts import rights_of
 from tests.plimsoll.cli.doctor.findings import found, of, verdicts
@@ -30,7 +31,19 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/plimsoll-pl
 SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/plimsoll-webhook"
 RUNTIME = "/apis/node.k8s.io/v1/runtimeclasses"
 ALL_OK = dict.fromkeys(
-    ("api-server", "parts", "leader", "clock", "rights", "webhook", "policies", "gpu-access", "nodes"), "ok"
+    (
+        "api-server",
+        "parts",
+        "leader",
+        "clock",
+        "other-leases",
+        "rights",
+        "webhook",
+        "policies",
+        "gpu-access",
+        "nodes",
+    ),
+    "ok",
 )
 
 
@@ -87,13 +100,13 @@ async def set_endpoint(api: ApiServer, *, ready: bool) -> None:
 
 
 @contextlib.asynccontextmanager
-async def leading(api: ApiServer, by: timedelta = timedelta()) -> AsyncIterator[None]:
+async def leading(api: ApiServer, by: timedelta = timedelta(), lease: str = LEASE) -> AsyncIterator[None]:
     """Somebody renews the Lease until the context ends, by a clock that is wrong `by` this much."""
 
     async def renew() -> None:
         while True:
             now = (datetime.now(UTC) + by).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            await api.must("PATCH", LEASE, {"spec": {"holderIdentity": "placer-1", "renewTime": now}})
+            await api.must("PATCH", lease, {"spec": {"holderIdentity": "placer-1", "renewTime": now}})
             await asyncio.sleep(0.2)
 
     task = asyncio.create_task(renew())
@@ -200,6 +213,24 @@ async def test_no_placer_leads(release: ApiServer, monkeypatch: pytest.MonkeyPat
     assert of(await examined(release), "leader").text.startswith("no placer has ever led")
 
 
+async def test_a_placer_with_another_lease(release: ApiServer) -> None:
+    """A placer that leads by a second Lease is named, with the settings; a Lease that nobody renews is not."""
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    spec = {"holderIdentity": "second-1", "leaseDurationSeconds": 1}
+    lease = {"metadata": {"name": "second", "annotations": {NOTE: "0 {}"}}, "spec": spec}
+    await release.must("POST", leases, lease)
+    try:
+        async with leading(release):
+            assert of(await examined(release), "other-leases").verdict is Verdict.OK
+            async with leading(release, lease=f"{leases}/second"):
+                one = of(await examined(release), "other-leases")
+        assert one.verdict is Verdict.FAILED
+        assert "default/second (placer-1)" in one.text
+        assert "PLIMSOLL_LEASE_NAME" in one.remedy
+    finally:
+        await release.call("DELETE", f"{leases}/second")
+
+
 async def test_the_leaders_clock(release: ApiServer) -> None:
     """A clock that is an hour wrong is reported, in the right direction."""
     for by, text in ((timedelta(hours=1), "ahead of"), (timedelta(hours=-1), "behind")):
@@ -214,7 +245,8 @@ async def test_an_account_without_rights_skips_and_never_passes(release: ApiServ
     assert verdicts(findings) == {
         "api-server": "ok",
         **dict.fromkeys(
-            ("parts", "leader", "rights", "webhook", "policies", "gpu-access", "nodes"), "skipped"
+            ("parts", "leader", "other-leases", "rights", "webhook", "policies", "gpu-access", "nodes"),
+            "skipped",
         ),
     }
     assert all("another account" in one.remedy or "administrator" in one.remedy for one in findings[1:])
