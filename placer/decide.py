@@ -17,7 +17,7 @@ from placer.core.explain.expected import expected_of, is_expected
 from placer.core.learned import Learned
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
-from placer.core.planning import NodeFit, plan_on
+from placer.core.planning import plan_on
 from placer.core.policies import Policy
 from placer.core.pool import Pool
 from placer.core.refusal import Refusal, together
@@ -39,6 +39,8 @@ MOST_UNFIT: Final = 128
 """The number of nodes without a place that one decision passes over: their checks take some 3 ms. For a pod that
 takes longer on each node, both numbers are smaller."""
 
+NodeFit = Callable[[NodeName], tuple[str, ...]]
+"""The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
 
 HeldBookings = Callable[[NodeName], Collection[Booking]]
 """The bookings that count on a node beside those of the ledger: GPUs that are held for other pods."""

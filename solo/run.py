@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from placer.core.plan import Plan
-from placer.core.planning import plan
+from placer.core.planning import plan_on
 from placer.core.policies import policy_named
 from placer.core.refusal import Refusal
 from placer.core.registration import registration
@@ -111,7 +111,7 @@ async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
     machine = await read_machine(await broker.describe())
     demand = parse_pod(pod)
     policy = policy_named(demand.policy or "headroom", "--policy")
-    decided = plan(Request(PodUid(pod.metadata.uid), demand), [machine.view], machine.ledger, policy)
+    decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)
     if isinstance(decided, Refusal):
         reasons = "; ".join(reason for given in decided.reasons.values() for reason in given)
         remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"

@@ -1,10 +1,8 @@
-"""One decision: the node for a pod and the GPUs for its containers, or the reasons why no node will do.
+"""The plan of a pod on one node: the GPUs for its containers, or the reasons why the node will not do.
 
-`plan_on` plans on one node, `plan` on the best of several. Both read nothing but their arguments. The caller books
-the plan before awaiting anything.
+`plan_on` plans on one node, and reads nothing but its arguments. The caller books the plan before awaiting anything.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placer.core.assignment import assigned, rooms_on
@@ -12,44 +10,14 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan, judged
 from placer.core.policies.policy import Policy, PolicyError
 from placer.core.reasons import Reason, unhealthy
-from placer.core.refusal import Refusal, on_no_gpu, together
+from placer.core.refusal import Refusal, on_no_gpu
 from placer.core.room import SHARERS_PER_GPU
 from placer.core.site import NO_ROOMS, Request, Rooms, Site
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import AFFINITY
 from plimsoll.demand import PodDemand
-from plimsoll.ids import NodeName
 from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError
-
-NodeFit = Callable[[NodeName], tuple[str, ...]]
-"""The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
-
-
-def plan(
-    request: Request, nodes: Sequence[NodeView], ledger: Ledger, policy: Policy, fit: NodeFit = lambda _: ()
-) -> Plan | Refusal:
-    """Find the best place among these nodes.
-
-    Every given node is considered. Among equal scores the earlier node wins.
-
-    Args:
-        request: the pod.
-        nodes: the nodes in order of preference.
-        ledger: the bookings of all pods; not changed.
-        policy: the order among GPUs that fit.
-        fit: the front end's own filter (CPU, taints, …); its reasons join the refusal.
-    """
-    best: Plan | None = None
-    refusals: list[Refusal] = []
-    for node in nodes:
-        unfit = fit(node.node)
-        tried = Refusal({node.node: unfit}) if unfit else plan_on(request, node, ledger, policy)
-        if isinstance(tried, Refusal):
-            refusals.append(tried)
-        elif best is None or tried.score > best.score:
-            best = tried
-    return together(refusals) if best is None else best
 
 
 def check_supported(demand: PodDemand) -> None:

@@ -5,7 +5,7 @@ metrics and the next round say the same.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -34,13 +34,11 @@ class EventRecorder:
         transport: the transport to the API server.
         namespace: the namespace of the reservations.
         instance: the name of this controller, for people.
-        clock: the wall clock in UTC.
     """
 
     transport: Transport
     namespace: str
     instance: str
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _lost: dict[GpuKey, frozenset[User]] = field(default_factory=dict)
 
     async def acquired(self, reservation: Reservation, gpu: GpuUuid) -> None:
@@ -93,7 +91,7 @@ class EventRecorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": f"{about.name[:230]}.{secrets.token_hex(8)}", "namespace": about.namespace},
-            "eventTime": rfc3339(self.clock()),
+            "eventTime": rfc3339(datetime.now(UTC)),
             "type": kind,
             "reason": reason,
             "action": "Pooling",

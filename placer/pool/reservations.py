@@ -50,6 +50,17 @@ class Template:
 
     def pod(self, name: str, node: NodeName) -> dict[str, object]:
         """The manifest of a reservation on a node."""
+        labels = {
+            RESERVATION: "true",
+            "app.kubernetes.io/name": "plimsoll",
+            "app.kubernetes.io/part-of": "plimsoll",
+            "app.kubernetes.io/component": "reservation",
+        }
+        annotations = {NODE: node, SAFE_TO_EVICT: "true"}
+        metadata = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._spec(node)}
+
+    def _spec(self, node: NodeName) -> dict[str, object]:
         spec: dict[str, object] = {
             "affinity": _only(node),
             "tolerations": [{"operator": "Exists"}],
@@ -72,15 +83,7 @@ class Template:
             spec["runtimeClassName"] = self.runtime_class
         if self.priority_class:
             spec["priorityClassName"] = self.priority_class
-        labels = {
-            RESERVATION: "true",
-            "app.kubernetes.io/name": "plimsoll",
-            "app.kubernetes.io/part-of": "plimsoll",
-            "app.kubernetes.io/component": "reservation",
-        }
-        annotations = {NODE: node, SAFE_TO_EVICT: "true"}
-        metadata = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return spec
 
     def _container(self, name: str, command: tuple[str, ...]) -> dict[str, object]:
         return {

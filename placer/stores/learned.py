@@ -41,9 +41,8 @@ class LearnedAwayError(PlimsollError):
 class LearnedStore:
     """The hash, over a connection of its own."""
 
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
-        self._timeout_s = timeout_s
-        self._client = open_redis(url, timeout_s=timeout_s, connections=1)
+    def __init__(self, url: str) -> None:
+        self._client = open_redis(url, timeout_s=TIMEOUT_S, connections=1)
 
     async def close(self) -> None:
         """Close the connection; call no method afterwards."""
@@ -109,7 +108,7 @@ class LearnedStore:
                 await pipe.execute()
 
     def _asking(self, request: str) -> AbstractAsyncContextManager[None]:
-        return exchange(request, self._timeout_s, LearnedAwayError)
+        return exchange(request, TIMEOUT_S, LearnedAwayError)
 
 
 def _took(found: dict[str, OwnerRecord], owner: bytes, text: bytes, now_s: float) -> bool:

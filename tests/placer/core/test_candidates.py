@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
-from placer.core.planning import plan
 from placer.core.policies import POLICIES
 from placer.core.refusal import Refusal
 from placer.core.room import room_on
@@ -23,7 +22,7 @@ from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.quantity import GIB, MIB
-from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, state, task, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, plan, state, task, whole
 
 NODES = ("a", "b", "c")
 GPUS = 3

@@ -12,7 +12,7 @@ from placer.core.booking import Booking, Grant, booking_of, decided, larger, sta
 from placer.core.fit import needs_of
 from placer.core.ledger import Ledger, NotBookedError
 from placer.core.plan import Plan
-from placer.core.planning import plan, plan_on
+from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
@@ -25,7 +25,7 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.lifespan import Lifespan, StartOrder
 from plimsoll.quantity import GIB, MIB
-from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, request, state, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, plan, request, state, whole
 
 NODE = NodeName("n")
 HEADROOM = POLICIES["headroom"]

@@ -4,7 +4,6 @@ import msgspec
 
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
-from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
@@ -12,7 +11,7 @@ from placer.core.view import node_view
 from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid
-from tests.placer.core.worlds import best_effort, declared, gpu, request, state, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, plan, request, state, whole
 
 
 def instance(uuid: str, usable_gib: int = 5) -> Gpu:

@@ -8,7 +8,6 @@ from hypothesis import given
 
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
-from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.refusal import Refusal
 from placer.core.resize.change import change_of
@@ -21,7 +20,7 @@ from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task
+from tests.placer.core.worlds import best_effort, declared, gpu, plan, request, state, task
 
 CARD = 24 * GIB
 

@@ -11,7 +11,6 @@ from placer.core.booking import Booking, Grant
 from placer.core.learned import Learned
 from placer.core.ledger import ASSUMED_BYTES, Ledger, NotBookedError
 from placer.core.plan import Plan
-from placer.core.planning import plan
 from placer.core.policies import POLICIES, policy_named
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
@@ -22,7 +21,7 @@ from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
-from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, plan, request, state, task, whole
 
 NOW_S = 1.8e9
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
-from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.registration import adopted, registered, registration
 from placer.core.resize.registered import registered_resize
@@ -20,7 +19,7 @@ from plimsoll.kube.models import ObjectMeta, Pod, PodSpec
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.core.worlds import best_effort, declared, gpu, init, request, state, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, init, plan, request, state, whole
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns"), spec=PodSpec(containers=[]))
 NODE = node_view(state("n", *(gpu(uuid) for uuid in "ABCDEF")))

@@ -8,7 +8,6 @@ from placer.core.booking import Booking
 from placer.core.explain.running import PodFacts, running_of
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
-from placer.core.planning import plan
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, without_unhealthy
 from placer.core.refusal import Refusal
@@ -19,7 +18,7 @@ from plimsoll.events import Gpu, NodeState
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid
 from plimsoll.placer_api.explain import Finding
-from tests.placer.core.worlds import declared, gpu, request, state
+from tests.placer.core.worlds import declared, gpu, plan, request, state
 
 FELL = "node(s) had unhealthy GPUs (XID 79)"
 

@@ -1,8 +1,16 @@
 """Small clusters for the core's tests: nodes, GPUs, pods and demands in one line each."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.planning import plan_on
+from placer.core.policies import Policy
+from placer.core.refusal import Refusal, together
 from placer.core.site import Request
+from placer.core.view import NodeView
+from placer.decide import NodeFit
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -78,3 +86,29 @@ def whole(name: str = "main", gpus: int = 1) -> ContainerDemand:
 def request(pod: str, *containers: ContainerDemand, owner: str | None = None) -> Request:
     """The request to place this pod."""
     return Request(PodUid(pod), PodDemand(containers), owner)
+
+
+def plan(
+    request: Request, nodes: Sequence[NodeView], ledger: Ledger, policy: Policy, fit: NodeFit = lambda _: ()
+) -> Plan | Refusal:
+    """Find the best place among these nodes.
+
+    Every given node is considered. Among equal scores the earlier node wins.
+
+    Args:
+        request: the pod.
+        nodes: the nodes in order of preference.
+        ledger: the bookings of all pods; not changed.
+        policy: the order among GPUs that fit.
+        fit: the front end's own filter (CPU, taints, …); its reasons join the refusal.
+    """
+    best: Plan | None = None
+    refusals: list[Refusal] = []
+    for node in nodes:
+        unfit = fit(node.node)
+        tried = Refusal({node.node: unfit}) if unfit else plan_on(request, node, ledger, policy)
+        if isinstance(tried, Refusal):
+            refusals.append(tried)
+        elif best is None or tried.score > best.score:
+            best = tried
+    return together(refusals) if best is None else best

@@ -11,13 +11,14 @@ from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
 from placer.core.mix import Mix, PodKind, Typical
 from placer.core.plan import Plan
-from placer.core.planning import plan, plan_on
+from placer.core.planning import plan_on
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from tests.placer.core.worlds import plan
 
 FRAGMENTATION, PLIMSOLL = policy_named("fragmentation", "test"), policy_named("plimsoll", "test")
 MODELS = ("L4", "A100")

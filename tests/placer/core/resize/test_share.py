@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from placer.core.booking import Booking
 from placer.core.ledger import Ledger, NotBookedError
-from placer.core.planning import plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
@@ -21,7 +20,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
 from tests.placer.core.resize.bookings import N1, booking
-from tests.placer.core.worlds import best_effort, declared, gpu, request, state, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, plan, request, state, whole
 
 
 def asked(
