@@ -48,7 +48,7 @@ class Attempts:
         choice: decides, and judges nodes.
         policy: the policy for pods that name none.
         claims: reserves the volumes of a pod that has a place.
-        preempting: gives the pods that could be preempted.
+        preempting: knows what a parked pod could gain by preemption, and holds the rooms of nominated pods.
         refusals: explains refusals.
         results: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
@@ -129,7 +129,7 @@ class Attempts:
         if isinstance(result, Plan):
             volumes = self.claims.reserve(pod, wanted.needs.mounts, result.booking.node)
             cluster.assume(result.booking, wanted.needs, wanted.pod)
-            self.preempting.placed(uid, result.booking.node)
+            self.preempting.nominating.placed(uid, result.booking.node)
             self.queue.placed(uid, loop_now_s())
             return Placed(wanted, result, waiting.seen_s, volumes)
         self.refusals.add(wanted, is_final=result.is_final)

@@ -102,7 +102,7 @@ class KubeFrontEnd:
         await self.recall()
         await parts.relocating.restore()
         parts.cluster.bookings.decides = True
-        parts.preempting.check_all()
+        parts.nominating.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         parts.leads.set()
 

@@ -32,6 +32,7 @@ from placer.kube.pods.pods import PodIndex
 from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preemption.budgets import Budgets
+from placer.kube.preemption.nominating import Nominating
 from placer.kube.preemption.orders import PreemptionOrders
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.preemption.stuck import StuckPods
@@ -119,6 +120,7 @@ class KubeParts:
     claims: PodClaims = field(init=False)
     recorder: Recorder = field(init=False)
     results: Results = field(init=False)
+    nominating: Nominating = field(init=False)
     preempting: Preempting = field(init=False)
     stuck: StuckPods = field(init=False)
     relocating: Relocating = field(init=False)
@@ -213,23 +215,26 @@ class KubeParts:
             self.results.preempted,
             lambda pod, note: self.results.refused(pod, note, SCHEDULER_ERROR),
         )
-        self.preempting = Preempting(
+        self.nominating = Nominating(
             self.waiting,
             self.queue,
             self.choice,
-            VictimSearch(self.choice, self.budgets, lambda: orders.spared | self.preempting.stuck),
             orders,
             self.leads,
             lambda pod: understood(pod, self.options.policy),
             self.metrics.preemption.nominations,
             self.work.set,
         )
+        search = VictimSearch(self.choice, self.budgets, lambda: orders.spared | self.nominating.stuck)
+        self.preempting = Preempting(self.nominating, search)
 
     def _wire_relocation(self) -> None:
         """The moves of pods, and the pods that should have ended but do not."""
         rules = self.options.relocation
-        self.stuck = StuckPods(self.preempting, rules.keep_s, self.clock, self.results.nomination_given_up)
-        self.relocating = Relocating(rules, self.preempting, self.results, self.clock, self.room_memory)
+        self.stuck = StuckPods(self.nominating, rules.keep_s, self.clock, self.results.nomination_given_up)
+        self.relocating = Relocating(
+            rules, self.nominating, self.budgets, self.results, self.clock, self.room_memory
+        )
 
     def _wire_resizes(self) -> None:
         self.resizer = KubeResizer(self.writes, self.decider, self.cluster, self.scopes, self.leads)
@@ -271,7 +276,7 @@ class KubeParts:
             self.binder,
             self.recorder,
             self.results,
-            self.preempting,
+            self.nominating,
             self.metrics,
             self.clock,
             self.pod_changes.forget_waiting,
@@ -328,7 +333,7 @@ class KubeParts:
             self.leads,
             self.relocating.plan_for,
         )
-        self.previewing = Previewing(self.relocating, self.pods, self.synced, self.leads)
+        self.previewing = Previewing(self.relocating, self.preempting, self.pods, self.synced, self.leads)
         self.live_pods = KubePods(self.pods, self.waiting)
 
     def _wire_extender(self) -> None:
@@ -338,7 +343,7 @@ class KubeParts:
             self.decider,
             self.transport,
             self.binder,
-            self.preempting,
+            self.nominating,
             self.options.policy,
             self.bus.placed,
             self.clock,

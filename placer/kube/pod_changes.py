@@ -94,12 +94,12 @@ class PodChanges:
             self._confirm(pod)
             self.tickets.note(pod)
         elif _is_ours(pod):
-            self.preempting.observe(pod)
+            self.preempting.nominating.observe(pod)
             self.kept.take(pod)
             self._await_node(pod, changed=known is None or not same_pod(pod, known))
         elif not self.cluster.is_assumed(uid):
             self.forget_waiting(uid)
-            self.preempting.observe(pod)
+            self.preempting.nominating.observe(pod)
 
     def _drop(self, uid: PodUid) -> None:
         """Free the room of a pod that is gone or ended, for waiting pods."""
@@ -109,7 +109,7 @@ class PodChanges:
         self.cluster.release(uid)
         self.claims.note_end(uid)
         if ended is not None:
-            self.preempting.pod_ends(ended.node)
+            self.preempting.nominating.pod_ends(ended.node)
         self.tickets.forget(uid)
 
     def _confirm(self, pod: Pod) -> None:
@@ -129,7 +129,7 @@ class PodChanges:
             structlog.get_logger().error("bound pod counts in part", pod=name, error=str(error))
         self.claims.note_end(uid)
         if pod.metadata.deletionTimestamp:
-            self.preempting.pod_ends(NodeName(pod.spec.nodeName or ""))
+            self.preempting.nominating.pod_ends(NodeName(pod.spec.nodeName or ""))
 
     def _await_node(self, pod: Pod, *, changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)

@@ -133,7 +133,7 @@ class Reviews:
             self._waiting -= 1
 
     async def _asked_again(self, token: str, path: str) -> PlimsollError | None:
-        """The same for a token that was accepted before; those of new readers do not hold it up."""
+        """The same for a token that was accepted before; reviews of new readers do not hold it up."""
         return await self._answered(token, path, self._places_again)
 
     async def _answered(self, token: str, path: str, places: asyncio.Semaphore) -> PlimsollError | None:

@@ -21,7 +21,7 @@ from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.wanted import Wanted
-from placer.kube.preemption.preempting import Preempting
+from placer.kube.preemption.nominating import Nominating
 from placer.kube.queue.queue import Queue
 from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.record import Recorder
@@ -67,7 +67,7 @@ class Committer:
         binder: binds pods.
         recorder: writes news; it waits while pods are being bound.
         results: reports each result to people, and on the bus.
-        preempting: learns of nominated pods that were not bound.
+        nominating: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.
         forget_waiting: drops a pod that no longer waits.
@@ -83,7 +83,7 @@ class Committer:
     binder: Binder
     recorder: Recorder
     results: Results
-    preempting: Preempting
+    nominating: Nominating
     metrics: Metrics
     clock: Callable[[], datetime]
     forget_waiting: Callable[[PodUid], None]
@@ -186,7 +186,7 @@ class Committer:
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cluster.release(uid)
             if (waiting := self.waiting.get(uid)) is not None:
-                self.preempting.not_bound(waiting.pod)
+                self.nominating.not_bound(waiting.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
             self.results.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)

@@ -145,7 +145,7 @@ def _nodes(tally: Tally, domains: Iterable[str], having: Having, start: int) -> 
 
 
 def _window(things: Collection[T], most: int, start: int) -> Iterator[T]:
-    """This many things from one on, the first ones after the last."""
+    """This many things, beginning at one of them; after the last comes the first."""
     if not things:
         return iter(())
     first = islice(things, start % min(len(things), _SPAN), None)

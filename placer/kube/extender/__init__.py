@@ -4,4 +4,8 @@ kube-scheduler does everything but GPUs. It asks over HTTP which nodes have GPUs
 and then has the placer bind the pod. What always holds: both front ends decide on one event loop and book in one
 ledger, so no GPU is given to a pod of each. Nothing is held between filter and bind: the GPUs are decided at bind.
 A bind writes node and GPUs in one Binding, or nothing.
+
+`extender` has the protocol's verbs: `demand` reads a pod, `fits` has the nodes' answers, and `binds` carries out
+binds. `wire` has the protocol's types; `http`, `tls` and `serving` open the port. `pods` are the pods of other
+schedulers that wait, which a placer without the port keeps too.
 """

@@ -26,7 +26,7 @@ from placer.kube.extender.errors import NotBoundError, UnavailableError, Undecid
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.extender.wire import BindingArgs
 from placer.kube.pods.nominations import bookings_of
-from placer.kube.preemption.preempting import Preempting
+from placer.kube.preemption.nominating import Nominating
 from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import Placement
@@ -55,7 +55,7 @@ class Binds:
         cluster, decider: nodes, load and ledger, which the placer's own scheduler shares.
         transport: reads pods that the watch has not shown.
         binder: writes.
-        preempting: holds room for nominated pods.
+        nominating: holds room for nominated pods.
         policy: the policy for pods that name none.
         on_placed: called with each placement.
         clock: the wall clock in UTC.
@@ -67,7 +67,7 @@ class Binds:
     decider: Decider
     transport: Transport
     binder: Binder
-    preempting: Preempting
+    nominating: Nominating
     policy: Policy
     on_placed: Callable[[Placement], None]
     clock: Callable[[], datetime]
@@ -177,7 +177,7 @@ class Binds:
             why = ", ".join(decided.reasons[node])
             raise NotBoundError(f"pod {name} no longer fits on {node}: {why}")
         self.cluster.assume(decided.booking, asked.needs, pod)
-        self.preempting.placed(PodUid(pod.metadata.uid), node)
+        self.nominating.placed(PodUid(pod.metadata.uid), node)
         return decided
 
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
@@ -199,7 +199,7 @@ class Binds:
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cluster.release(uid)
             if (known := self.pods.get(uid)) is not None:
-                self.preempting.not_bound(known)
+                self.nominating.not_bound(known)
         return ending
 
     async def _write(self, binding: PodBinding) -> Ending:

@@ -145,7 +145,7 @@ class Occupants:
         return self._relocatable.keys()
 
     def relocatable_on(self, node: NodeName) -> list[Occupant]:
-        """Those pods of one node, by uid."""
+        """The pods of a node whose annotations state a cost of moving them, by uid."""
         return [self._by_node[node][uid] for uid in sorted(self._relocatable.get(node, ()))]
 
     def _note_relocatable(self, occupant: Occupant) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from placer.kube.preemption.preempting import Preempting
+from placer.kube.preemption.nominating import Nominating
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
@@ -30,20 +30,20 @@ class StuckPods:
     """Finds stuck pods while `run` does.
 
     Attributes:
-        preempting: has the nominations, and must not wait for these pods.
+        nominating: has the nominations, and must not wait for these pods.
         after_s: the time after the end of its grace period for which a pod is awaited, in seconds.
         clock: the wall clock in UTC.
         on_given_up: see `OnGivenUp`.
     """
 
-    preempting: Preempting
+    nominating: Nominating
     after_s: float
     clock: Callable[[], datetime]
     on_given_up: OnGivenUp
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        await self.preempting.leads.wait()
+        await self.nominating.leads.wait()
         while True:
             heed_cancellation()
             await asyncio.sleep(CHECK_S)  # no event reports that time has passed
@@ -51,7 +51,7 @@ class StuckPods:
 
     def look(self) -> None:
         """Look once at the pods on the nodes of nominations."""
-        cluster, stuck = self.preempting.choice.cluster, self.preempting.stuck
+        cluster, stuck = self.nominating.choice.cluster, self.nominating.stuck
         due_s = self.clock().timestamp() - self.after_s
         stuck.intersection_update([uid for uid in stuck if cluster.occupants.find(uid) is not None])
         for node in cluster.nominations.nodes():
@@ -66,9 +66,9 @@ class StuckPods:
 
     def _give_up(self, node: NodeName, pods: list[Pod]) -> None:
         """End the nominations for a node that need the room of pods which do not end."""
-        nominations = self.preempting.choice.cluster.nominations
+        nominations = self.nominating.choice.cluster.nominations
         before = nominations.on(node)
-        self.preempting.check(node)
+        self.nominating.check(node)
         for own in before:
             if nominations.find(own.uid) is None and own.is_ours:
                 names = [one.full_name for one in pods]

@@ -5,13 +5,14 @@ have a lane of their own. While fresh pods wait, retries and probes get a bounde
 `placer.kube.queue.retry_allowance`.
 
 A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A node that changed is
-probed for the kinds that may gain by it, the first rank first. As soon as one fits it is tried, before the next
-probe: so each finds the room that those before it left, and none is refused because another was faster. Where a
-change cannot be probed, a kind is tried again 1 s after its last refusal, doubled with each refusal up to 10 s, and
-after five minutes in any case. When a pod of the kind is placed, the next is tried at once. Pure:
-`now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change of a pod during
-its attempt is never lost. A change of a node during an attempt is not noted here: a refusal must hold at the moment
-when it is parked.
+probed for the kinds that may gain by it, the first rank first. As soon as a kind fits there, its first pod is tried,
+before the next probe: so each pod finds the room that the pods before it left, and no pod is refused because another
+one was faster. Where a change cannot be probed, a kind is tried again 1 s after its last refusal, doubled with each
+refusal up to 10 s, and after five minutes in any case. When a pod of the kind is placed, the next is tried at once.
+
+Pure: `now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change of a pod
+during its attempt is never lost. A change of a node during an attempt is not noted here: a refusal must hold at the
+moment when it is parked.
 """
 
 import heapq

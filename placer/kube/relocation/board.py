@@ -83,7 +83,10 @@ class KubeBoard:
         return board
 
     def _offer(self, node: NodeName, movers: list[Mover]) -> None:
-        """Let pods of a node move, for the waiting pod where the node lacks GPUs, and nothing that only stays."""
+        """Let pods of a node move.
+
+        The waiting pod may go there if the end of pods can lift all reasons against the node, and one is about GPUs.
+        """
         self._movers[node] = movers
         for one in movers:
             self.movers[one.movable.pod] = one

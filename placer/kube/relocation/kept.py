@@ -14,7 +14,7 @@ from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import Nomination
 from placer.kube.pods.occupants import Occupant
-from placer.kube.preemption.preempting import Preempting
+from placer.kube.preemption.nominating import Nominating
 from placer.kube.relocation.memory import RoomMemory, StoredRoom, without_programs
 from placer.kube.relocation.movers import controller_of, replacement_of
 from plimsoll.ids import NodeName, PodUid
@@ -51,14 +51,14 @@ class KeptRooms:
 
     Attributes:
         cluster: the nominations, and the pods that end.
-        preempting: holds rooms, and ends nominations.
+        nominating: holds rooms, and ends nominations.
         keep_s: the longest time in seconds for which a room is kept after the moved pod has ended.
         clock: the wall clock in UTC.
         memory: outlives this placer.
     """
 
     cluster: Cluster
-    preempting: Preempting
+    nominating: Nominating
     keep_s: float
     clock: Callable[[], datetime]
     memory: RoomMemory
@@ -91,7 +91,7 @@ class KeptRooms:
             self._stored |= {PodUid(stored.moved.metadata.uid)}
             if self._is_awaited(stored):
                 self._keep_again(stored)
-        for waiting in tuple(self.preempting.waiting.values()):
+        for waiting in tuple(self.nominating.waiting.values()):
             self.take(waiting.pod)
 
     def take(self, pod: Pod) -> None:
@@ -129,7 +129,7 @@ class KeptRooms:
                 del self._kept[uid]  # the replacement has a place, or others had a right to the room
             elif one.until_s <= loop_now_s() or (not under_way and not (one.is_leaving or one.has_come)):
                 del self._kept[uid]
-                self.preempting.give_up(one.nomination.uid)
+                self.nominating.give_up(one.nomination.uid)
                 given_up.append(one)
         return given_up
 
@@ -154,7 +154,7 @@ class KeptRooms:
 
     def _keep_again(self, stored: StoredRoom) -> None:
         try:
-            wanted = self.preempting.understand(replacement_of(stored.moved))
+            wanted = self.nominating.understand(replacement_of(stored.moved))
         except InputError:
             return  # by the rules of an earlier version
         # Which GPUs are held is found out when the leader checks all nominations.
@@ -164,7 +164,7 @@ class KeptRooms:
 
     def _is_replacement(self, pod: Pod, one: KeptRoom) -> bool:
         try:
-            return _replaces(pod, one.moved) and self.preempting.understand(pod).kind == one.kind
+            return _replaces(pod, one.moved) and self.nominating.understand(pod).kind == one.kind
         except InputError:
             return False
 
@@ -179,7 +179,7 @@ class KeptRooms:
             booking = replace(booking, pod=PodUid(pod.metadata.uid))
         one.nomination = Nomination(pod, held.node, held.needs, booking, held.victims)
         one.has_come = True
-        self.preempting.hold(one.nomination)
+        self.nominating.hold(one.nomination)
 
 
 def _replaces(pod: Pod, moved: Pod) -> bool:

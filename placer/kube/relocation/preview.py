@@ -38,12 +38,14 @@ class Previewing:
 
     Attributes:
         relocating: searches for plans.
+        preempting: explains refusals, and knows the waiting pods.
         pods: all pods that the watch shows.
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
     """
 
     relocating: Relocating
+    preempting: Preempting
     pods: PodIndex
     synced: asyncio.Event
     leads: asyncio.Event
@@ -74,11 +76,7 @@ class Previewing:
         """
         self._check_read()
         async with self._turns.turn():
-            return await self._plan(self._preempting.understand(WHOLE_GPU), spares_idle=True)
-
-    @property
-    def _preempting(self) -> Preempting:
-        return self.relocating.preempting
+            return await self._plan(self.preempting.nominating.understand(WHOLE_GPU), spares_idle=True)
 
     def _check_read(self) -> None:
         if not self.synced.is_set() or not self.relocating.movers.budgets.are_read:
@@ -86,17 +84,17 @@ class Previewing:
 
     def _wanted(self, pod: Pod) -> Wanted | str:
         """The demand of a pod that waits for a GPU, or the reason why no pods are moved for it."""
-        uid, preempting = PodUid(pod.metadata.uid), self._preempting
-        nomination = preempting.choice.cluster.nominations.find(uid)
-        if pod.spec.nodeName or preempting.choice.cluster.is_assumed(uid):
+        uid, preempting = PodUid(pod.metadata.uid), self.preempting
+        nomination = preempting.search.choice.cluster.nominations.find(uid)
+        if pod.spec.nodeName or preempting.search.choice.cluster.is_assumed(uid):
             return "The pod has a place, so no pods are moved for it."
-        if uid not in preempting.waiting:
+        if uid not in preempting.nominating.waiting:
             return "The pod does not wait for a place from Plimsoll; `plimsoll explain` says why."
         if nomination is not None:
             plan = self.relocating.plan_for(uid)
             return f"Room is being made for the pod on {nomination.node}. {plan}".rstrip()
         try:
-            wanted = preempting.understand(pod)
+            wanted = preempting.nominating.understand(pod)
         except InputError as error:
             return f"Only a change of the pod helps: {error}."
         if not wanted.request.demand.containers:
@@ -105,12 +103,12 @@ class Previewing:
 
     async def _no_need(self, wanted: Wanted) -> str | None:
         """The reason why a waiting pod needs no moves; None if it does."""
-        explained = await self._preempting.choice.explain(wanted)
+        explained = await self.preempting.search.choice.explain(wanted)
         if explained is None:
             return "The pod has a place without any move; it waits for its turn."
         if Reason.ACQUIRING.value in explained.reasons:
             return "A GPU that will have room is joining the pool."
-        if await self._preempting.explain(wanted) is None:
+        if await self.preempting.explain(wanted) is None:
             return "The pod preempts: pods of lower priority end for it, so none is moved."
         return None
 

@@ -26,8 +26,9 @@ from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.occupants import Occupant, priority_of
 from placer.kube.pods.wanted import Wanted
+from placer.kube.preemption.budgets import Budgets
+from placer.kube.preemption.nominating import Nominating
 from placer.kube.preemption.orders import PreemptionOrder
-from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.kept import KeptRooms
 from placer.kube.relocation.memory import RoomMemory
@@ -66,7 +67,8 @@ class Relocating:
 
     Attributes:
         rules: see `RelocationRules`.
-        preempting: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
+        nominating: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
+        budgets: the disruption budgets.
         results: reports plans and moves.
         clock: the wall clock in UTC.
         memory: keeps the rooms for the next leader.
@@ -75,7 +77,8 @@ class Relocating:
     """
 
     rules: RelocationRules
-    preempting: Preempting
+    nominating: Nominating
+    budgets: Budgets
     results: Results
     clock: Callable[[], datetime]
     memory: RoomMemory
@@ -89,17 +92,17 @@ class Relocating:
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
 
     def __post_init__(self) -> None:
-        preempting, choice = self.preempting, self._choice
+        choice, orders = self._choice, self.nominating.orders
         self.movers = Movers(
             choice.cluster,
             choice.decider.ledger,
-            preempting.search.budgets,
+            self.budgets,
             self.rules,
-            lambda: preempting.orders.unmovable,
+            lambda: orders.unmovable,
             self.clock,
         )
-        self.kept = KeptRooms(choice.cluster, preempting, self.rules.keep_s, self.clock, self.memory)
-        preempting.orders.on_relocated = self._moved
+        self.kept = KeptRooms(choice.cluster, self.nominating, self.rules.keep_s, self.clock, self.memory)
+        orders.on_relocated = self._moved
 
     async def restore(self) -> None:
         """Keep the rooms of an earlier leader, before the first decision; takes some seconds at most."""
@@ -108,7 +111,7 @@ class Relocating:
 
     async def run(self) -> None:
         """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
-        await self.preempting.leads.wait()
+        await self.nominating.leads.wait()
         while self.rules.mode is not RelocationMode.OFF:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
@@ -118,7 +121,7 @@ class Relocating:
         """Give up rooms whose time is over, and move pods once, if there is a reason to."""
         self._give_up_rooms()
         await self.kept.save()
-        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.preempting.waiting}
+        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.nominating.waiting}
         if self._is_busy():
             return
         if (wanted := self._next()) is not None:
@@ -134,7 +137,7 @@ class Relocating:
         if self._under_way is not None:
             is_late = loop_now_s() >= self._under_way_until_s
             is_held = self._is_nominated(self._under_way) and not is_late
-            if is_held or self.preempting.orders.is_under_way(self._under_way):
+            if is_held or self.nominating.orders.is_under_way(self._under_way):
                 return True
             self._under_way = None
         return len(self.kept) >= MOST_KEPT
@@ -144,7 +147,7 @@ class Relocating:
 
     @property
     def _choice(self) -> NodeChoice:
-        return self.preempting.choice
+        return self.nominating.choice
 
     @property
     def _cluster(self) -> Cluster:
@@ -160,7 +163,7 @@ class Relocating:
         self._tried = {kind: at_s for kind, at_s in self._tried.items() if now_s < at_s}
         due = [
             one
-            for one in self.preempting.waiting.values()
+            for one in self.nominating.waiting.values()
             if one.refused_for
             and Reason.ACQUIRING.value not in one.refused_for  # a GPU that joins the pool will have the room
             and now_s - one.seen_s >= self.rules.after_s
@@ -174,7 +177,7 @@ class Relocating:
 
     def _may_have(self, uid: PodUid) -> bool:
         """Whether a pod is neither nominated nor being bound."""
-        is_ending = self.preempting.orders.is_under_way(uid)
+        is_ending = self.nominating.orders.is_under_way(uid)
         return not self._is_nominated(uid) and not is_ending and not self._cluster.is_assumed(uid)
 
     async def _try(self, wanted: Wanted) -> None:
@@ -184,7 +187,7 @@ class Relocating:
         if not self.movers.budgets.are_read:
             return
         board, found = await self.searched(wanted, spares_idle=False)
-        waiting = self.preempting.waiting.get(uid)
+        waiting = self.nominating.waiting.get(uid)
         if waiting is None or waiting.wanted is not wanted or not self._may_have(uid):
             return
         if found is None:
@@ -206,7 +209,7 @@ class Relocating:
     async def searched(self, wanted: Wanted, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
         uid = wanted.request.pod
-        understand = self.preempting.understand
+        understand = self.nominating.understand
         board = await KubeBoard.made(self._choice, wanted, self.movers, understand, spares_idle=spares_idle)
         found = None if board.is_empty else await _in_slices(search(board, uid))
         found = confirmed(board, uid, found) if found is not None and found.moves else None
@@ -218,12 +221,12 @@ class Relocating:
         self._under_way_until_s = loop_now_s() + self.rules.keep_s
         own = board.nomination(found.place, [one.movable for one in found.moves])
         own.pod = pod  # as the watch shows it now
-        self.preempting.hold(own)
+        self.nominating.hold(own)
         self._keep_rooms(found, board)
         await self.kept.save()
         order = PreemptionOrder(pod, found.place.node, tuple(_moved(found, board)), moves=True)
-        self.preempting.orders.put(order)
-        self.preempting.retry(uid)
+        self.nominating.orders.put(order)
+        self.nominating.retry(uid)
         self._metrics.relocation.plans.labels("begun").inc()
 
     def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
@@ -256,7 +259,7 @@ class Relocating:
 
     async def _free_gpu(self) -> None:
         """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
-        board, found = await self.searched(self.preempting.understand(WHOLE_GPU), spares_idle=True)
+        board, found = await self.searched(self.nominating.understand(WHOLE_GPU), spares_idle=True)
         if found is None:
             self._metrics.relocation.plans.labels("none").inc()
             return
@@ -268,7 +271,7 @@ class Relocating:
             return
         self._keep_rooms(found, board)
         await self.kept.save()
-        orders, moved = self.preempting.orders, _moved(found, board)
+        orders, moved = self.nominating.orders, _moved(found, board)
         refused = await orders.tried(moved)
         for one in moved:
             heed_cancellation()
@@ -286,7 +289,7 @@ class Relocating:
         self.results.relocated(victim, pod, node, to, self.rules.keep_s)
 
     def _give_up_rooms(self) -> None:
-        under_way = self._under_way is not None and self.preempting.orders.is_under_way(self._under_way)
+        under_way = self._under_way is not None and self.nominating.orders.is_under_way(self._under_way)
         for one in self.kept.expire(under_way):
             structlog.get_logger().warning(
                 "room given up", moved=one.moved.full_name, node=one.nomination.node

@@ -115,7 +115,7 @@ class Volumes:
         return () if node in self.storage.serving else (NO_DRIVER,)
 
     def tied(self, pod: Pod, mounts: Mounts, most: int) -> list[NodeName] | None:
-        """Nodes of which a pod's claims allow no others, or the first of them; None if they are many or all."""
+        """The only nodes that a pod's claims allow, or the first of these; None if they are many, or not limited."""
         if not mounts.claims:
             return None
         ask = self._ask(pod, mounts)

@@ -102,7 +102,7 @@ class Board:
     def __post_init__(self) -> None:
         self.parts = self.scene.parts
         self.preempting = self.parts.preempting
-        self.preempting.orders.writes = PreemptionWrites(cast("Transport", self))
+        self.preempting.nominating.orders.writes = PreemptionWrites(cast("Transport", self))
         self.parts.watches.on_budget(Synced())
         self.parts.leads.set()
 

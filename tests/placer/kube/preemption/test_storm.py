@@ -91,7 +91,7 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
     rng = random.Random(seed)  # noqa: S311 - a test's draws
     async with board() as made:
         ended: list[tuple[int, int]] = []
-        made.preempting.orders.on_preempted = lambda victim, preemptor, _: ended.append(
+        made.preempting.nominating.orders.on_preempted = lambda victim, preemptor, _: ended.append(
             (victim.spec.priority or 0, preemptor.spec.priority or 0)
         )
         for node in NODES:

@@ -110,7 +110,7 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
         if has_ended:
             playing.scene.show(replacement("m2", 50))
         await relocating_of(playing).kept.restore()
-        playing.preempting.check_all()
+        playing.preempting.nominating.check_all()
         await playing.settle()
         await plan(playing)
         assert node_of(playing, "other") is None
