@@ -108,9 +108,8 @@ class _Top:
                 await self._have_terminal()
                 if self.suspended:
                     self.suspended = False
-                    os.kill(
-                        os.getpid(), signal.SIGTSTP
-                    )  # returns once the shell's `fg` continues the process
+                    # Returns once the shell's `fg` continues the process.
+                    os.kill(os.getpid(), signal.SIGTSTP)
         finally:
             following.cancel()
             await asyncio.wait([following])

@@ -51,7 +51,7 @@ class View:
         held: the screen stands still.
         offset: the first row that is shown.
         rows, page: the number of rows, and of those that have room; the drawing sets both.
-        has_quit: the user has had enough.
+        has_quit: the user has quit.
     """
 
     screen: Screen = Screen.GPUS
