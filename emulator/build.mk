@@ -2,7 +2,7 @@
 # and an ordinary CUDA program to run on it (or on a real GPU).
 EMULATOR := $(BUILD)/emulator
 EMULATOR_FLAGS := $(C_FLAGS) -D_GNU_SOURCE -Iemulator
-EMULATOR_BOOK := $(wildcard emulator/book/*.c)
+EMULATOR_BOOK := $(wildcard emulator/book/*.c emulator/book/*/*.c)
 EMULATOR_NVML := $(wildcard emulator/nvml/*.c)
 EMULATOR_CUDA := $(wildcard emulator/cuda/*.c emulator/cuda/*/*.c)
 emulator_objects = $(patsubst emulator/%.c,$(EMULATOR)/objects/%.o,$(1))

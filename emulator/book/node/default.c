@@ -1,5 +1,5 @@
 /* The values of a node file that says nothing. */
-#include "book/node_default.h"
+#include "book/node/default.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_EMULATOR_NODE_DEFAULT_H
 #define PLIMSOLL_EMULATOR_NODE_DEFAULT_H
 
-#include "book/node.h"
+#include "book/node/node.h"
 
 /* Fills a node that is all zeros, apart from its path: the node, and each GPU that it may have. */
 void node_set_defaults(struct node_file *node);

@@ -4,7 +4,7 @@
 #ifndef PLIMSOLL_EMULATOR_BOOK_NODE_FILE_H
 #define PLIMSOLL_EMULATOR_BOOK_NODE_FILE_H
 
-#include "book/node.h"
+#include "book/node/node.h"
 
 #define NODE_FILE_VARIABLE "PLIMSOLL_EMULATOR"
 #define NODE_FILE_MOUNTED "/run/plimsoll-emulator/node.conf"

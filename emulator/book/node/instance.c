@@ -1,11 +1,11 @@
 /* The MIG instances of a node file's cards: their profiles, and what each inherits from its card. */
-#include "book/node_instance.h"
+#include "book/node/instance.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "book/node_default.h"
-#include "book/node_value.h"
+#include "book/node/default.h"
+#include "book/node/value.h"
 
 enum {
     CARD_SLICES = 7, /* a card has this many slices of processors, whatever its model */

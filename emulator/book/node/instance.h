@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_EMULATOR_NODE_INSTANCE_H
 #define PLIMSOLL_EMULATOR_NODE_INSTANCE_H
 
-#include "book/node.h"
+#include "book/node/node.h"
 
 /* The instances as they were read: by card, and by their number on the card. A row that is described has
  * is_mig. */

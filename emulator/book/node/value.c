@@ -1,6 +1,6 @@
 /* Reads the values of a node file. Each function accepts a whole value or rejects it. The functions return
  * only true or false, because the parser knows the line and the remedy. */
-#include "book/node_value.h"
+#include "book/node/value.h"
 
 #include <ctype.h>
 #include <errno.h>

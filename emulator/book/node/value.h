@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "book/node.h"
+#include "book/node/node.h"
 
 /* Parses digits at the start of `text`; *rest points to the text after them. */
 bool node_parse_u64(const char *text, uint64_t *value, const char **rest);
