@@ -3,8 +3,8 @@
  * A primary context's work includes that of its green contexts. A green context's work is only its own. */
 #include "cuda/context/context.h"
 #include "cuda/stream/awaited.h"
-#include "cuda/stream/capture.h"
-#include "cuda/stream/event.h"
+#include "cuda/stream/capture/capture.h"
+#include "cuda/stream/event/event.h"
 #include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
 

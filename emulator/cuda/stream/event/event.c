@@ -1,4 +1,4 @@
-#include "cuda/stream/event.h"
+#include "cuda/stream/event/event.h"
 
 #include <stdlib.h>
 

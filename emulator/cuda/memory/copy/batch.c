@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "cuda/context/context.h"
-#include "cuda/memory/array.h"
-#include "cuda/memory/copy.h"
+#include "cuda/memory/array/array.h"
+#include "cuda/memory/copy/copy.h"
 #include "cuda/memory/memory.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"

@@ -1,10 +1,10 @@
 /* The API of events: create, record, wait, query. */
 #include "book/timeline.h"
 #include "cuda/context/context.h"
-#include "cuda/memory/pool.h"
-#include "cuda/stream/capture.h"
-#include "cuda/stream/capture_record.h"
-#include "cuda/stream/event.h"
+#include "cuda/memory/pool/pool.h"
+#include "cuda/stream/capture/capture.h"
+#include "cuda/stream/capture/record.h"
+#include "cuda/stream/event/event.h"
 #include "cuda/stream/submit.h"
 
 static CUresult create(CUcontext context, CUevent *result, unsigned flags) {

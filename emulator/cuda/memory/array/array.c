@@ -1,9 +1,9 @@
-#include "cuda/memory/array.h"
+#include "cuda/memory/array/array.h"
 
 #include "cuda/context/context.h"
-#include "cuda/memory/array_mapping.h"
+#include "cuda/memory/array/mapping.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/capture.h"
+#include "cuda/stream/capture/capture.h"
 #include "cuda/stream/queue.h"
 
 static size_t element_bytes(CUarray_format format) {

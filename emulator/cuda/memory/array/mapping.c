@@ -1,4 +1,4 @@
-#include "cuda/memory/array_mapping.h"
+#include "cuda/memory/array/mapping.h"
 
 #include <stdlib.h>
 #include <string.h>

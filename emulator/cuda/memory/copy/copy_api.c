@@ -1,8 +1,8 @@
 /* The API's many copy functions: linear, to and from arrays, of boxes, between devices. */
 #include <string.h>
 
-#include "cuda/memory/array.h"
-#include "cuda/memory/copy.h"
+#include "cuda/memory/array/array.h"
+#include "cuda/memory/copy/copy.h"
 #include "cuda/memory/memory.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"

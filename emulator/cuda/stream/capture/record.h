@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_EMULATOR_STREAM_CAPTURE_RECORD_H
 #define PLIMSOLL_EMULATOR_STREAM_CAPTURE_RECORD_H
 
-#include "cuda/stream/capture.h"
+#include "cuda/stream/capture/capture.h"
 #include "cuda/stream/work.h"
 
 /* Adds work to the graph being captured on this stream. */

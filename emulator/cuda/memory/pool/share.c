@@ -8,7 +8,7 @@
 #include "cuda/context/context.h"
 #include "cuda/memory/ipc.h"
 #include "cuda/memory/memory.h"
-#include "cuda/memory/pool.h"
+#include "cuda/memory/pool/pool.h"
 #include "cuda/stream/submit.h"
 
 #define POOL_MAGIC 0x4C4F4F5053504C50ull

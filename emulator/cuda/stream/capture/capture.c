@@ -1,4 +1,4 @@
-#include "cuda/stream/capture.h"
+#include "cuda/stream/capture/capture.h"
 
 #include "cuda/context/context.h"
 

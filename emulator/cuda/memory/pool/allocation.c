@@ -2,8 +2,8 @@
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
-#include "cuda/memory/pool.h"
-#include "cuda/stream/capture_record.h"
+#include "cuda/memory/pool/pool.h"
+#include "cuda/stream/capture/record.h"
 #include "cuda/stream/submit.h"
 
 static CUresult allocate(CUstream stream, CUmemoryPool pool, CUdeviceptr *address, size_t bytes) {

@@ -1,7 +1,7 @@
 /* Maps physical memory into sparse arrays and arrays of deferred mapping. The memory lives as long as its
  * handle or such a mapping. Contents do not move with it: an array keeps its own contents, mapped or not. */
-#include "cuda/memory/array.h"
-#include "cuda/memory/array_mapping.h"
+#include "cuda/memory/array/array.h"
+#include "cuda/memory/array/mapping.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
 

@@ -1,5 +1,5 @@
 /* A pool's attributes: reserved and used bytes, and the threshold above which free memory is given back. */
-#include "cuda/memory/pool.h"
+#include "cuda/memory/pool/pool.h"
 
 #define THRESHOLD CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 

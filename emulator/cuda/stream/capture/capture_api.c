@@ -1,5 +1,5 @@
 /* Calls that begin, end and query stream captures. */
-#include "cuda/stream/capture_record.h"
+#include "cuda/stream/capture/record.h"
 
 #include "cuda/context/context.h"
 #include "cuda/graph/graph.h"

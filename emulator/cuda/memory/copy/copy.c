@@ -1,9 +1,9 @@
-#include "cuda/memory/copy.h"
+#include "cuda/memory/copy/copy.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda/memory/array.h"
+#include "cuda/memory/array/array.h"
 #include "cuda/memory/memory.h"
 
 enum {

@@ -1,12 +1,12 @@
-#include "cuda/stream/capture_record.h"
+#include "cuda/stream/capture/record.h"
 
 #include <string.h>
 
 #include "cuda/context/context.h"
 #include "cuda/graph/allocation.h"
 #include "cuda/graph/graph.h"
-#include "cuda/memory/pool.h"
-#include "cuda/stream/event.h"
+#include "cuda/memory/pool/pool.h"
+#include "cuda/stream/event/event.h"
 
 bool capture_set_tips(CUstream stream, const CUgraphNode *nodes, size_t count) {
     CUgraphNode *tips = malloc((count + 1) * sizeof *tips);

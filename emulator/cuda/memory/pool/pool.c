@@ -1,4 +1,4 @@
-#include "cuda/memory/pool.h"
+#include "cuda/memory/pool/pool.h"
 
 #include "cuda/context/context.h"
 #include "cuda/memory/table.h"
