@@ -2,12 +2,13 @@
 # and an ordinary CUDA program to run on it (or on a real GPU).
 EMULATOR := $(BUILD)/emulator
 EMULATOR_FLAGS := $(C_FLAGS) -D_GNU_SOURCE -Iemulator
-EMULATOR_BOOK := $(wildcard emulator/book/*.c)
+EMULATOR_BOOK := $(wildcard emulator/book/*.c emulator/book/*/*.c)
 EMULATOR_NVML := $(wildcard emulator/nvml/*.c)
-EMULATOR_CUDA := $(wildcard emulator/cuda/*.c emulator/cuda/*/*.c)
+EMULATOR_CUDA := $(wildcard emulator/cuda/*.c emulator/cuda/*/*.c emulator/cuda/*/*/*.c)
+BUSY := $(wildcard emulator/tools/busy/*.c)
 emulator_objects = $(patsubst emulator/%.c,$(EMULATOR)/objects/%.o,$(1))
 
-libraries: $(patsubst emulator/%.c,$(EMULATOR)/cuda13/%.o,$(EMULATOR_CUDA) emulator/tools/busy.c)
+libraries: $(patsubst emulator/%.c,$(EMULATOR)/cuda13/%.o,$(EMULATOR_CUDA) $(BUSY))
 libraries: $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml.so.1 $(EMULATOR)/book $(EMULATOR)/nvidia-cuda-mps-server $(BUILD)/bin/busy
 
 # Every source sees the real headers, so a signature that differs from NVIDIA's does not compile.
@@ -34,8 +35,8 @@ $(EMULATOR)/book: $(call emulator_objects,emulator/tools/book.c $(EMULATOR_BOOK)
 $(EMULATOR)/nvidia-cuda-mps-server: $(call emulator_objects,emulator/tools/mps_server.c $(EMULATOR_BOOK))
 	@$(CC_PORTABLE) $(LINK_FLAGS) $^ -lpthread -o $@
 
-$(BUILD)/bin/busy: $(call emulator_objects,emulator/tools/busy.c)
+$(BUILD)/bin/busy: $(call emulator_objects,$(BUSY))
 	@mkdir -p $(@D)
 	@$(CC_PORTABLE) $(LINK_FLAGS) $^ -ldl -o $@
 
--include $(wildcard $(addprefix $(EMULATOR)/,$(foreach depth,* */* */*/*,objects/$(depth).d cuda13/$(depth).d)))
+-include $(wildcard $(addprefix $(EMULATOR)/,$(foreach depth,* */* */*/* */*/*/*,objects/$(depth).d cuda13/$(depth).d)))

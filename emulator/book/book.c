@@ -12,7 +12,7 @@
 #include "book/limits.h"
 #include "book/lock.h"
 #include "book/mps.h"
-#include "book/node_file.h"
+#include "book/node/file.h"
 #include "book/state_file.h"
 #include "book/timeline.h"
 

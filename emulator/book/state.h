@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "book/node.h"
+#include "book/node/node.h"
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {

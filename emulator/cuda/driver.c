@@ -6,7 +6,7 @@
 
 #include "book/book.h"
 #include "book/mps.h"
-#include "book/node_file.h"
+#include "book/node/file.h"
 #include "book/state_file.h"
 #include "cuda/visible.h"
 

@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_EMULATOR_VISIBLE_H
 #define PLIMSOLL_EMULATOR_VISIBLE_H
 
-#include "book/node.h"
+#include "book/node/node.h"
 
 /* Chooses devices among the node's shown GPUs by `list`, which is CUDA_VISIBLE_DEVICES or NULL. As with
  * NVIDIA's driver, a bad entry ends the list; a process has one MIG instance at most, the first, and then no

@@ -213,13 +213,10 @@ static unsigned index_of(const struct node_gpu *gpu) {
 
 TEXT(nvmlDeviceGetName, gpu->model)
 TEXT(nvmlDeviceGetUUID, gpu->uuid)
-TEXT(nvmlDeviceGetVbiosVersion, "00.00.00.00.00")
 CONSTANT(nvmlDeviceGetMinorNumber, unsigned, minor_of(gpu)) /* /dev/nvidia0 is the node file's first GPU */
 CONSTANT(nvmlDeviceGetBrand, nvmlBrandType_t, brand_of(gpu))
 CONSTANT(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, architecture_of(gpu))
 CONSTANT(nvmlDeviceGetNumGpuCores, unsigned, gpu->sm_count *cores_per_multiprocessor(gpu))
-CONSTANT(nvmlDeviceGetBoardId, unsigned, gpu->pci_domain << 16 | gpu->pci_bus << 8 | gpu->pci_device)
-CONSTANT(nvmlDeviceGetMultiGpuBoard, unsigned, 0)
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
     const struct node_gpu *gpu;

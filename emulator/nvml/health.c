@@ -11,7 +11,6 @@ enum {
     SHUTDOWN_CELSIUS = 95,
     IDLE_POWER_MW = 30000,
     POWER_LIMIT_MW = 300000,
-    LOWEST_POWER_LIMIT_MW = 100000,
     IDLE_CLOCK_MHZ = 210,
     BUSY_CLOCK_MHZ = 1755,
     MEMORY_CLOCK_MHZ = 7500,
@@ -80,17 +79,6 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *least_mw,
-                                                          unsigned *most_mw) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, most_mw ? least_mw : NULL, &gpu);
-    if (found != NVML_SUCCESS)
-        return found;
-    *least_mw = LOWEST_POWER_LIMIT_MW;
-    *most_mw = POWER_LIMIT_MW;
-    return NVML_SUCCESS;
-}
-
 static nvmlReturn_t give_clock(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock_mhz, bool most) {
     int gpu;
     nvmlReturn_t found = nvml_find_present_gpu(device, clock_mhz, &gpu);
@@ -113,10 +101,6 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type
     return give_clock(device, type, clock_mhz, true);
 }
 
-static nvmlPstates_t state_of(int gpu) {
-    return nvml_busy_pct(gpu) ? NVML_PSTATE_0 : NVML_PSTATE_8;
-}
-
 /* Why the clocks are not at their highest. */
 static unsigned long long reasons_of(int gpu) {
     uint64_t injected = book_fault(nvml_book(), gpu, BOOK_CLOCKS);
@@ -126,25 +110,16 @@ static unsigned long long reasons_of(int gpu) {
 }
 
 GETTER(nvmlDeviceGetPowerUsage, unsigned, between(gpu, IDLE_POWER_MW, POWER_LIMIT_MW))
-GETTER(nvmlDeviceGetPowerManagementMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, POWER_LIMIT_MW)
-GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, POWER_LIMIT_MW)
 GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, POWER_LIMIT_MW)
-GETTER(nvmlDeviceGetPerformanceState, nvmlPstates_t, state_of(gpu))
-GETTER(nvmlDeviceGetPowerState, nvmlPstates_t, state_of(gpu))
+GETTER(nvmlDeviceGetPerformanceState, nvmlPstates_t, nvml_busy_pct(gpu) ? NVML_PSTATE_0 : NVML_PSTATE_8)
 GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, reasons_of(gpu))
 GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, reasons_of(gpu))
-GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, nvmlClocksEventReasonGpuIdle)
-GETTER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, nvmlClocksEventReasonGpuIdle)
 GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, PCIE_GENERATION)
 GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, PCIE_GENERATION)
-GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, PCIE_GENERATION)
 GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, PCIE_WIDTH)
 GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, PCIE_WIDTH)
 GETTER(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 GETTER(nvmlDeviceGetDisplayMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 GETTER(nvmlDeviceGetDisplayActive, nvmlEnableState_t, NVML_FEATURE_DISABLED)
-GETTER(nvmlDeviceGetAccountingMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, NVML_COMPUTEMODE_DEFAULT)
-GETTER(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t, NVML_GPU_VIRTUALIZATION_MODE_NONE)
-GETTER(nvmlDeviceGetNumFans, unsigned, 0) /* the server's fans cool the card */

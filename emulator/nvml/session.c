@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "book/call_faults.h"
-#include "book/node_file.h"
+#include "book/node/file.h"
 
 struct nvmlDevice_st {
     char unused; /* only the handle's address matters */

@@ -1,8 +1,8 @@
 /* Executable graphs: instantiation, update, launch. */
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
-#include "cuda/stream/capture_record.h"
-#include "cuda/stream/event.h"
+#include "cuda/stream/capture/record.h"
+#include "cuda/stream/event/event.h"
 #include "cuda/stream/submit.h"
 
 /* Sorts the nodes topologically: each round takes all nodes whose dependencies have been taken. False if

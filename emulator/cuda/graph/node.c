@@ -1,8 +1,8 @@
 /* Queries and changes of nodes. Changes work in a graph, and in an executable graph between its launches. */
 #include "cuda/context/context.h"
 #include "cuda/graph/graph.h"
-#include "cuda/memory/copy.h"
-#include "cuda/stream/event.h"
+#include "cuda/memory/copy/copy.h"
+#include "cuda/stream/event/event.h"
 #include "cuda/stream/launch.h"
 
 /* Enters and checks that a node is of a type. */

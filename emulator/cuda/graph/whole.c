@@ -1,7 +1,7 @@
 /* Building and inspecting graphs. */
 #include "cuda/context/context.h"
 #include "cuda/graph/graph.h"
-#include "cuda/memory/copy.h"
+#include "cuda/memory/copy/copy.h"
 #include "cuda/stream/launch.h"
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {

@@ -3,7 +3,7 @@
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/capture.h"
+#include "cuda/stream/capture/capture.h"
 #include "cuda/stream/queue.h"
 
 enum { PITCH_ALIGNMENT = 512 };

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "cuda/context/context.h"
-#include "cuda/memory/array.h"
+#include "cuda/memory/array/array.h"
 #include "cuda/memory/memory.h"
 #include "cuda/memory/share.h"
 

@@ -1,5 +1,5 @@
 /* The API's many functions that fill memory with one value. */
-#include "cuda/memory/copy.h"
+#include "cuda/memory/copy/copy.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
 

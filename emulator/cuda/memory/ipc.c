@@ -12,7 +12,7 @@
 #include "book/state_file.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/capture.h"
+#include "cuda/stream/capture/capture.h"
 #include "cuda/stream/queue.h"
 
 void ipc_describe(struct ipc_handle *handle, const struct share *share, uint64_t size) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cuda/context/context.h"
-#include "cuda/memory/pool.h"
+#include "cuda/memory/pool/pool.h"
 #include "cuda/memory/share.h"
 
 enum { SMALL_BYTES = 1 << 20, SMALL_ALIGNMENT = 512 };

@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_EMULATOR_STREAM_AWAITED_H
 #define PLIMSOLL_EMULATOR_STREAM_AWAITED_H
 
-#include "cuda/stream/event.h"
+#include "cuda/stream/event/event.h"
 
 /* Makes all later work of a context wait for the event's latest record. False without host memory. */
 bool event_await(CUcontext context, CUevent event);

@@ -1,7 +1,7 @@
 #include "cuda/stream/lifetime.h"
 
 #include "cuda/context/context.h"
-#include "cuda/stream/capture_record.h"
+#include "cuda/stream/capture/record.h"
 #include "cuda/stream/lookup.h"
 #include "cuda/stream/queue.h"
 

@@ -3,7 +3,7 @@
 #include "book/timeline.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/event.h"
+#include "cuda/stream/event/event.h"
 #include "cuda/stream/stream.h"
 
 enum { LENGTH, ADDRESS, VALUE, START_ADDRESS, START_VALUE };

@@ -1,8 +1,8 @@
 #include "cuda/stream/submit.h"
 
 #include "cuda/context/context.h"
-#include "cuda/stream/capture.h"
-#include "cuda/stream/capture_record.h"
+#include "cuda/stream/capture/capture.h"
+#include "cuda/stream/capture/record.h"
 #include "cuda/stream/lookup.h"
 #include "cuda/stream/queue.h"
 

@@ -1,7 +1,7 @@
 /* Synchronisation of streams and contexts, and host functions within streams. */
 #include "cuda/context/context.h"
-#include "cuda/memory/pool.h"
-#include "cuda/stream/capture.h"
+#include "cuda/memory/pool/pool.h"
+#include "cuda/stream/capture/capture.h"
 #include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"

@@ -2,7 +2,7 @@
  * on the device for work that has not been launched yet. */
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/capture.h"
+#include "cuda/stream/capture/capture.h"
 #include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
