@@ -24,13 +24,15 @@ class Machine:
         )
 
     async def start(
-        self,
-        *arguments: str,
-        module: str = "solo",
-        stdout: int = asyncio.subprocess.PIPE,
-        **environment: str,
+        self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
+        return await self.start_into(asyncio.subprocess.PIPE, *arguments, module=module, **environment)
+
+    async def start_into(
+        self, output: int, *arguments: str, module: str = "solo", **environment: str
+    ) -> asyncio.subprocess.Process:
+        """The same with its standard output in an open file."""
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
@@ -42,7 +44,7 @@ class Machine:
                 "PYTHONPATH": str(REPOSITORY),
             },
             stdin=asyncio.subprocess.PIPE,
-            stdout=stdout,
+            stdout=output,
             stderr=asyncio.subprocess.PIPE,
         )
 

@@ -252,7 +252,7 @@ async def test_a_resize_writes_no_control_characters_and_may_have_no_reader(mach
     assert "running are: a\N{REPLACEMENT CHARACTER}[31m\n" in errors
     reader, writer = os.pipe()
     os.close(reader)
-    unread = await machine.start("a\x1b[31m", "--gpu-memory", "1Gi", module="solo.resize", stdout=writer)
+    unread = await machine.start_into(writer, "a\x1b[31m", "--gpu-memory", "1Gi", module="solo.resize")
     os.close(writer)
     _, said = await unread.communicate()
     assert (unread.returncode, said) == (141, b"")
