@@ -23,7 +23,7 @@
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-#define WAIT_MS 10000
+#define WAIT_MS 10000 /* for the first valid limits, and for a slot */
 #define POLL_MS 5
 
 struct directories {
