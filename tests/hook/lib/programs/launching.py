@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from ctypes import addressof, byref, c_uint64, c_void_p
+from ctypes import addressof, byref, c_void_p
 from typing import Any
 
 from tests.hook.lib.programs.calls import call, make, must
@@ -61,7 +61,7 @@ def oldest(name: str, ns: int, stream: Stream) -> int:
     return call(name, kernel, *more.get(name, (1, 1, stream)))
 
 
-def executable(ns: int) -> c_uint64:
+def executable(ns: int) -> c_void_p:
     """A graph of one kernel, ready to be launched."""
     maker = make("cuStreamCreate", 1)
     must("cuStreamBeginCapture_v2", maker, 2)
