@@ -9,21 +9,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "broker/fork.h"
 #include "broker/limits.h"
 #include "broker/messages.h"
 #include "clock.h"
 #include "memory/ledger.h"
 #include "memory/owners.h"
+#include "memory/pools/records.h"
 #include "say.h"
+#include "share/captures.h"
 #include "share/gate.h"
+#include "share/meters.h"
 
 /* The function behind pthread_atfork in every glibc. Some glibc releases export the name pthread_atfork from
  * no shared library. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-#define WAIT_MS 10000
+#define WAIT_MS 10000 /* for the first valid limits, and for a slot */
 #define POLL_MS 5
 
 struct directories {
@@ -155,6 +157,26 @@ enum plimsoll_attachment plimsoll_map_files(void) {
     return reached;
 }
 
+/* In the child of a fork: forgets what the parent held, and makes every lock new. The child shares the mapped
+ * files but not the slot, and claims one of its own when it attaches. It holds no GPU memory, because CUDA
+ * does not survive a fork. No thread of the child holds a lock that another thread held at the fork. */
+static void forget_in_child(void) {
+    pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;
+    plimsoll.is_refreshing = false;
+    plimsoll_holdings_reset(&plimsoll.holdings);
+    plimsoll_pools_reset();
+    plimsoll_captures_reset();
+    plimsoll_shares_in_child();
+    plimsoll.graphs_counted = 0;
+    memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));
+    memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */
+    plimsoll.is_announced = false;
+    plimsoll_depth = 0;
+    if (plimsoll.attachment == ATTACHMENT_FULL)
+        plimsoll.attachment = ATTACHMENT_MAPPED;
+}
+
 /* Needs attach_lock, and the files mapped. */
 static enum plimsoll_attachment claim_slot(void) {
     uint64_t owner = plimsoll_own_owner();
@@ -166,8 +188,7 @@ static enum plimsoll_attachment claim_slot(void) {
     __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
                      __ATOMIC_SEQ_CST);
     if (!plimsoll.is_fork_watched)
-        plimsoll.is_fork_watched =
-            __register_atfork(NULL, NULL, plimsoll_forget_in_child, &__dso_handle) == 0;
+        plimsoll.is_fork_watched = __register_atfork(NULL, NULL, forget_in_child, &__dso_handle) == 0;
     __atomic_store_n(&plimsoll.attachment, ATTACHMENT_FULL, __ATOMIC_RELEASE);
     plimsoll_note("under limits of %s, slot %d", plimsoll.limits_dir, slot);
     return ATTACHMENT_FULL;

@@ -17,7 +17,7 @@
 #include "state.h"
 
 #define DENIED_INTERVAL_NS 100000000u
-#define UNKNOWN_LIMIT 8
+#define UNKNOWN_LIMIT 8 /* reports of unknown functions per process */
 
 /* sun_path holds 108 bytes, and a container's directory may be deeper. A path through /proc is short. */
 static int open_connection(void) {

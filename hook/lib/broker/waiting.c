@@ -16,7 +16,7 @@
 #include "say.h"
 #include "state.h"
 
-#define WITHOUT_BROKER_MS 60000
+#define WITHOUT_BROKER_MS 60000 /* then the request is refused */
 #define POLL_MS 100
 /* If a faster process took the granted memory, the first repeat of the question goes out at once, and later
  * repeats after pauses that double up to this. A broker that grants in vain must not make the program spin.

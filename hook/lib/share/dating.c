@@ -18,6 +18,7 @@
 /* The driver gives times as floats. Beyond this span they are coarser than two microseconds. */
 #define ANCHORED_NS 16000000000
 
+/* A mark that was reached within this time of its recording had nothing before it. */
 #define AT_ONCE_NS 2000
 
 /* Corrects the anchor's time within its bounds. This function and all below need the lock. */

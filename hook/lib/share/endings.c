@@ -15,7 +15,7 @@
 
 #define PATIENCE_NS 1000000000 /* for threads inside a driver call with a context that is about to end */
 
-#define STEP_NS 50000
+#define STEP_NS 50000 /* between two checks for such threads */
 
 /* No thread but this one uses the meter. A context may survive its announced end, because a primary context
  * is released many times. So the events are destroyed here and not left to the driver. */

@@ -35,6 +35,7 @@ enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 #define OPEN_NS 1000000000u
 /* Polls after a burst before the keeper rests, so that few launches have to wake it. */
 #define LINGER_POLLS 20
+/* The longest time for which an exit waits for the keeper to leave the driver. */
 #define ENDING_NS 200000000u
 
 /* When the process exits, its driver shuts down. From then on the keeper stays out of the driver. */

@@ -22,6 +22,7 @@
 #define UNMARKED_NS 300000
 /* A mark follows after this many launches, however short they are. */
 #define UNMARKED_MOST 16
+/* The usual length of the driver's call. */
 #define CALL_NS 2000
 
 /* --- the first half --------------------------------------------------------------------------------------

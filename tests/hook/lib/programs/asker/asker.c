@@ -9,13 +9,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static void *driver;
 
@@ -196,45 +193,6 @@ static void do_threads(const char *text) {
     printf("%llu\n", made);
 }
 
-/* `exec PATH`: the same process, another image. Answers first, so that the next command is left for the
- * other. */
-static void do_exec(const char *path) {
-    printf("0\n");
-    fflush(stdout);
-    execl(path, path, (char *)NULL);
-    _exit(1);
-}
-
-static void print_end_of(pid_t child) {
-    int status = -1;
-    waitpid(child, &status, 0);
-    printf("%d %d\n", (int)child, status);
-}
-
-/* `vfork PATH` and `spawn PATH`: a child that becomes another program; what that prints comes first. */
-static void do_vfork(const char *path) {
-    fflush(stdout);
-    pid_t child = vfork();
-    if (child == 0) {
-        execl(path, path, (char *)NULL);
-        _exit(1);
-    }
-    print_end_of(child);
-}
-
-extern char **environ;
-
-static void do_spawn(const char *path) {
-    char copy[4096];
-    char *arguments[] = {copy, NULL};
-    pid_t child = -1;
-    fflush(stdout);
-    snprintf(copy, sizeof(copy), "%s", path);
-    if (posix_spawn(&child, path, NULL, NULL, arguments, environ) != 0)
-        child = -1;
-    print_end_of(child);
-}
-
 static struct crowd {
     CUcontext context;
     number bytes;
@@ -269,38 +227,6 @@ static void do_joined(const char *unused) {
     printf("%u\n", made);
 }
 
-static void serve(FILE *commands);
-
-/* `fork PATH`: a child that serves the commands in a file and prints their answers; then its exit code. */
-static void do_fork(const char *path) {
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        FILE *commands = fopen(path, "r");
-        if (commands)
-            serve(commands);
-        fflush(stdout);
-        _exit(0);
-    }
-    print_end_of(child);
-}
-
-static void do_maps(const char *name) {
-    char line[1024];
-    int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof(line), maps))
-        count += strstr(line, name) != NULL;
-    if (maps)
-        fclose(maps);
-    printf("%d\n", count);
-}
-
-static void do_pid(const char *unused) {
-    (void)unused;
-    printf("%d\n", (int)getpid());
-}
-
 static const struct {
     const char *name;
     void (*run)(const char *arguments);
@@ -329,7 +255,7 @@ static void obey(char *line) {
     printf("unknown command %s\n", line);
 }
 
-static void serve(FILE *from) {
+void serve(FILE *from) {
     char line[4096];
     while (fgets(line, sizeof(line), from)) {
         obey(line);

@@ -8,12 +8,23 @@
 #include <cuda.h>
 
 #include <stdint.h>
+#include <stdio.h>
 
 typedef unsigned long long number;
 
 /* A function of the loaded driver; without it the program says so and ends. */
 void *find(const char *name);
 #define FUNCTION(name) ((__typeof__(&name))(uintptr_t)find(#name))
+
+/* Obeys commands until their end. */
+void serve(FILE *from);
+
+void do_exec(const char *path);
+void do_vfork(const char *path);
+void do_spawn(const char *path);
+void do_fork(const char *path);
+void do_maps(const char *name);
+void do_pid(const char *unused);
 
 void do_alloc(const char *text);
 void do_free(const char *text);
