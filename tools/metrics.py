@@ -81,9 +81,9 @@ def _registries() -> dict[str, CollectorRegistry]:
     of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample
     node.register(of_node)
     broker = CollectorRegistry()
-    # Without a container, the collector reads only these two attributes of its engine.
-    engine = SimpleNamespace(node=SimpleNamespace(journal_length=0, measuring=None, memory_requests=None))
-    engine.driver_lines = None
+    # Without a container, the collector reads nothing else of its engine.
+    core = SimpleNamespace(journal_length=0, measuring=None, memory_requests=None, share_findings=None)
+    engine = SimpleNamespace(node=core)
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry
     for collector in (
