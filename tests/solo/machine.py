@@ -24,13 +24,23 @@ class Machine:
         )
 
     async def start(
-        self,
-        *arguments: str,
-        module: str = "solo",
-        stdout: int = asyncio.subprocess.PIPE,
-        **environment: str,
+        self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
+        return await self._start(arguments, module, environment, asyncio.subprocess.PIPE)
+
+    async def resize_unread(self, *arguments: str) -> tuple[int | None, bytes]:
+        """Run `plimsoll resize -n plimsoll-run` without a reader; returns exit code and error output."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = await self._start(arguments, "solo.resize", {}, writer)
+        os.close(writer)
+        _, errors = await process.communicate()
+        return process.returncode, errors
+
+    async def _start(
+        self, arguments: tuple[str, ...], module: str, environment: dict[str, str], stdout: int
+    ) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
