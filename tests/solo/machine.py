@@ -27,12 +27,20 @@ class Machine:
         self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
-        return await self.start_into(asyncio.subprocess.PIPE, *arguments, module=module, **environment)
+        return await self._start(arguments, module, environment, asyncio.subprocess.PIPE)
 
-    async def start_into(
-        self, output: int, *arguments: str, module: str = "solo", **environment: str
+    async def resize_unread(self, *arguments: str) -> tuple[int | None, bytes]:
+        """Run `plimsoll resize -n plimsoll-run` without a reader; returns exit code and error output."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = await self._start(arguments, "solo.resize", {}, writer)
+        os.close(writer)
+        _, errors = await process.communicate()
+        return process.returncode, errors
+
+    async def _start(
+        self, arguments: tuple[str, ...], module: str, environment: dict[str, str], stdout: int
     ) -> asyncio.subprocess.Process:
-        """The same with its standard output in an open file."""
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
@@ -44,7 +52,7 @@ class Machine:
                 "PYTHONPATH": str(REPOSITORY),
             },
             stdin=asyncio.subprocess.PIPE,
-            stdout=output,
+            stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
 
