@@ -50,14 +50,11 @@ _DIALECTS: Final = """# For the webhook of webhook.yaml. Remove the ways that yo
 """
 
 
-def render(
-    values: Mapping[str, Any], *, release: str = RELEASE, namespace: str = NAMESPACE
-) -> dict[str, str]:
+def render(values: Mapping[str, Any], *, namespace: str = NAMESPACE) -> dict[str, str]:
     """The manifests of each template, by its path below `templates`; templates that render nothing are left out.
 
     Args:
         values: what `--values` would give.
-        release: the release's name.
         namespace: the release's namespace.
 
     Raises:
@@ -67,7 +64,7 @@ def render(
     import helm_python as helm  # noqa: PLC0415
 
     with helm.Chart.load(str(CHART)) as chart:
-        rendered = chart.render(dict(values), name=release, namespace=namespace)
+        rendered = chart.render(dict(values), name=RELEASE, namespace=namespace)
     texts = {path.partition("/templates/")[2]: _tidy(text) for path, text in rendered.items()}
     return {path: text for path, text in sorted(texts.items()) if text and path.endswith(".yaml")}
 

@@ -153,12 +153,12 @@ class MonitoredNode:
         )
         return Program(child, gpu, is_hooked=is_hooked)
 
-    async def busy(self, gpu: int, *options: str, is_hooked: bool = True) -> asyncio.subprocess.Process:
-        """Start an ordinary program, `build/bin/busy`, which costs a few milliseconds of CPU."""
+    async def busy(self, gpu: int, *options: str) -> asyncio.subprocess.Process:
+        """Start an ordinary program with the hook, `build/bin/busy`, which costs a few milliseconds of CPU."""
         return await asyncio.create_subprocess_exec(
             *(str(PROGRAMS / "busy"), "--device", str(gpu), *options),
             stdout=asyncio.subprocess.DEVNULL,
-            env=self.environment(gpu, is_hooked=is_hooked),
+            env=self.environment(gpu, is_hooked=True),
         )
 
     async def until(self, look: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:

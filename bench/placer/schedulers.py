@@ -6,7 +6,7 @@ else is default.
 
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,18 +91,17 @@ def kube_scheduler_kind(servers: Servers, folder: Path) -> ServerKind:
     return ServerKind("kube-scheduler", "http", "Starting Kubernetes Scheduler", lambda: program, arguments)
 
 
-def placer_kind(servers: Servers, settings: Mapping[str, str] | None = None) -> ServerKind:
-    """The placer with its default settings; `settings` are added, in capitals and without prefix."""
-    given = {
+def placer_kind(servers: Servers) -> ServerKind:
+    """The placer with its default settings."""
+    settings = {
         "NATS_URL": servers.nats.url,
         "REDIS_URL": servers.redis_url,
         "KUBECONFIG": str(servers.plane.kubeconfig()),
         "HTTP_PORT": str(free_port()),
-        **(settings or {}),
     }
     environment = {
         "PYTHONPATH": str(ROOT),
-        **{PREFIX + name: value for name, value in given.items()},
+        **{PREFIX + name: value for name, value in settings.items()},
     }
 
     def arguments(_: int, __: Path) -> Sequence[str]:

@@ -43,11 +43,6 @@ class Holders:
         """Whether two owners have the card: two pods of the device plugin, or a native pod and one that shares."""
         return len(self.native) + len(self.reserving) > 1 or bool(self.native and self.sharing)
 
-    @property
-    def is_unreserved(self) -> bool:
-        """Whether pods share a card that no reservation keeps."""
-        return bool(self.sharing and not self.reserving)
-
 
 @dataclass(slots=True)
 class Watch:

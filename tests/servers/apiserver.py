@@ -105,11 +105,11 @@ class ApiServer:
             raise RefusedError(f"{method} {path}: {answer.status} {answer.body.get('message', answer.body)}")
         return answer.body
 
-    async def kubectl(self, *arguments: str, stdin: str | None = None, user: str = ADMIN) -> str:
-        """Run the real kubectl and return its standard output; raises `RefusedError` when it fails."""
+    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run the real kubectl as the administrator, and return its output; raises `RefusedError` if it fails."""
         process = await asyncio.create_subprocess_exec(
             assets.binary("kubectl"),
-            f"--kubeconfig={self.kubeconfig(user)}",
+            f"--kubeconfig={self.kubeconfig()}",
             f"--cache-dir={self.plane.directory / 'kubectl'}",
             *arguments,
             stdin=asyncio.subprocess.PIPE,

@@ -16,21 +16,22 @@ from tests.servers.debian import debian_program, program_or_skip
 
 PACKAGE: Final = "prometheus"
 PROMTOOL_S: Final = 120.0
+INTERVAL: Final = "1s"
+"""Between two scrapes, and between two evaluations of rules."""
 
 
 class QueryError(Exception):
     """Prometheus refused a query; the message is its own."""
 
 
-def promtool(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `promtool` to its end, whatever it says; `given` is its standard input. Blocks.
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `promtool` to its end, whatever it says. Blocks.
 
     Skips the test where Debian's package is not to be had, as `prometheus` does.
     """
     program = program_or_skip(PACKAGE, "promtool")
     return subprocess.run(
         (str(program), *arguments),
-        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -41,7 +42,7 @@ def promtool(*arguments: str, given: str | None = None) -> subprocess.CompletedP
 
 @asynccontextmanager
 async def prometheus(
-    directory: Path, scrapes: Sequence[dict[str, Any]], rules: Sequence[Path] = (), *, interval: str = "1s"
+    directory: Path, scrapes: Sequence[dict[str, Any]], rules: Sequence[Path] = ()
 ) -> AsyncIterator[EmbeddedServer]:
     """Run Prometheus until the context ends.
 
@@ -49,12 +50,11 @@ async def prometheus(
         directory: the folder of its data.
         scrapes: its `scrape_configs`.
         rules: files of rules.
-        interval: between two scrapes, and between two evaluations of rules.
     """
     await asyncio.to_thread(program_or_skip, PACKAGE, "prometheus")
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     settings = {
-        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
         "rule_files": [str(path.absolute()) for path in rules],
         "scrape_configs": list(scrapes),
     }

@@ -31,10 +31,10 @@ async def until(look: Callable[[], Awaitable[T]], *, timeout_s: float = TIMEOUT_
         raise AssertionError(f"after {timeout_s} s of waiting, last seen: {seen!r}") from None
 
 
-async def until_true(look: Callable[[], object], *, timeout_s: float = TIMEOUT_S) -> None:
+async def until_true(look: Callable[[], object]) -> None:
     """Wait until `look`, which awaits nothing, returns a true value; see `until`."""
 
     async def seen() -> object:
         return look()
 
-    await until(seen, timeout_s=timeout_s)
+    await until(seen)
