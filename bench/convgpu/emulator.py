@@ -72,7 +72,7 @@ class Guest:
         lines = ContainerLines(name=MAIN, lines=(line,))
         return Register(pod=self.pod, namespace="bench", name=self.container.name, containers=(lines,))
 
-    async def told(self) -> str:
+    async def line(self) -> str:
         """The next line of the program's output."""
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
@@ -107,12 +107,12 @@ async def _stay(guest: Guest, broker: BrokerClient, began_s: float) -> Stay:
     await asyncio.sleep(due_s - time.monotonic())
     await broker.register(guest.registration)
     guest.go()
-    told = json.loads(await guest.told() or "{}")
+    times = json.loads(await guest.line() or "{}")
     await guest.process.wait()
     await broker.unregister(guest.pod)
-    if "has_s" not in told:
+    if "has_s" not in times:
         return Stay(guest.container, refused=True)
-    return Stay(guest.container, (told["has_s"] - began_s) * SPEED, (told["ended_s"] - began_s) * SPEED)
+    return Stay(guest.container, (times["has_s"] - began_s) * SPEED, (times["ended_s"] - began_s) * SPEED)
 
 
 @contextlib.asynccontextmanager
@@ -169,7 +169,7 @@ async def started(node: Scene, container: Container) -> AsyncIterator[Guest]:
     )
     try:
         guest = Guest(container, pod, process)
-        if await guest.told() != "ready\n":
+        if await guest.line() != "ready\n":
             raise NotRunError(f"{container.name} did not start")
         yield guest
     finally:

@@ -36,8 +36,8 @@ async def compare(node: Node, namespace: str, pairs: int) -> Json:
     took_s: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
     for at in range(pairs + 1):
         for kind in KINDS if at % 2 else reversed(KINDS):
-            told = await node.run(namespace, kind.name, "timed", *PROGRAM)
-            took_s[kind.name].append(json.loads(told.splitlines()[-1])["took_ns"] / 1e9)
+            output = await node.run(namespace, kind.name, "timed", *PROGRAM)
+            took_s[kind.name].append(json.loads(output.splitlines()[-1])["took_ns"] / 1e9)
     for kind in KINDS:
         await node.delete(namespace, kind.name)
     ours, theirs = took_s[PLIMSOLL.name][1:], took_s[NATIVE.name][1:]

@@ -180,9 +180,9 @@ async def follow(task: RunningTask) -> None:
     """Count a task's runs until it ends."""
     assert task.process.stdout is not None
     async for line in task.process.stdout:
-        told = json.loads(line)
-        if told["run"] == "failed":
-            task.failures.append(f"{told['call']}: CUresult {told['code']}")
+        result = json.loads(line)
+        if result["run"] == "failed":
+            task.failures.append(f"{result['call']}: CUresult {result['code']}")
         else:
             task.completed += 1
     await task.process.wait()

@@ -86,7 +86,7 @@ EXPERIMENTS: Final[Mapping[str, Callable[[World, random.Random], list[float]]]] 
 
 def _place_all(world: World, placer: Placer, arrivals_s: list[float]) -> Counter[int]:
     """Let all pods arrive while the world runs; returns the number of pods that each node got."""
-    world.on_phase = placer.hear
+    world.on_phase = placer.take_event
     placed: Counter[int] = Counter()
 
     def arrive(now_s: float, pod: PodUid) -> None:

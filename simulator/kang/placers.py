@@ -37,7 +37,7 @@ class Placer(Protocol):
     def place(self, pod: PodUid, kind: TaskKind) -> int | None:
         """The node for a pod; None if it has to wait."""
 
-    def hear(self, now_s: float, task: RunningTask, phase: Phase) -> None:
+    def take_event(self, now_s: float, task: RunningTask, phase: Phase) -> None:
         """Take the event that a placed task started or has loaded, with its node's memory at that moment."""
 
 
@@ -57,7 +57,7 @@ class Slots:
         self._free[node] -= 1
         return node
 
-    def hear(self, now_s: float, task: RunningTask, phase: Phase) -> None:
+    def take_event(self, now_s: float, task: RunningTask, phase: Phase) -> None:
         """Nothing: slots are counted when pods are placed."""
 
 
@@ -78,7 +78,7 @@ class KangList:
         self._free[node] -= 1
         return node
 
-    def hear(self, now_s: float, task: RunningTask, phase: Phase) -> None:  # noqa: ARG002 - one interface
+    def take_event(self, now_s: float, task: RunningTask, phase: Phase) -> None:  # noqa: ARG002 - one interface
         """The node's memory in the list is that of now."""
         self._reported_mib[task.node] = self._world.used_mib[task.node]
 
@@ -114,7 +114,7 @@ class ByPolicy:
         self._ledger.book(best.booking)
         return _number(best.booking.node)
 
-    def hear(self, now_s: float, task: RunningTask, phase: Phase) -> None:
+    def take_event(self, now_s: float, task: RunningTask, phase: Phase) -> None:
         """Take the node's report in, and learn from it."""
         assert task.pod is not None, "a resident task has no events"
         self._phases[task.pod] = phase

@@ -5,7 +5,7 @@ import sys
 
 from tests.node.namespaces import run_inside
 from tests.node.preparing import BrokenError, NotHereError, prepare
-from tests.node.telling import say
+from tests.node.progress import say
 
 SKIP_VARIABLE = "SKIP_WITHOUT_NODE"
 """Set where a machine that can run no node is no failure. Packages that cannot be had are one all the same."""

@@ -9,7 +9,7 @@ import pytest
 from tests.node import requirements
 from tests.node.node import Node, running_node
 from tests.node.places import directory
-from tests.node.telling import say
+from tests.node.progress import say
 
 
 @pytest.fixture(scope="session")

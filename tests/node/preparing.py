@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from tests.cluster import assets, build
 from tests.node import requirements
 from tests.node.places import ROOT
-from tests.node.telling import say
+from tests.node.progress import say
 
 OUT_OF_REACH = 75
 """The exit status of `tools/image-base` when no Debian mirror answers (EX_TEMPFAIL)."""

@@ -88,9 +88,9 @@ async def placer_forwarded(reader: Shell) -> AsyncIterator[str]:
     try:
         assert process.stdout is not None
         async with asyncio.timeout(COMMAND_S):
-            told = (await process.stdout.readline()).decode()
-        found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) ->", told)
-        assert found, told
+            line = (await process.stdout.readline()).decode()
+        found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) ->", line)
+        assert found, line
         yield f"http://{found[1]}"
     finally:
         process.kill()

@@ -109,8 +109,10 @@ async def installed(node: Node, **more: Any) -> AsyncIterator[Release]:  # noqa:
             await release.apply()
             await until(lambda: shows_gpus(node), timeout_s=START_S)
         except AssertionError as error:
-            told = [await node.account(NAMESPACE, pod["metadata"]["name"]) for pod in await release.pods()]
-            raise AssertionError("\n".join([str(error), *told])) from error
+            accounts = [
+                await node.account(NAMESPACE, pod["metadata"]["name"]) for pod in await release.pods()
+            ]
+            raise AssertionError("\n".join([str(error), *accounts])) from error
         yield release
         await release.remove()
         await until(release.is_gone, timeout_s=START_S)

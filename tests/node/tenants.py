@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.node.node import START_S, Node, program_pod, says_ready
-from tests.node.telling import say
+from tests.node.progress import say
 from tests.servers.apiserver import Object
 from tests.servers.waiting import until
 
@@ -61,8 +61,10 @@ async def until_one_ready(node: Node, namespace: str, name: str, *, but: str = "
     try:
         found = await until(look, timeout_s=START_S)
     except AssertionError as error:
-        told = [await node.account(namespace, pod["metadata"]["name"]) for pod in await node.pods(namespace)]
-        raise AssertionError("\n".join([str(error), *told])) from error
+        accounts = [
+            await node.account(namespace, pod["metadata"]["name"]) for pod in await node.pods(namespace)
+        ]
+        raise AssertionError("\n".join([str(error), *accounts])) from error
     assert found is not None
     return found
 

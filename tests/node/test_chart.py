@@ -7,8 +7,8 @@ import pytest
 
 from plimsoll.quantity import GIB
 from tests.node.node import START_S, Node
+from tests.node.progress import say
 from tests.node.release import PARTS, Release, installed, missing_images
-from tests.node.telling import say
 from tests.node.tenants import (
     GPU_KEY,
     HOLDS,

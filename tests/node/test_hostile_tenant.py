@@ -14,7 +14,7 @@ from plimsoll.quantity import GIB
 from tests.node.node import START_S, Node
 from tests.node.parts import Parts, running_parts
 from tests.node.places import NODE
-from tests.node.telling import say
+from tests.node.progress import say
 from tests.node.tenants import GPU_KEY, LINE_GIB, template
 from tests.placer.webhook.scene import scene
 from tests.servers.apiserver import Object

@@ -16,7 +16,7 @@ from plimsoll.quantity import GIB
 from tests.node.driver import UUIDS
 from tests.node.node import START_S, Node, is_ready
 from tests.node.parts import Parts, running_parts
-from tests.node.telling import say
+from tests.node.progress import say
 from tests.node.tenants import (
     GPU_KEY,
     HOLDS,
@@ -167,13 +167,13 @@ async def test_restarts_lose_double_and_kill_nothing(node: Node, tenants: str, p
     programs = 1 + 2 * 5  # of the Deployment, and after each restart one within the line and one past it
 
     async def all_told() -> list[str] | None:
-        told = await _started_events(parts, uid)
-        return told if len(told) >= programs else None
+        events = await _started_events(parts, uid)
+        return events if len(events) >= programs else None
 
-    told = await until(all_told)
-    assert told is not None
-    say("started events of the pod", told=len(told), different=len(set(told)))
-    assert len(told) == len(set(told)) == programs
+    events = await until(all_told)
+    assert events is not None
+    say("started events of the pod", told=len(events), different=len(set(events)))
+    assert len(events) == len(set(events)) == programs
 
 
 async def _answers(node: Node, namespace: str, pod: str) -> bool:

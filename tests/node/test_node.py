@@ -4,7 +4,7 @@ import pytest
 
 from tests.node.network import SERVICE_IP
 from tests.node.node import Node, program_pod
-from tests.node.telling import say
+from tests.node.progress import say
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 

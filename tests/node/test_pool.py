@@ -16,7 +16,7 @@ from tests.node.node import START_S, Node, is_ready, program_pod
 from tests.node.parts import Parts, running_parts
 from tests.node.places import NODE, ROOT
 from tests.node.pool import NAMESPACE, Pool, has_devices, running_controller, running_plugin
-from tests.node.telling import say
+from tests.node.progress import say
 from tests.node.tenants import GPU_KEY, runs, template
 from tests.placer.webhook.scene import RESTRICTED, scene
 from tests.servers.apiserver import Object

@@ -9,8 +9,8 @@ from tests.node.cards import watching
 from tests.node.driver import UUIDS
 from tests.node.node import Node, program_pod
 from tests.node.pool import NAMESPACE, Pool, running_plugin
+from tests.node.progress import say
 from tests.node.release import Release, installed, missing_images
-from tests.node.telling import say
 from tests.node.tenants import GPU_KEY, template
 from tests.placer.webhook.scene import RESTRICTED
 

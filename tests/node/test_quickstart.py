@@ -15,6 +15,7 @@ from tests.node.containers import ctr, import_image
 from tests.node.helm import VALUES_VARIABLE
 from tests.node.images import program_files, write_archive
 from tests.node.node import START_S, Node
+from tests.node.progress import say
 from tests.node.quickstart import (
     APPLY,
     DESCRIBE,
@@ -36,7 +37,6 @@ from tests.node.quickstart import (
     shell,
 )
 from tests.node.release import ARCHIVES, IMAGES, TAG, missing_images, node_values, servers_outside
-from tests.node.telling import say
 from tests.servers.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]

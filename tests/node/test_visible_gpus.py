@@ -7,7 +7,7 @@ import pytest
 from plimsoll.quantity import GIB
 from tests.node.driver import TOTAL_GIB, UUIDS
 from tests.node.node import Node, program_pod
-from tests.node.telling import say
+from tests.node.progress import say
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 

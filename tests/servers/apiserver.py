@@ -106,7 +106,7 @@ class ApiServer:
         return answer.body
 
     async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """The output of the real kubectl, run as the administrator; raises `RefusedError` if it fails."""
+        """Run the real kubectl as the administrator, and return its output; raises `RefusedError` if it fails."""
         process = await asyncio.create_subprocess_exec(
             assets.binary("kubectl"),
             f"--kubeconfig={self.kubeconfig()}",

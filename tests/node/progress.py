@@ -6,6 +6,6 @@ import sys
 
 def say(text: str, **facts: object) -> None:
     """Write a line on standard output, where `make e2e-kube` shows it, with facts as JSON."""
-    told = f" {json.dumps(facts, default=str)}" if facts else ""
-    sys.stdout.write(f"\nnode: {text}{told}\n")
+    shown = f" {json.dumps(facts, default=str)}" if facts else ""
+    sys.stdout.write(f"\nnode: {text}{shown}\n")
     sys.stdout.flush()
