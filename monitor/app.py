@@ -78,7 +78,12 @@ async def _run_parts(settings: Settings, identity: Identity, store: Store, stop:
     metrics = NodeMetrics(
         node,
         Sources(
-            waiting=lambda: (store.waiting_count, store.waiting_bytes, store.dropped_count),
+            waiting=lambda: (
+                store.waiting_count,
+                store.waiting_bytes,
+                store.dropped_count,
+                store.failures_count,
+            ),
             nats_answers=lambda: publisher.is_reachable,
             broker_answers=lambda: observer.has_broker,
             busy_s=lambda: observer.busy_s,

@@ -75,14 +75,16 @@ def described() -> dict[str, tuple[Described, ...]]:
 
 def _registries() -> dict[str, CollectorRegistry]:
     """The registry of each part, with all collectors that it can have, and no samples."""
-    nothing = monitor.metrics.Sources(lambda: (0, 0, 0), lambda: None, lambda: True, dict, dict)
+    nothing = monitor.metrics.Sources(lambda: (0, 0, 0, 0), lambda: None, lambda: True, dict, dict)
     node = CollectorRegistry()
     of_node = monitor.metrics.NodeMetrics(NodeName("node"), nothing)
     of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample
     node.register(of_node)
     broker = CollectorRegistry()
-    # Without a container, the collector reads only these two attributes of its engine.
-    engine = SimpleNamespace(node=SimpleNamespace(journal_length=0, measuring=None, memory_requests=None))
+    # Without a container, the collector reads only these attributes of its engine.
+    engine = SimpleNamespace(
+        disk_failures=0, node=SimpleNamespace(journal_length=0, measuring=None, memory_requests=None)
+    )
     engine.driver_lines = None
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry

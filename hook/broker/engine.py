@@ -47,7 +47,7 @@ from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Register, Unregister
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
-from plimsoll.part.causes import is_disk_full
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
@@ -101,6 +101,8 @@ class Engine:
         driver_lines: DriverLines | None = None,
     ) -> None:
         self.unhealthy: dict[GpuUuid, str] = {}
+        self.disk_failures = 0
+        """The instructions for files that the disk has refused since the start."""
         self._node = node
         self._driver_lines = driver_lines
         self._files = disk.shared
@@ -279,9 +281,8 @@ class Engine:
             self._looking = self._start_task(self._read_while_contended(), "read words while a process waits")
         if failures:
             problems = "; ".join(dict.fromkeys(map(str, failures)))
-            remedy = (
-                "free some room on the broker's disk" if any(map(is_disk_full, failures)) else "mend that"
-            )
+            self.disk_failures += len(failures)
+            remedy = disk_remedy(ExceptionGroup("", failures), "mend that", "the broker's")
             raise NotCarriedOutError(f"{problems}; {remedy} and ask again")
 
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:

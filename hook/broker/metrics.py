@@ -99,9 +99,14 @@ class _Uses(Collector):
             "Announcements that the monitor has not acknowledged; grows while the monitor is away.",
             value=self._engine.node.journal_length,
         )
+        refused = CounterMetricFamily(
+            "plimsoll_broker_disk_failures",
+            "Readings and writes of the broker's files that failed since its start: the disk is full or broken.",
+            value=self._engine.disk_failures,
+        )
         shares = share_families(self._shares())
         counted = (info, processes, used, line, measured, excess, denied, violated, unenforced)
-        return (*counted, *self._waits(), *self._driver_limits(), *shares, enforcement, journal)
+        return (*counted, *self._waits(), *self._driver_limits(), *shares, enforcement, journal, refused)
 
     def _driver_limits(self) -> tuple[Metric, ...]:
         """The limits of whole pods in the driver."""
