@@ -88,7 +88,12 @@ class _Parts:
 
     def _sources(self, store: Store) -> Sources:
         return Sources(
-            waiting=lambda: (store.waiting_count, store.waiting_bytes, store.dropped_count),
+            waiting=lambda: (
+                store.waiting_count,
+                store.waiting_bytes,
+                store.dropped_count,
+                store.failures_count,
+            ),
             nats_answers=lambda: self.publisher.is_reachable,
             broker_answers=lambda: self.observer.has_broker,
             busy_s=lambda: self.observer.busy_s,

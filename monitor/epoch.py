@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from plimsoll.part.causes import is_disk_full
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import InputError
 
 FILE_NAME: Final = "epoch"
@@ -48,11 +48,7 @@ def raise_epoch(directory: Path, epoch: int) -> int:
 
 
 def _unusable(directory: Path, error: OSError) -> InputError:
-    remedy = (
-        "free some room on its disk"
-        if is_disk_full(error)
-        else "give a writable directory of this monitor's own"
-    )
+    remedy = disk_remedy(error, "give a writable directory of this monitor's own")
     return InputError("PLIMSOLL_STATE_DIR", str(directory), f"cannot be used ({error})", remedy)
 
 

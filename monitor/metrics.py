@@ -37,14 +37,15 @@ class Sources:
     """The figures of other parts of the monitor, read at each scrape.
 
     Attributes:
-        waiting: events on disk, their bytes, and how many were dropped since the start, as too old.
+        waiting: events on disk, their bytes, how many were dropped since the start, as too old, and how often the
+            disk refused.
         nats_answers: whether NATS takes events; None before the first attempt has ended.
         broker_answers: whether the broker took the last measurement.
         busy_s: per GPU, the seconds of its work since the monitor's start.
         ecc_errors: per GPU, its uncorrected ECC errors since it was last reset.
     """
 
-    waiting: Callable[[], tuple[int, int, int]]
+    waiting: Callable[[], tuple[int, int, int, int]]
     nats_answers: Callable[[], bool | None]
     broker_answers: Callable[[], bool]
     busy_s: Callable[[], Mapping[GpuUuid, float]]
@@ -217,11 +218,17 @@ class NodeMetrics(Collector):
             "Events dropped since the monitor's start, because they had waited for NATS longer than OUTBOX_AGE_S.",
             labels=("node",),
         )
-        count, size_bytes, dropped_count = self._sources.waiting()
+        failures = CounterMetricFamily(
+            "plimsoll_outbox_failures",
+            "Readings and writes of the outbox that failed since the monitor's start: the disk is full or broken.",
+            labels=("node",),
+        )
+        count, size_bytes, dropped_count, failures_count = self._sources.waiting()
         waiting.add_metric(node, count)
         size.add_metric(node, size_bytes)
         dropped.add_metric(node, dropped_count)
-        return waiting, size, dropped
+        failures.add_metric(node, failures_count)
+        return waiting, size, dropped, failures
 
     def _collect_health(self) -> Iterable[Metric]:
         health = GaugeMetricFamily(

@@ -77,7 +77,7 @@ def described() -> dict[str, tuple[Described, ...]]:
 
 def _registries() -> dict[str, CollectorRegistry]:
     """The registry of each part, with all collectors that it can have, and no samples."""
-    nothing = monitor.metrics.Sources(lambda: (0, 0, 0), lambda: None, lambda: True, dict, dict)
+    nothing = monitor.metrics.Sources(lambda: (0, 0, 0, 0), lambda: None, lambda: True, dict, dict)
     node = CollectorRegistry()
     of_node = monitor.metrics.NodeMetrics(NodeName("node"), nothing)
     of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample
@@ -85,7 +85,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     broker = CollectorRegistry()
     # Without a container, the collector reads only these attributes of its engine.
     node_core = SimpleNamespace(journal_length=0, measuring=None, share_findings=None, memory_requests=None)
-    engine = SimpleNamespace(node=node_core, driver_lines=None)
+    engine = SimpleNamespace(node=node_core, driver_lines=None, disk_failures=0)
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry
     for collector in (

@@ -45,7 +45,7 @@ from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.nvml.thread import DriverThread
-from plimsoll.part.causes import is_disk_full
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.processes import boot_id
@@ -219,9 +219,7 @@ def _open_root(root: Path) -> int:
         root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        remedy = "run as root, or set PLIMSOLL_BROKER_ROOT to a directory of your own"
-        if is_disk_full(error):
-            remedy = "free some room on its disk"
+        remedy = disk_remedy(error, "run as root, or set PLIMSOLL_BROKER_ROOT to a directory of your own")
         raise InputError("PLIMSOLL_BROKER_ROOT", str(root), f"cannot be used ({error})", remedy) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -46,7 +46,7 @@ from hook.broker.sockets.hook import HookSockets, StartTask, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Register, Unregister
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
-from plimsoll.part.causes import is_disk_full
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
@@ -105,6 +105,8 @@ class Engine:
         driver_lines: DriverLines,
     ) -> None:
         self.unhealthy: dict[GpuUuid, str] = {}
+        self.disk_failures = 0
+        """The instructions for files that the disk has refused since the start."""
         self.node = node
         self.driver_lines = driver_lines
         self.files = disk.shared
@@ -258,9 +260,8 @@ class Engine:
             self._looking = self._start_task(self._read_while_contended(), "read words while a process waits")
         if failures:
             problems = "; ".join(dict.fromkeys(map(str, failures)))
-            remedy = (
-                "free some room on the broker's disk" if any(map(is_disk_full, failures)) else "mend that"
-            )
+            self.disk_failures += len(failures)
+            remedy = disk_remedy(ExceptionGroup("", failures), "mend that", "the broker's")
             raise NotCarriedOutError(f"{problems}; {remedy} and ask again")
 
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:

@@ -43,6 +43,7 @@ class _Uses(Collector):
             *share_families(self._shares()),
             self._enforcement(),
             self._journal(),
+            self._disk(),
         )
 
     def _containers(self) -> tuple[Metric, ...]:
@@ -122,6 +123,13 @@ class _Uses(Collector):
             "plimsoll_broker_journal_entries",
             "Announcements that the monitor has not acknowledged; grows while the monitor is away.",
             value=self._engine.node.journal_length,
+        )
+
+    def _disk(self) -> Metric:
+        return CounterMetricFamily(
+            "plimsoll_broker_disk_failures",
+            "Readings and writes of the broker's files that failed since its start: the disk is full or broken.",
+            value=self._engine.disk_failures,
         )
 
     def _driver_limits(self) -> tuple[Metric, ...]:

@@ -35,7 +35,7 @@ from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
 from monitor.foreign import StreamPosition
 from monitor.outbox.transaction import check_room, transaction
 from plimsoll.ids import GpuUuid, ProcessKey
-from plimsoll.part.causes import is_disk_full
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import InputError
 
 FILE_NAME: Final = "monitor.db"
@@ -172,11 +172,7 @@ def open_outbox(directory: Path, age_s: float) -> OutboxFile:
 
 def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
     log.debug("the state directory was refused", cause=repr(cause))
-    remedy = (
-        "free some room on its disk"
-        if is_disk_full(cause)
-        else "give a writable directory of this monitor's own"
-    )
+    remedy = disk_remedy(cause, "give a writable directory of this monitor's own")
     return InputError("PLIMSOLL_STATE_DIR", str(directory), problem, remedy)
 
 

@@ -13,7 +13,7 @@ from monitor.foreign import StreamPosition
 from monitor.outbox import database
 from monitor.outbox.database import Checkpoint, KeptState, OutboxFile, StoredEntry
 from plimsoll.bus.stream import MAX_AGE_S
-from plimsoll.part.causes import is_disk_full
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import PlimsollError
 
 T = TypeVar("T")
@@ -33,6 +33,8 @@ class Store:
         self._thread = thread
         self.waiting_count, self.waiting_bytes, self.dropped_count = 0, 0, 0
         """How many events wait, their bytes, and how many were dropped as too old, as of the last change."""
+        self.failures_count = 0
+        """How often the file could not be read or written."""
         self._take_counts()
         self.state_waits = False
         """The last report that this run stored is a state event that waits: nobody has begun to send it.
@@ -130,7 +132,8 @@ class Store:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            remedy = "free some room on its disk" if is_disk_full(error) else "look at its disk"
+            self.failures_count += 1
+            remedy = disk_remedy(error, "look at its disk")
             raise StoreError(
                 f"the outbox in PLIMSOLL_STATE_DIR could not be read or written ({error}); {remedy}"
             ) from error

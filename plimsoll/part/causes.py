@@ -81,6 +81,18 @@ def is_disk_full(error: BaseException) -> bool:
     )
 
 
+def disk_remedy(error: BaseException, otherwise: str, whose: str = "its") -> str:
+    """The remedy for a disk that refuses; `otherwise` where it is neither full nor read-only."""
+    if is_disk_full(error):
+        return f"free some room on {whose} disk"
+    if any(
+        (isinstance(one, OSError) and one.errno == errno.EROFS) or "readonly database" in str(one)
+        for one in _chain(error)
+    ):
+        return f"see in the kernel's log (`dmesg`) why {whose} disk is read-only, and mount it writable"
+    return otherwise
+
+
 class _Bound(Protocol):
     def __call__(self, event: str, **details: Any) -> object:  # noqa: ANN401 - as structlog takes
         """Write a line."""

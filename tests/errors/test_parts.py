@@ -180,17 +180,24 @@ def test_troubles_beside_each_other_are_told_once() -> None:
     assert [line["event"] for line in logs] == [f"{NO_GPU}: none", "the disk is full", "the disk is full"]
 
 
+_MONITOR = (("monitor",), {"PLIMSOLL_NODE": "n", "PLIMSOLL_STATE_DIR": "{}"})
+_RUN: tuple[tuple[str, ...], dict[str, str]] = (("solo", "--broker-root", "{}", "--", "true"), {})
+
+
 @pytest.mark.parametrize(
-    ("words", "environment"),
+    ("started", "kind", "remedy"),
     [
-        (("monitor",), {"PLIMSOLL_NODE": "n", "PLIMSOLL_STATE_DIR": "{}"}),
-        (("solo", "--broker-root", "{}", "--", "true"), {}),
+        (_MONITOR, "full", "; free some room on its disk"),
+        (_RUN, "full", "; free some room on its disk"),
+        (_MONITOR, "read-only", "; see in the kernel's log (`dmesg`) why its disk is read-only"),
+        (_RUN, "read-only", "; name a directory of your own"),
     ],
 )
-async def test_a_full_disk_is_one_line(
-    tmp_path: Path, words: tuple[str, ...], environment: dict[str, str]
+async def test_a_disk_that_is_full_or_read_only_is_one_line(
+    tmp_path: Path, started: tuple[tuple[str, ...], dict[str, str]], kind: str, remedy: str
 ) -> None:
     """The line has the remedy; no traceback comes with it."""
+    words, environment = started
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
     disk = tmp_path / "disk"
@@ -199,12 +206,16 @@ async def test_a_full_disk_is_one_line(
     if await mount.wait() != 0:
         pytest.skip("no small disk can be mounted here")
     try:
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread((disk / "filler").write_bytes, bytes(2**20))
+        if kind == "full":
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread((disk / "filler").write_bytes, bytes(2**20))
+        else:
+            protect = await asyncio.create_subprocess_exec("mount", "-o", "remount,ro", str(disk))
+            assert await protect.wait() == 0
         place = str(disk / "own")
         given = {name: value.format(place) for name, value in environment.items()}
         code, errors = await ended(*(word.format(place) for word in words), **given)
         [line] = errors.splitlines()
-        assert (code, "; free some room on its disk" in line) == (2, True), line
+        assert (code, remedy in line) == (2, True), line
     finally:
         await (await asyncio.create_subprocess_exec("umount", "--lazy", str(disk))).wait()

@@ -123,6 +123,7 @@ async def test_nothing_is_read_until_a_page_that_could_not_be_written_was(bench:
     bench.files.is_full = True
     with pytest.raises(NotCarriedOutError, match="No space left"):
         await bench.engine.take(measured((GIB // 2, GIB // 2)))
+    assert bench.engine.disk_failures > 0
     bench.files.is_full = False
     bench.node.heard.clear()
     await bench.engine.take(measured((GIB // 4, GIB // 4)))

@@ -210,4 +210,7 @@ async def _scraped(broker: Broker) -> list[Sample]:
 
 
 async def _has_only_the_journal(broker: Broker) -> bool:
-    return set(await read_samples(broker)) == {("plimsoll_broker_journal_entries", "")}
+    return set(await read_samples(broker)) == {
+        ("plimsoll_broker_journal_entries", ""),
+        ("plimsoll_broker_disk_failures_total", ""),
+    }

@@ -137,9 +137,23 @@ async def test_a_full_disk_is_named_and_what_was_kept_before_stays(tmp_path: Pat
     large = Entry("b", "subject", bytes(1 << 20), carries_state=True)
     with pytest.raises(StoreError, match=r"full.*free some room on its disk"):
         await store.keep((large,), Tasks(), Checkpoint("boot", JournalPosition()))
+    assert store.failures_count == 1
     database.execute("PRAGMA max_page_count = 100000")
     await store.keep((large,), Tasks(), Checkpoint("boot", JournalPosition()))
     assert [each.id for each in await store.oldest(10)] == ["a", "b"]
+    await store.close()
+
+
+async def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
+    """An event that cannot be written is refused with the cause and a remedy; what was kept before stays."""
+    store = await open_store(tmp_path)
+    await kept(store, "a", is_state=False)
+    store._book.database.execute("PRAGMA query_only = ON")  # SQLite's own read-only disk
+    with pytest.raises(StoreError, match=r"readonly database.*dmesg.*mount it writable"):
+        await kept(store, "b", is_state=False)
+    assert store.failures_count == 1
+    store._book.database.execute("PRAGMA query_only = OFF")
+    assert [each.id for each in await store.oldest(10)] == ["a"]
     await store.close()
 
 
