@@ -148,11 +148,11 @@ async def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
     """An event that cannot be written is refused with the cause and a remedy; what was kept before stays."""
     store = await open_store(tmp_path)
     await kept(store, "a", is_state=False)
-    store._book.database.execute("PRAGMA query_only = ON")  # SQLite's own read-only disk
+    store._file.database.execute("PRAGMA query_only = ON")  # SQLite's own read-only disk
     with pytest.raises(StoreError, match=r"readonly database.*dmesg.*mount it writable"):
         await kept(store, "b", is_state=False)
     assert store.failures_count == 1
-    store._book.database.execute("PRAGMA query_only = OFF")
+    store._file.database.execute("PRAGMA query_only = OFF")
     assert [each.id for each in await store.oldest(10)] == ["a"]
     await store.close()
 
