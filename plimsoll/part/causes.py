@@ -131,7 +131,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if one is None or one in found:
             continue
         found.append(one)
-        inner = (one.__cause__, one.__context__, getattr(one, "os_error", None), *one.args)
+        of_group = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        inner = (one.__cause__, one.__context__, getattr(one, "os_error", None), *one.args, *of_group)
         rest.extend(each for each in inner if isinstance(each, BaseException))
     return reversed(found)
 

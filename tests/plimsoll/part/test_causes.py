@@ -1,9 +1,11 @@
 """Causes of failed connections, in one line with the remedy."""
 
+import errno
+
 import nats.js.errors
 import pytest
 
-from plimsoll.part.causes import cause_of
+from plimsoll.part.causes import cause_of, disk_remedy
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,12 @@ from plimsoll.part.causes import cause_of
 def test_refusals_of_jetstream_have_a_remedy(error: Exception, remedy: str) -> None:
     """A server without JetStream, or without room for the stream, is told from one that is away."""
     assert remedy in cause_of(error, "PLIMSOLL_NATS_URL")
+
+
+def test_a_full_disk_among_several_failures_is_named() -> None:
+    """Of failures that came together, the full or read-only disk gives the remedy, whose it is included."""
+    full, denied = OSError(errno.ENOSPC, "no space"), OSError(errno.EACCES, "denied")
+    assert disk_remedy(ExceptionGroup("", [denied, full]), "mend that", "the broker's") == (
+        "free some room on the broker's disk"
+    )
+    assert disk_remedy(ExceptionGroup("", [denied]), "mend that") == "mend that"

@@ -118,8 +118,12 @@ def test_a_policy_that_raises_refuses_its_pods_by_name(method: str, body: Callab
 @pytest.mark.parametrize("method", ["rank", "objection", "index"])
 def test_ctrl_c_ends_a_program_amid_a_policy(method: str) -> None:
     """Where Python raises for Ctrl-C, as in the simulator, the program ends although a policy runs."""
-    with pytest.raises(KeyboardInterrupt):
-        deciding().decide(request("p", declared("main", 1)), Installed(with_method(method, interrupt)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            deciding().decide(request("p", declared("main", 1)), Installed(with_method(method, interrupt)))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
