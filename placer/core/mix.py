@@ -23,8 +23,8 @@ REMEMBERED_PODS: Final = 20_000
 """The pods whose kinds count, the last seen. A pod that is decided on again counts once."""
 
 
-class PodKind(NamedTuple):
-    """A kind of pods, by the container that is hardest to place.
+class DemandKind(NamedTuple):
+    """A kind of demands, by the container that is hardest to place.
 
     Attributes:
         cpu_milli: the pod's CPU, in thousandths.
@@ -53,12 +53,12 @@ class PodKind(NamedTuple):
         return min(max(self.share_milli, of_memory, 1), 1000)
 
 
-def kind_of(demand: PodDemand, cpu_milli: int) -> PodKind:
+def kind_of(demand: PodDemand, cpu_milli: int) -> DemandKind:
     """The kind of a pod."""
     if not demand.containers:
-        return PodKind(cpu_milli)
+        return DemandKind(cpu_milli)
     hardest = min(demand.containers, key=hardest_first)
-    return PodKind(
+    return DemandKind(
         cpu_milli=cpu_milli,
         gpus=hardest.gpus,
         share_milli=1000 if hardest.whole else 10 * hardest.share_pct,
@@ -83,13 +83,13 @@ class Typical:
         popularity: its part of all typical pods, above 0; those of a mix add up to 1.
     """
 
-    kind: PodKind
+    kind: DemandKind
     popularity: float
 
 
-def typical_of(counts: Mapping[PodKind, int]) -> tuple[Typical, ...]:
+def typical_of(counts: Mapping[DemandKind, int]) -> tuple[Typical, ...]:
     """The most frequent kinds, until they are `COVERAGE` of all pods; among equal counts the first."""
-    chosen: list[tuple[PodKind, int]] = []
+    chosen: list[tuple[DemandKind, int]] = []
     needed, covered = COVERAGE * sum(counts.values()), 0
     for kind, count in sorted(counts.items(), key=lambda one: -one[1]):
         if covered >= needed:
@@ -116,8 +116,8 @@ class Mix:
         self.gpu_types: dict[GpuType, int] = {}
         self.derived: dict[str, object] = {}
         self._is_given = bool(self.typical)
-        self._seen: OrderedDict[PodUid, PodKind] = OrderedDict()
-        self._counts: Counter[PodKind] = Counter()
+        self._seen: OrderedDict[PodUid, DemandKind] = OrderedDict()
+        self._counts: Counter[DemandKind] = Counter()
         self._drawn_up = 0
         self._sightings = 0
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.mix import GpuType, Mix, PodKind, kind_of
+from placer.core.mix import DemandKind, GpuType, Mix, kind_of
 from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
 from placer.core.policies.policy import Judgement, Policy
 from placer.core.room import SHARERS_PER_GPU, Room
@@ -111,7 +111,7 @@ class Typicals:
         return made
 
 
-def _admits(kind: PodKind, model: str) -> bool:
+def _admits(kind: DemandKind, model: str) -> bool:
     return not kind.models or model in kind.models
 
 
@@ -339,7 +339,7 @@ class MixTable:
         found[at[first]] = np.maximum.reduceat(scores, first)
         return found
 
-    def _fits(self, kind: PodKind, slots: Slots, need: Ints) -> tuple[Bools, Bools]:
+    def _fits(self, kind: DemandKind, slots: Slots, need: Ints) -> tuple[Bools, Bools]:
         """Whether the kind fits on each GPU of these nodes, and whether it may have a place on each node."""
         idle = self._idle[slots]
         fits = (idle >= need[:, None]) | (idle + 1 >= need[:, None]) & (need[:, None] < 1000)
@@ -350,7 +350,7 @@ class MixTable:
         )
         return fits, has_place
 
-    def _scores(self, slots: Slots, taken: Ints, need: Ints, kind: PodKind) -> Floats:
+    def _scores(self, slots: Slots, taken: Ints, need: Ints, kind: DemandKind) -> Floats:
         """The scores of places, each on a slot: the pod takes `need` of GPUs that are idle in this part."""
         typicals = self._typicals
         assert typicals is not None, "the version was asked for first"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from placer.core.mix import Mix, PodKind, kind_of, typical_of
+from placer.core.mix import DemandKind, Mix, kind_of, typical_of
 from plimsoll.demand import PodDemand
 from plimsoll.ids import PodUid
 from plimsoll.quantity import GIB
@@ -11,7 +11,7 @@ from tests.placer.core.worlds import declared, whole
 
 def test_rare_kinds_are_left_out() -> None:
     """The most frequent kinds count until they are 95 % of all pods, and their popularities add up to 1."""
-    often, seldom, rarely = PodKind(1000, 1, 500), PodKind(2000, 1, 1000), PodKind(3000, 8, 1000)
+    often, seldom, rarely = DemandKind(1000, 1, 500), DemandKind(2000, 1, 1000), DemandKind(3000, 8, 1000)
     typical = typical_of(Counter({rarely: 4, often: 60, seldom: 36}))
     assert [one.kind for one in typical] == [often, seldom]
     assert [one.popularity for one in typical] == [60 / 96, 36 / 96]

@@ -7,7 +7,7 @@ import pytest
 
 from placer.core.booking import Booking, Grant
 from placer.core.fit import Needs
-from placer.core.mix import PodKind
+from placer.core.mix import DemandKind
 from placer.core.reasons import Reason
 from placer.core.resize.change import ResizeChange
 from plimsoll.kube.models import Pod
@@ -231,4 +231,4 @@ def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:
     node.cluster.confirm(bound(limits={}, uid="somebody-elses"))
     node.cluster.confirm(bound({"plimsoll.dev/gpu-model": ","}, uid="unreadable"))
     kinds = {one.kind: one.popularity for one in node.ledger.mix.typical}
-    assert kinds == {PodKind(2000, 1, 1000): 0.5, PodKind(0, 1, 0, 4 * GIB): 0.5}
+    assert kinds == {DemandKind(2000, 1, 1000): 0.5, DemandKind(0, 1, 0, 4 * GIB): 0.5}
