@@ -1,10 +1,12 @@
 """Fixtures for every test; each subject has its own module. See `tests/servers` for what they start."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers.blocking", "tests.servers.stores", "tests.servers.apiserver"]
@@ -39,6 +41,14 @@ LONGEST: Final = (
     "e2e/test_placement.py",
 )
 """The files that take a worker longest, or that have a few long tests: half a minute and more on a quiet machine."""
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Undo the log settings of commands that ran in this process: some silence the log, and later tests read it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
