@@ -144,7 +144,7 @@ def parse_sentinel_url(variable: str, url: str) -> SentinelUrl:
     def refused(problem: str, remedy: str = f"give {SENTINEL_FORM}") -> InputError:
         return InputError(variable, shown_url(url.partition("?")[0]), problem, remedy)
 
-    # `urlsplit` knows one host alone, and newer Pythons refuse brackets that enclose one of several.
+    # `urlsplit` knows one host alone: Debian 12's refuses brackets that enclose one of several.
     scheme, _, rest = url.partition("://")
     authority, _, path = rest.partition("?")[0].partition("/")
     login, _, hosts = authority.rpartition("@")
