@@ -1,4 +1,4 @@
-"""What the library and the broker cost a program, and how exactly they hold it: its memory, and its share.
+"""The costs of library and broker for a program, and the accuracy of the memory line and of compute shares.
 
 `memory` and `share` are benchmarks; `gpu_node` and `task.h` serve both.
 """

@@ -18,7 +18,7 @@ _LIMITS: Final[Mapping[str, Json]] = {
     "bad": {"plimsoll.dev/gpu-memory": "3", "plimsoll.dev/gpu": "2"},
     "hami": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "30"},
 }
-"""What the main container asks of GPUs, by the kind of the pod."""
+"""The GPU request of the main container, by the kind of the pod."""
 
 _ENV: Final = [{"name": f"SETTING_{index}", "value": f"value of setting {index}"} for index in range(40)]
 _MOUNTS: Final = [{"name": f"volume-{index}", "mountPath": f"/mnt/{index}"} for index in range(4)]

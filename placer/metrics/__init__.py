@@ -45,7 +45,7 @@ class Metrics:
     """Counters, gauges and histograms by subject; every name begins with `plimsoll_placer_`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
         self.registry = CollectorRegistry()
         add_common(self.registry, "placer")
         self.servers = ServerMetrics(self.registry)

@@ -59,7 +59,7 @@ class PoolMetrics:
     """Counters, gauges and a histogram by subject; every name begins with `plimsoll_pool_`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
         self.registry = CollectorRegistry()
         add_common(self.registry, "pool")
         self.gpus = GpuMetrics(self.registry)

@@ -57,7 +57,7 @@ class WebhookMetrics:
     """Counters, gauges and a histogram by subject; every name begins with `plimsoll_webhook_`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
         self.registry = CollectorRegistry()
         add_common(self.registry, "webhook")
         self.reviews = ReviewMetrics(self.registry)

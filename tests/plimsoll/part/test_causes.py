@@ -30,7 +30,7 @@ def test_refusals_of_jetstream_have_a_remedy(error: Exception, remedy: str) -> N
 
 
 def test_a_full_disk_among_several_failures_is_named() -> None:
-    """Of failures that came together, the full or read-only disk gives the remedy, whose it is included."""
+    """If one of several failures names a full disk, the remedy is to free room on that disk, and says whose it is."""
     full, denied = OSError(errno.ENOSPC, "no space"), OSError(errno.EACCES, "denied")
     assert disk_remedy(ExceptionGroup("", [denied, full]), "mend that", "the broker's") == (
         "free some room on the broker's disk"
