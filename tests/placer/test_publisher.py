@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
-from nats.aio.client import Client
 from nats.js import JetStreamContext
 
 from placer.metrics import Metrics, ServerMetrics
 from placer.publisher import Publisher
+from plimsoll.bus.client import BusClient
 from plimsoll.bus.connection import connect
 from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -31,7 +31,7 @@ async def publishing(
     server: EmbeddedServer, queue_events: int = 100
 ) -> AsyncIterator[tuple[Publisher, ServerMetrics]]:
     """A running publisher over a connection as the placer makes it."""
-    client = Client()
+    client = BusClient()
     publisher = Publisher(client.jetstream(), metrics := Metrics().servers, queue_events=queue_events)
     await connect(client, server.url, "test")
     task = asyncio.create_task(publisher.run())

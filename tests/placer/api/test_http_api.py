@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -185,6 +186,8 @@ async def test_a_reader_that_hangs_up_is_no_error(caplog: pytest.LogCaptureFixtu
         decider.reports.apply(report(f"n{i:04}", gpus=gpus))
     reader = reader_of(decider)
     api = Api(reader.rows, reader, tuple, tuple, decider.metrics.registry)
+    gc.collect()  # what tests before this one left behind is told now
+    caplog.clear()
     async with serving_port(api, "127.0.0.1", 0) as port:
         for _ in range(3):
             stream, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -8,6 +8,7 @@ import pytest
 from nats.errors import Error
 
 from plimsoll.bus.client import BusClient
+from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.servers.waiting import until_true
 
 INFO = b'INFO {"server_id":"A","version":"2.11.0","proto":1,"headers":true,"max_payload":1048576}\r\n'
@@ -140,3 +141,20 @@ async def test_an_unexpected_error_ends_no_reconnection(monkeypatch: pytest.Monk
         with contextlib.suppress(Error):  # the connection may be the one that just ends
             await client.flush()
         await until_true(lambda: client.is_connected)
+
+
+async def test_a_client_whose_last_bytes_are_lost_ends_all_the_same(own_nats: EmbeddedServer) -> None:
+    """No subscription outlives a client that could not write its last message to a dead server."""
+
+    async def ignore(_: object) -> None:
+        pass
+
+    client = BusClient()
+    await client.connect(own_nats.url, error_cb=ignore)
+    before = asyncio.all_tasks()
+    await client.subscribe("any", cb=ignore)
+    await own_nats.kill()
+    await client.publish("any", b"last")
+    with contextlib.suppress(OSError):
+        await client.close()
+    await until_true(lambda: asyncio.all_tasks() <= before)
