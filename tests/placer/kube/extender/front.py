@@ -22,7 +22,7 @@ from placer.kube.extender.http import PATH, serving_extender
 from placer.kube.extender.metrics import ExtenderMetrics
 from placer.kube.parts import KubeParts
 from plimsoll.cli.demo.servers import ServerKind, running
-from plimsoll.ids import PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.web import serving
 from tests.cluster import assets
 from tests.placer.kube.world import World
@@ -141,7 +141,11 @@ async def configured(api: ApiServer, folder: Path, changes: Mapping[str, object]
 
 
 async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24) -> None:
-    """A node whose GPUs have this much free memory, as the monitor advertises and reports it."""
+    """A node whose GPUs have this much free memory, as the monitor advertises and reports it.
+
+    Returns once the placer leads and its watch has shown what the node offers. Before that, the placer refuses each
+    question and bind.
+    """
     totals = {
         MEMORY: f"{total_gib * len(free_gib)}Gi",
         SHARE: f"{100 * len(free_gib)}",
@@ -149,6 +153,8 @@ async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24)
     }
     await create_node(world.api, name, totals)
     await world.report(name, *free_gib, total_gib=total_gib)
+    parts = world.parts
+    await until_true(lambda: parts.leads.is_set() and parts.cluster.free(NodeName(name), GPUS) > 0)
 
 
 async def until_freed(world: World, node: str, pod: Object) -> None:

@@ -19,7 +19,6 @@ from tests.placer.kube.extender.front import (
     kube_scheduler,
     order,
     serving_front,
-    until_freed,
 )
 from tests.placer.kube.preemption.test_servers import CLASSES, end, is_ending
 from tests.placer.kube.world import gpu_of, scheduler
@@ -96,8 +95,14 @@ async def test_the_placer_keeps_the_gpu_for_which_kube_scheduler_preempts(
         await until_true(lambda: (own := nominations.find(uid)) is not None and own.booking is not None)
         await create_pod(apiserver, namespace, of_class("mid", pod_manifest("thief", {MEMORY: "8Gi"})))
         await world.until_refused("thief", LACKS)
+        victim = PodUid(ending["metadata"]["uid"])
+
+        async def freed(_: Object) -> None:
+            await until_true(lambda: world.ledger.booking(victim) is None)
+
+        # A kube-scheduler that sees the end before the placer does would try in vain and give its nomination up.
+        between.before["filter"] = freed
         await end(apiserver, namespace, "victim")
-        await until_freed(world, "n1", ending)
         assert gpu_of(await world.until_bound("useful")) == ("n1", "GPU-n1-0")
         assert "nodeName" not in (await world.pod("thief"))["spec"]
         await until_true(lambda: nominations.find(uid) is None)
