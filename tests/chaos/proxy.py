@@ -84,7 +84,7 @@ class Proxy:
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     done: dict[str, int] = field(default_factory=dict)
     _watches: set[asyncio.Transport] = field(default_factory=set)
-    _late: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # some outlive their client's connection
 
     def cut_watches(self) -> int:
         """Break all open watches; returns how many there were."""
@@ -95,6 +95,7 @@ class Proxy:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Pass a request on, or do to it what the weather says."""
+        self._end_with_proxy(asyncio.current_task())
         body, weather = await request.read(), self.weather
         if weather.slow_s:
             await asyncio.sleep(self.rng.uniform(0, weather.slow_s))  # this pause is the fault
@@ -121,8 +122,7 @@ class Proxy:
         weather = self.weather
         if request.path.endswith(weather.late_to) and self.rng.random() < weather.late:
             task = asyncio.create_task(self._deliver_late(request, body, self.rng.uniform(0, weather.late_s)))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
+            self._end_with_proxy(task)
             return self._broken(request, "late")
         answer = await self._pass(request, body)
         return self._broken(request, "answer lost") if self.rng.random() < weather.answers_lost else answer
@@ -213,6 +213,12 @@ class Proxy:
             request.transport.abort()
         return web.Response(status=502)  # the client never sees this answer
 
+    def _end_with_proxy(self, task: asyncio.Task[Any] | None) -> None:
+        assert task is not None
+        if task not in self._tasks:  # each request of a connection has the same task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
     def _count(self, what: str) -> None:
         self.done[what] = self.done.get(what, 0) + 1
 
@@ -240,6 +246,7 @@ async def proxy(target: str, trusted: ssl.SSLContext, rng: random.Random) -> Asy
             made.url = f"http://{host}:{port}"
             yield made
         finally:
-            for task in made._late:
-                task.cancel()
             await runner.cleanup()
+            for task in made._tasks:
+                task.cancel()
+            await asyncio.gather(*made._tasks, return_exceptions=True)

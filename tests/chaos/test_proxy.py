@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.chaos.proxy import Proxy, Weather, proxy
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 BIND = "/api/v1/namespaces/n/pods/p/binding"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/n/leases/one"
@@ -85,6 +85,16 @@ async def test_requests_are_refused_as_servers_and_webhooks_do() -> None:
     async with way(Weather(forbidden=1.0)) as (_, http, arrived):
         assert (await http.post(BIND, data=BODY)).status == 403
         assert (await http.get("/api/v1/pods")).status == 201
+
+
+async def test_no_request_outlives_the_proxy() -> None:
+    """A slow request whose client has hung up ends with the proxy."""
+    before = asyncio.all_tasks()
+    async with way(Weather(slow_s=3600.0)) as (_, http, arrived):
+        with pytest.raises(TimeoutError):
+            await http.post(BIND, data=BODY, timeout=aiohttp.ClientTimeout(total=0.5))
+    await until_true(lambda: asyncio.all_tasks() <= before)
+    assert arrived == []
 
 
 async def test_leases_alone_are_cut_off() -> None:
