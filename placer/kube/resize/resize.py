@@ -122,6 +122,8 @@ class KubeResizer:
         counted = self.decider.ledger.booking(PodUid(pod.metadata.uid))
         if counted is None and asks_gpu(pod):
             raise NotNowError(f"pod {name} is not in the ledger yet; ask again")
+        if self.cluster.is_assumed(PodUid(pod.metadata.uid)):
+            raise NotNowError(f"pod {name} was bound just now, and the watch has not shown it yet; ask again")
         in_force = self.cluster.bookings.in_force(pod)
         if counted is None or in_force is None or not in_force.grants:
             raise InputError("pod", name, "was given no GPU by Plimsoll", "name a pod with a line")

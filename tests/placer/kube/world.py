@@ -29,7 +29,7 @@ from placer.stores.scores import ScoreList
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import Transport
@@ -39,7 +39,7 @@ from tests.placer.core.worlds import state
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import get_pod
 from tests.servers.tasks import running
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 GPU_KEY = "gpus.plimsoll.dev/main"
 
@@ -135,6 +135,12 @@ class World:
         reported = state(node, *gpus, seq=self.seqs[node])
         self.reports.apply(msgspec.structs.replace(reported, health=health))
 
+    async def change_node(self, name: str, change: Object) -> None:
+        """Change a node, and wait until the placer's watch has shown that: pods have a watch of their own."""
+        stored = await self.api.must("PATCH", f"/api/v1/nodes/{name}", change)
+        version, nodes = int(stored["metadata"]["resourceVersion"]), self.parts.watches._nodes
+        await until_true(lambda: int(nodes._version or 0) >= version)
+
     async def pod(self, name: str) -> Object:
         """The pod as stored on the API server."""
         return await get_pod(self.api, self.namespace, name)
@@ -151,8 +157,10 @@ class World:
         return pod
 
     async def until_bound(self, name: str) -> Object:
-        """Wait until the pod has a node, and return it."""
-        return await self.until(name, lambda pod: bool(pod["spec"].get("nodeName")))
+        """Wait until the pod has a node, also in the placer's watch if the placer bound it, and return it."""
+        pod = await self.until(name, lambda pod: bool(pod["spec"].get("nodeName")))
+        await until_true(lambda: not self.parts.cluster.is_assumed(PodUid(pod["metadata"]["uid"])))
+        return pod
 
     async def until_refused(self, name: str, text: str) -> Object:
         """Wait until the pod's condition says why it waits, with this text in the message."""

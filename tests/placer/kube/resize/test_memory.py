@@ -8,6 +8,8 @@ from placer.core.resize.change import NotNowError
 from plimsoll.broker.wire import Line
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid
+from plimsoll.kube.models import Pod
+from plimsoll.kube.reflector import Change, Modified
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
@@ -109,6 +111,30 @@ async def test_a_write_that_is_refused_leaves_everything_as_it_was(
             await resize(world, "p", "6Gi")
         assert (await counted(world, "p")).line_gib == 4
         assert await written(world, "p") == (4, 0, 100)
+
+
+async def test_a_pod_bound_just_now_is_resized_a_moment_later(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Before the placer's watch has shown the bind, the operator is told to ask again, not that there is no GPU."""
+    async with one_gpu(apiserver, valkey, namespace) as world:
+        pods = world.parts.watches.pods
+        late, show = list[Change[Pod]](), pods.emit
+
+        def hold_back(change: Change[Pod]) -> None:
+            is_bound = isinstance(change, Modified) and bool(change.item.spec.nodeName)
+            (late.append if is_bound else show)(change)
+
+        pods.emit = hold_back
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
+        await world.until("p", lambda pod: bool(pod["spec"].get("nodeName")))
+        with pytest.raises(NotNowError, match="was bound just now"):
+            await resize(world, "p", "6Gi")
+        pods.emit = show
+        for change in late:
+            show(change)
+        await world.until_bound("p")
+        assert (await resize(world, "p", "6Gi")).after[0].line_bytes == 6 * GIB
 
 
 async def test_room_is_taken_while_the_write_is_under_way(
