@@ -14,9 +14,9 @@ N1, GPU = NodeName("n1"), GpuUuid("GPU-n1-0")
 LABEL = "plimsoll.dev/node"
 
 
-async def label(apiserver: ApiServer, value: str | None) -> None:
+async def label(world: World, value: str | None) -> None:
     """Set or remove the node's label."""
-    await apiserver.must("PATCH", f"/api/v1/nodes/{N1}", {"metadata": {"labels": {LABEL: value}}})
+    await world.change_node(N1, {"metadata": {"labels": {LABEL: value}}})
 
 
 def headroom(world: World) -> int:
@@ -35,9 +35,9 @@ async def test_a_node_that_opted_out_takes_no_pod_and_keeps_its_own(
         await world.report(N1, 24)
         await create_pod(apiserver, namespace, pod_manifest("before", {MEMORY: "10Gi"}))
         assert gpu_of(await world.until_bound("before")) == (N1, GPU)
-        await label(apiserver, "off")
+        await label(world, "off")
         await create_pod(apiserver, namespace, pod_manifest("after", {MEMORY: "10Gi"}))
         await world.until_refused("after", f"0/1 nodes are available: 1 {OPTED_OUT}.")
         assert headroom(world) == 14 * GIB
-        await label(apiserver, None)
+        await label(world, None)
         assert gpu_of(await world.until_bound("after")) == (N1, GPU)

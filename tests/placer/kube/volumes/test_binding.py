@@ -84,11 +84,11 @@ async def test_replicas_with_zonal_volumes_stay_in_the_zones_of_their_volumes(wo
         for index in range(3):
             assert (await world.until_bound(f"web-{index}"))["spec"]["nodeName"] == "b"
     await api.must("DELETE", f"{CORE}/namespaces/{namespace}/pods/web-0?gracePeriodSeconds=0")
-    await api.must("PATCH", f"{CORE}/nodes/b", {"spec": {"unschedulable": True}})
+    await world.change_node("b", {"spec": {"unschedulable": True}})
     await create_user(api, namespace, "web-0", "data-0")
     text = "1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) were unschedulable."
     await world.until_refused("web-0", text)
-    await api.must("PATCH", f"{CORE}/nodes/b", {"spec": {"unschedulable": False}})
+    await world.change_node("b", {"spec": {"unschedulable": False}})
     assert (await world.until_bound("web-0"))["spec"]["nodeName"] == "b"
 
 
