@@ -37,12 +37,14 @@ class _Resize:
     Attributes:
         version: the pod's resourceVersion before the write. Once the pod has a later one, the write cannot arrive.
         unclear: the write has ended without a clear answer.
+        written: the API server has stored it. Whatever the pod states instead, somebody else wrote later.
     """
 
     old: Booking
     new: Booking
     version: str
     unclear: bool = False
+    written: bool = False
 
 
 class Bookings:
@@ -120,7 +122,7 @@ class Bookings:
         if resize is None:
             return self._decided.get(uid)
         stated, _ = _stated(pod)
-        return resize.new if _same(stated, resize.new) else resize.old
+        return resize.new if resize.written or _same(stated, resize.new) else resize.old
 
     def is_settled(self, uid: PodUid) -> bool:
         """Whether the pod counts as its decision says: it is not in doubt, and no resize is under way."""
@@ -138,8 +140,9 @@ class Bookings:
     def end_resize(self, change: ResizeChange, *, written: bool) -> None:
         """Count a pod by its resize that was written, or as before a resize that surely was not."""
         uid = change.new.pod
-        if not written:
-            self._resizes.pop(uid, None)
+        resize = self._resizes.pop(uid, None)
+        if written and resize is not None:
+            self._resizes[uid] = replace(resize, written=True)
         if uid in self._decided:
             self._decided[uid] = change.new if written else change.old
             self._ledger.restore(change.new if written else change.counted)

@@ -203,6 +203,17 @@ def test_an_edit_during_a_resize_gives_nothing_back() -> None:
     assert (node.counted()[0], held.doubt) == (6, None)
 
 
+def test_an_edit_right_after_a_resize_does_not_take_it_back() -> None:
+    """Before the watch has shown a written resize, an edit of the decision leaves the pod with the resized line."""
+    node = Node()
+    node.cluster.confirm(with_line(4))
+    raised = change(node, 6)
+    node.cluster.bookings.begin_resize(raised, "10")
+    node.cluster.bookings.end_resize(raised, written=True)
+    edited = bound({"plimsoll.dev/decision": "lots"}, version="12")
+    assert node.cluster.bookings.in_force(edited) == raised.new
+
+
 def test_a_pod_of_the_previous_version_keeps_its_booking_in_an_upgrade() -> None:
     """A decision of the first form with a resize counts by its resize, and holds against edits from then on."""
     node = Node()
