@@ -131,7 +131,7 @@ async def faulty_server(folder: Path) -> AsyncIterator[FaultyServer]:
     application = web.Application()
     application.router.add_get("/api/v1/pods", server.serve)
     # Watches never end by themselves, so waiting for them would only lengthen each test.
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    runner = web.AppRunner(application, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
