@@ -382,7 +382,7 @@ def test_errno_stays_as_it_was(program: Program) -> None:
 def test_the_slot_says_when_its_words_last_changed(
     program: Program, container: Container, allocate: str, free: str
 ) -> None:
-    """A call that takes, frees or is refused writes the time just before it. A query writes none."""
+    """A call that takes or frees writes the time just before it. A query writes none."""
 
     def changed_ns() -> int:
         return int(container.counts().slots[container.slot_of(program.pid)].changed_ns)
