@@ -122,7 +122,8 @@ struct plimsoll_state {
     struct plimsoll_captures captures; /* atomic */
 
     /* messages */
-    bool is_announced;                        /* atomic; KIND_HELLO went out */
+    bool is_announced;     /* atomic; KIND_HELLO went out */
+    bool is_unlisted_said; /* atomic; standard error names a refusal on a GPU that is not in `limits` */
     uint64_t denied_at_ns[PLIMSOLL_MAX_GPUS]; /* atomic; of the last KIND_DENIED */
     char unknown[64];  /* the first unclassified function, looked up before attachment; unknown_state */
     int unknown_state; /* atomic; enum plimsoll_unknown */

@@ -109,14 +109,19 @@ static bool was_quiet_since(const struct plimsoll_counts *counts, const struct a
     return is_quiet && plimsoll_ledger_slots(counts) == noted->touched;
 }
 
-/* The reservation stands, marked as an attempt. Decides whether it may stay. */
+static bool is_past(const struct plimsoll_counts *counts, unsigned gpu, uint64_t bytes,
+                    const struct plimsoll_ceiling *ceiling) {
+    return plimsoll_plus(plimsoll_ledger_used_but(counts, gpu, ceiling->dead), bytes) > ceiling->most_bytes;
+}
+
+/* The attempt is marked. Decides whether `bytes` fit beside all words. */
 static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
-                                   const struct plimsoll_ceiling *ceiling) {
+                                   uint64_t bytes, const struct plimsoll_ceiling *ceiling) {
     struct attempts noted;
     enum plimsoll_verdict verdict = VERDICT_FITS;
-    if (plimsoll_ledger_used_but(counts, gpu, ceiling->dead) > ceiling->most_bytes) {
+    if (is_past(counts, gpu, bytes, ceiling)) {
         note_attempts(counts, slot, ceiling->dead, &noted);
-        if (plimsoll_ledger_used_but(counts, gpu, ceiling->dead) > ceiling->most_bytes)
+        if (is_past(counts, gpu, bytes, ceiling))
             verdict = was_quiet_since(counts, &noted) ? VERDICT_PAST : VERDICT_COLLIDED;
     }
     return is_current(ceiling) ? verdict : VERDICT_CHANGED;
@@ -153,10 +158,14 @@ enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, un
     if (bytes > ceiling->most_bytes)
         return is_current(ceiling) ? VERDICT_PAST : VERDICT_CHANGED;
     __atomic_fetch_add(attempts, ATTEMPT_BEGUN, __ATOMIC_SEQ_CST);
-    plimsoll_ledger_add(counts, slot, gpu, bytes);
-    enum plimsoll_verdict verdict = judge(counts, slot, gpu, ceiling);
-    if (verdict != VERDICT_FITS)
-        plimsoll_ledger_give_back(counts, slot, gpu, bytes);
+    /* A request that cannot fit stays out of the words, where it would stand in the way of smaller ones. */
+    enum plimsoll_verdict verdict = judge(counts, slot, gpu, bytes, ceiling);
+    if (verdict == VERDICT_FITS) {
+        plimsoll_ledger_add(counts, slot, gpu, bytes);
+        verdict = judge(counts, slot, gpu, 0, ceiling);
+        if (verdict != VERDICT_FITS)
+            plimsoll_ledger_give_back(counts, slot, gpu, bytes);
+    }
     __atomic_fetch_sub(attempts, ATTEMPT_SETTLED, __ATOMIC_SEQ_CST);
     return verdict;
 }

@@ -1,5 +1,7 @@
 #include "memory/words.h"
 
+#include <stdlib.h>
+
 #include "broker/messages.h"
 #include "broker/waiting.h"
 #include "memory/ledger.h"
@@ -7,11 +9,21 @@
 #include "say.h"
 #include "state.h"
 
+/* Without this line, the program's own error names a lack of memory on an idle GPU. */
+static void warn_of_unlisted(const char *function) {
+    if (__atomic_exchange_n(&plimsoll.is_unlisted_said, true, __ATOMIC_RELAXED))
+        return;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    plimsoll_fail(
+        "%s was refused on a GPU that this container was not given (CUDA_VISIBLE_DEVICES is %.100s): "
+        "use %s, by its UUID",
+        function, visible ? visible : "not set", plimsoll.gpus[0].uuid);
+}
+
 void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function) {
     __atomic_fetch_add(&plimsoll.counts->slots[plimsoll.slot].denied_count, 1, __ATOMIC_RELAXED);
     if (gpu == GPU_UNLISTED) {
-        plimsoll_note("%s refused %llu bytes on a GPU this container was not given", function,
-                      (unsigned long long)bytes);
+        warn_of_unlisted(function);
         return;
     }
     uint64_t used = plimsoll_used((unsigned)gpu);

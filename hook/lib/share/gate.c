@@ -49,11 +49,15 @@ uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns) {
     return is_lost ? PLIMSOLL_GATE_OPEN : state;
 }
 
+/* A signal handler of the program may leave this sleep by longjmp. The thread is then outside of any hook,
+ * and its later calls must count. */
 void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns) {
     int saved = errno;
     struct timespec limit = {.tv_sec = (time_t)(longest_ns / 1000000000),
                              .tv_nsec = (long)(longest_ns % 1000000000)};
+    plimsoll_depth--;
     syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAIT, seen, &limit, NULL, 0);
+    plimsoll_depth++;
     errno = saved;
 }
 

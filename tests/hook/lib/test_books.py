@@ -51,6 +51,11 @@ def test_a_collision_is_no_refusal(books: Path) -> None:
     assert refused <= 100  # on a busy machine the opponent may lose the processor; without retries it is 300
 
 
+def test_a_request_that_cannot_fit_refuses_no_other(books: Path) -> None:
+    """A reservation that fits is granted at once, although another process asks in a loop for more than is left."""
+    assert _run(books, "hopeless", "1000") == [0]
+
+
 def test_what_is_granted_never_passes_the_line(books: Path) -> None:
     """For any sizes that several processes take and free at once, the granted sum stays within the line."""
     (most,) = _run(books, "line", "5000")

@@ -1,12 +1,15 @@
 """Threads that are cancelled or disturbed at a gate, and green contexts, hang nothing and lose nothing."""
 
+import os
+import signal
+
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher
-from tests.hook.lib.program import SUCCESS, Node, compiled
+from tests.hook.lib.program import OUT_OF_MEMORY, SUCCESS, Node, compiled
 
 MS = 1_000_000
 ROUNDS = 50
@@ -54,6 +57,18 @@ def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateW
     assert (launcher.launches(), launcher.work().standing) == (0, 1)
     gate.set(GATE_METERED)
     assert launcher.get("joined()") == [SUCCESS]
+
+
+def test_a_handler_that_jumps_out_of_a_standing_launch(
+    node: Node, container: Container, gate: GateWriter
+) -> None:
+    """A thread whose signal handler left a standing launch by `siglongjmp` is held to its line as before."""
+    gate.set(GATE_SHUT)
+    with beating(gate), node.run(compiled("jumping_launcher"), container.environment) as launcher:
+        until(lambda: container.counts().works[0].gpus[0].standing == 1)
+        os.kill(launcher.pid, signal.SIGALRM)
+        assert launcher.answer() == ["alloc", str(OUT_OF_MEMORY)]
+        assert launcher.end() == 0
 
 
 def test_every_green_context_is_metered(launcher: Launcher) -> None:

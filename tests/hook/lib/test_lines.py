@@ -195,7 +195,7 @@ def test_memory_unmapped_together_with_imported_memory_goes_back(
 def test_a_gpu_that_was_not_given_has_no_memory(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """A GPU that is visible and not in `limits` has the line 0."""
+    """A GPU that is visible and not in `limits` has the line 0, and standard error says so once."""
     container.write(limits_of(lines[1:]))
     with node.run(asker, container.environment) as program:
         assert program.ask("load") == [0]
@@ -206,6 +206,7 @@ def test_a_gpu_that_was_not_given_has_no_memory(
         assert program.alloc(128, "cuMemCreate", "0")[0] == OUT_OF_MEMORY
         assert program.alloc(128)[0] == SUCCESS
         assert container.used_bytes(0) == 192 * MIB
+        assert program.errors().count("a GPU that this container was not given") == 1
 
 
 def test_whole_gpus_are_counted_and_not_limited(
@@ -381,7 +382,7 @@ def test_errno_stays_as_it_was(program: Program) -> None:
 def test_the_slot_says_when_its_words_last_changed(
     program: Program, container: Container, allocate: str, free: str
 ) -> None:
-    """A call that takes, frees or is refused writes the time just before it. A query writes none."""
+    """A call that takes or frees writes the time just before it. A query writes none."""
 
     def changed_ns() -> int:
         return int(container.counts().slots[container.slot_of(program.pid)].changed_ns)

@@ -2,15 +2,18 @@
 
 import contextlib
 import ctypes
+import os
 import subprocess
 import threading
+import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from plimsoll.broker.pages import LIMITS_DIR_VARIABLE, Limits
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node, compiled
+from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node, Program, compiled
 
 
 def _changed(limits: Limits, field: str, value: int) -> bytes:
@@ -134,3 +137,17 @@ def test_deep_directories_work(
     with node.run(asker, container.environment) as program:
         program.start()
         assert container.used_bytes() == 64 * MIB
+
+
+def test_a_line_without_a_reader_ends_no_program(
+    node: Node, container: Container, asker: Path, lines: list[Line]
+) -> None:
+    """A program whose standard error is a pipe without a reader lives on when the library writes a line."""
+    reader, writer = os.pipe()
+    with Program(asker, node.environment(container.environment), Path(f"/dev/fd/{writer}")) as program:
+        os.close(writer)
+        program.start()
+        os.close(reader)
+        container.rewrite([replace(line, uuid=f"GPU-{uuid.UUID(int=0)}") for line in lines])
+        assert program.alloc(1)[0] == SUCCESS
+        assert program.end() == 0

@@ -2,10 +2,11 @@
  *
  * `books map`: random operations beside a plain array. `books threads`: threads on one map and one slot.
  * `books errno`: a refusal under a rain of signals.
- * `books collide ROUNDS`: beside a process that is always about to withdraw. `books both ROUNDS`: processes
- * that reserve the whole line at the same instant; in every round exactly one must get it. `books line
- * ROUNDS`: processes that take and give back; what was granted never passes the line. `books sink ROUNDS`:
- * nor a line that sank meanwhile. `books dead`: a dead process leaves its word, and its slot to another. */
+ * `books collide ROUNDS`: beside a process that is always about to withdraw. `books hopeless ROUNDS`: beside
+ * a process that asks for more than is left, again and again. `books both ROUNDS`: processes that reserve the
+ * whole line at the same instant; in every round exactly one must get it. `books line ROUNDS`: processes that
+ * take and give back; what was granted never passes the line. `books sink ROUNDS`: nor a line that sank
+ * meanwhile. `books dead`: a dead process leaves its word, and its slot to another. */
 #include "books.h"
 #include "memory/ledger.h"
 
@@ -137,6 +138,33 @@ static int run_collide(unsigned rounds) {
             refused++;
         else
             plimsoll_ledger_give_back(counts, 0, 0, LINE);
+        usleep(20);
+    }
+    __atomic_store_n(&shared->is_over, 1, __ATOMIC_SEQ_CST);
+    wait(NULL);
+    printf("%u\n", refused);
+    return 0;
+}
+
+/* Slot 0 holds a unit, so that the whole line fits in no other slot. */
+static void ask_in_vain(void) {
+    CHECK(plimsoll_ledger_claim(counts, 2) == 1);
+    while (!__atomic_load_n(&shared->is_over, __ATOMIC_SEQ_CST))
+        CHECK(!takes(1, LINE));
+    _exit(0);
+}
+
+static int run_hopeless(unsigned rounds) {
+    unsigned refused = 0;
+    CHECK(plimsoll_ledger_claim(counts, 1) == 0);
+    CHECK(takes(0, 1));
+    if (fork() == 0)
+        ask_in_vain();
+    for (unsigned i = 0; i < rounds; i++) {
+        if (!takes(0, LINE / 2))
+            refused++;
+        else
+            plimsoll_ledger_give_back(counts, 0, 0, LINE / 2);
         usleep(20);
     }
     __atomic_store_n(&shared->is_over, 1, __ATOMIC_SEQ_CST);
@@ -339,5 +367,7 @@ int main(int argc, char **argv) {
         return run_sink(rounds);
     if (strcmp(what, "dead") == 0)
         return run_dead();
+    if (strcmp(what, "hopeless") == 0)
+        return run_hopeless(rounds);
     return strcmp(what, "collide") == 0 ? run_collide(rounds) : run_line(rounds);
 }
