@@ -29,7 +29,7 @@ from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
 from solo.machine import read_machine
 from solo.options import MAIN, RunOptions, pod_of
-from solo.private_broker import START_S, ensure_broker, locked, make_root, using
+from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
 
 LEAVE_S: Final = 5.0
 """Seconds that a broker may take to forget an ended command. A broker that is restarted answers within them."""
@@ -64,9 +64,11 @@ async def run_command(options: RunOptions) -> int:
                 async with locked(root):
                     await ensure_broker(root, options.environment)
                     process = await _placed_and_started(broker, pod, options, user)
+                keeping = asyncio.create_task(keep_broker(root, options.environment), name="keep the broker")
                 try:
                     return await signals.follow(process)
                 finally:
+                    keeping.cancel()
                     await _leave(broker, root, uid)
     finally:
         await broker.close()

@@ -144,3 +144,18 @@ async def test_it_names_the_limit_on_open_files_once_and_then_serves_again(machi
     assert len(found) < 5, found
     assert "raise the limit on this process's open files: `ulimit -n`" in found[0]
     await process.communicate(b"\n")
+
+
+async def test_it_is_started_again_while_its_command_runs(machine: Machine) -> None:
+    """A broker that was killed has a successor, without any other command, which holds the same command."""
+    process = await running(machine, "echo ready; read _; exit 7")
+    [pod], [broker] = await machine.registered(), await machine.broker_pids()
+    os.kill(broker, signal.SIGKILL)
+
+    async def is_another() -> bool:
+        return bool(set(await machine.broker_pids()) - {broker}) and await machine.registered() == {pod}
+
+    await eventually(is_another, expected=True)
+    _, errors = await process.communicate(b"\n")
+    assert (process.returncode, errors) == (7, b"")
+    await eventually(lambda: has_ended(machine), expected=True)
