@@ -18,6 +18,7 @@ import msgspec
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.broker.connection import Connection, LostError
+from plimsoll.broker.root import USERS_NAME
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.entry import BAD_INPUT
@@ -25,7 +26,6 @@ from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.program import program_of
 
 LOCK_NAME: Final = "run.lock"
-USERS_NAME: Final = "run.users"
 LOG_NAME: Final = "private-broker.log"
 MODULE: Final = "hook.broker"
 

@@ -1,9 +1,30 @@
-"""The broker's directory that the commands on this machine use by default."""
+"""The broker's directory: the default one of the commands on this machine, and whether commands use one."""
 
+import fcntl
 import os
 from pathlib import Path
+from typing import Final
 
 from plimsoll.broker.wire import CONTROL_NAME, SYSTEM_ROOT
+
+USERS_NAME: Final = "run.users"
+"""The file on which each command of `plimsoll run` holds a shared lock."""
+
+
+def has_users(root: Path) -> bool:
+    """Whether commands of `plimsoll run` use this directory. Blocks, briefly."""
+    try:
+        users = os.open(root / USERS_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(users)
 
 
 def default_root() -> Path:

@@ -159,3 +159,17 @@ async def test_it_is_started_again_while_its_command_runs(machine: Machine) -> N
     _, errors = await process.communicate(b"\n")
     assert (process.returncode, errors) == (7, b"")
     await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_it_makes_its_socket_anew_where_somebody_removed_it(machine: Machine) -> None:
+    """Meanwhile `plimsoll status` says so, and not that nothing runs. Then commands find the broker again."""
+    process = await running(machine, "echo ready; read _")
+    [broker] = await machine.broker_pids()
+    os.kill(broker, signal.SIGSTOP)
+    await asyncio.to_thread((machine.root / "broker.sock").unlink)
+    code, _, errors = await machine.plimsoll("status")
+    assert (code, "broker.sock was removed, and commands run there; ask again" in errors) == (1, True), errors
+    os.kill(broker, signal.SIGCONT)
+    assert await machine.run("--gpu-memory", "1Gi", "--", "true") == (0, "", "")
+    assert "plimsoll-run/sh" in (await machine.plimsoll("status"))[1]
+    await process.communicate(b"\n")
