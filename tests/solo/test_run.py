@@ -13,7 +13,7 @@ from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from solo.options import RunOptions, memory_asked, pod_of
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUILD, BUSY
+from tests.placer.local.world import BUILD, BUSY, GPU_GIB, gpu_of
 from tests.solo.machine import Machine
 
 
@@ -37,7 +37,14 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--gpu-memory", "100Gi", "--", "true"], 75, "Insufficient plimsoll.dev/gpu-memory on one GPU"),
+        (
+            ["--gpu-memory", "100Gi", "--", "true"],
+            2,
+            "can never run the command: Insufficient --gpu-memory on one GPU",
+        ),
+        (["--gpu-id", "GPU-nope", "--", "true"], 2, "it didn't have the requested GPU; ask for what"),
+        (["--gpu-model", "NVIDIA X", "--", "true"], 2, f"{gpu_of('here')} (NVIDIA L4, {GPU_GIB}Gi)"),
+        (["--gpu", "2", "--", "true"], 2, "it had too few fitting GPUs"),
         (
             ["--name", "x", "--gpu", "many", "--gpu-share", "1", "--", "true"],
             2,
@@ -86,7 +93,7 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
 async def test_what_cannot_work_is_named_and_leaves_nothing(
     machine: Machine, arguments: list[str], code: int, message: str
 ) -> None:
-    """Bad input ends with code 2 and a lack of room with 75. The message names the fault, and no broker is left."""
+    """Bad input, and what no GPU ever has, ends with code 2. The message names the fault, and no broker is left."""
     found, _, errors = await machine.run(*arguments)
     assert (found, message in errors) == (code, True), errors
     await eventually(machine.has_no_broker, expected=True)
@@ -150,7 +157,10 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
     first.kill()
     await first.wait()
     [pod] = await machine.registered()
-    assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 75
+    code, _, errors = await machine.run("--gpu-memory", "20Gi", "--", "true")
+    assert (code, "no room for the command now" in errors, "has 4Gi free" in errors) == (75, True, True), (
+        errors
+    )
     for pid in await asyncio.to_thread(processes_of, pod):
         os.kill(pid, signal.SIGKILL)
     await first.communicate()
@@ -271,7 +281,7 @@ async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_r
     assert (code, errors, await machine.shares()) == (0, "", [(70, 80)])
     assert output.endswith(": share 30 % -> 70 %, limit 60 % -> 80 %\n")
     code, _, errors = await machine.run("--gpu-memory", "1Gi", "--gpu-share", "40", "--", "true")
-    assert (code, "Insufficient plimsoll.dev/gpu-share" in errors) == (75, True), errors
+    assert (code, "Insufficient --gpu-share" in errors) == (75, True), errors
     code, _, errors = await machine.resize("trainer", "--gpu-share-limit", "60")
     assert (code, "gpu-share-limit: '60' is below the share of 70" in errors) == (2, True), errors
     code, _, errors = await machine.resize("trainer", "--gpu-share", "60", "--gpu-memory", "30Gi")
