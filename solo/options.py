@@ -145,4 +145,9 @@ def _check(pod: Pod) -> None:
 
 def in_options(text: str) -> str:
     """`spec.containers[main].resources[plimsoll.dev/gpu-share]` → `--gpu-share`."""
-    return _POD_FIELD.sub(r"\1", text).replace("the pod's ", "").replace(DOMAIN, "--")
+    return (
+        _POD_FIELD.sub(r"\1", text)
+        .replace("the pod's ", "")
+        .replace("the annotation ", "")
+        .replace(DOMAIN, "--")
+    )

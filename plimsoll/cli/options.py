@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -108,12 +108,19 @@ def add_nats(parser: argparse.ArgumentParser, default: str, text: str) -> None:
 
 def seconds(text: str) -> float:
     """A time of 0.1 s to an hour, from an option."""
-    return _within(float(text), 0.1, 3600.0, "seconds")
+    return _within(_number(float, text), 0.1, 3600.0, "seconds")
 
 
 def nodes(text: str) -> int:
     """A number of nodes that one answer may list, from an option."""
-    return int(_within(int(text), 1, 500, "nodes"))
+    return int(_within(_number(int, text), 1, 500, "nodes"))
+
+
+def _number(kind: Callable[[str], float], text: str) -> float:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; give one such as 5") from error
 
 
 def _within(value: float, least: float, most: float, unit: str) -> float:

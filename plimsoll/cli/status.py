@@ -5,6 +5,7 @@ the use behind an open gate, is shown as unknown and not as 0.
 """
 
 import asyncio
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,9 @@ async def status(root: Path, form: str = "table", width: int | None = None) -> s
         BrokerAwayError: the broker does not answer.
     """
     try:
-        is_there = await asyncio.to_thread((root / CONTROL_NAME).exists)
+        is_there = stat.S_ISSOCK((await asyncio.to_thread((root / CONTROL_NAME).stat)).st_mode)
+    except FileNotFoundError:
+        is_there = False
     except OSError as error:
         raise NoBrokerError(
             f"the broker at {root} cannot be asked: {cause_of(error, '--broker-root')}"

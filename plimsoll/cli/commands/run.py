@@ -73,7 +73,7 @@ long as commands use it.""",
     run=_run,
     exits={
         "n": "the command's own; 128 + n after signal n",
-        "2": "bad input, a command that cannot be started, or a demand that no GPU here can ever meet",
+        "2": "bad input, or a demand that no GPU here can ever meet",
         "75": "no GPU has room now; the same command may work later",
         "1": "any other error",
     },
