@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.wire import CONTROL_NAME, SYSTEM_ROOT
+from plimsoll.part.errors import InputError
 
 USERS_NAME: Final = "run.users"
 """The file on which each command of `plimsoll run` holds a shared lock."""
@@ -28,9 +29,20 @@ def has_users(root: Path) -> bool:
 
 
 def default_root() -> Path:
-    """The system broker's directory where this user may use it, else a directory of this user's own."""
+    """The system broker's directory where this user may use it, else a directory of this user's own.
+
+    Raises:
+        InputError: this user has no directory: neither the environment nor the machine's list of users names one.
+    """
     system = Path(SYSTEM_ROOT)
     if os.access(system / CONTROL_NAME, os.W_OK):
         return system
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "plimsoll" if runtime else Path.home() / ".local" / "state" / "plimsoll"
+    if runtime:
+        return Path(runtime) / "plimsoll"
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        remedy = "set it to a directory of your own, or give --broker-root"
+        raise InputError("HOME", None, "is not set, and this user has no home", remedy) from error
+    return home / ".local" / "state" / "plimsoll"

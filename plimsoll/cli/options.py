@@ -95,7 +95,7 @@ def add_broker_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--broker-root",
         metavar="FOLDER",
-        type=Path,
+        type=_folder,
         help="the broker's directory, where `plimsoll run` was given one",
     )
 
@@ -104,6 +104,15 @@ def add_nats(parser: argparse.ArgumentParser, default: str, text: str) -> None:
     """`--nats-url`."""
     url = os.environ.get("PLIMSOLL_NATS_URL", default)
     parser.add_argument("--nats-url", metavar="URL", default=url, help=f"{text}; or PLIMSOLL_NATS_URL")
+
+
+def _folder(text: str) -> Path:
+    """A path that holds in any working directory: programs find their pages by it, and may change theirs."""
+    try:
+        return Path(text).absolute()
+    except OSError as error:
+        message = f"{text!r} has no working directory to begin in ({error}); give a path that begins with /"
+        raise argparse.ArgumentTypeError(message) from error
 
 
 def seconds(text: str) -> float:

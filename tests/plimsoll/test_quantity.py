@@ -65,7 +65,9 @@ def test_sizes_are_written_in_the_largest_whole_unit() -> None:
     """A size that is no whole number of bytes is answered with one near it."""
     sizes = (24 * 1024**3, 1500 * 1024**2, 0, 7, 1025)
     assert list(map(write_bytes, sizes)) == ["24Gi", "1500Mi", "0", "7", "1025"]
-    with pytest.raises(InputError, match=r"'23\.9Gi' is not a whole number; give whole bytes, such as 24473Mi"):
+    with pytest.raises(
+        InputError, match=r"'23\.9Gi' is not a whole number; give whole bytes, such as 24473Mi"
+    ):
         parse_whole("23.9Gi", "f", "bytes")
 
 

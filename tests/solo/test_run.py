@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.broker.environment import processes_of
+from plimsoll.broker.root import default_root
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from solo.options import RunOptions, memory_asked, pod_of
@@ -180,6 +181,29 @@ async def test_a_broker_that_stands_still_keeps_no_exit_code_back(machine: Machi
     assert (process.returncode, "answered at the command's end" in errors.decode()) == (7, True), errors
     os.kill(broker, signal.SIGKILL)
     assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
+
+
+async def test_a_program_finds_its_pages_from_another_working_directory(machine: Machine) -> None:
+    """A relative `--broker-root` is that of the working directory in which it was given."""
+    script = f"cd / && exec {BUSY} --memory 64Mi"
+    relative = await asyncio.to_thread(os.path.relpath, machine.root)
+    code, _, errors = await machine.run(
+        "--broker-root", relative, "--gpu-memory", "1Gi", "--", "sh", "-c", script
+    )
+    assert (code, errors) == (0, "")
+
+
+def test_a_user_without_a_home_is_asked_for_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers whose user has a number and no name."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    with pytest.raises(InputError, match=r"HOME: None is not set, .*; set it to .*, or give --broker-root"):
+        default_root()
+
+
+def _no_home() -> Path:
+    """Stands for a user number that the machine's list does not have."""
+    raise RuntimeError
 
 
 def options(environment: dict[str, str] | None = None, **given: object) -> RunOptions:
