@@ -185,7 +185,7 @@ async def test_a_broker_that_stands_still_keeps_no_exit_code_back(machine: Machi
 
 async def test_a_program_finds_its_pages_from_another_working_directory(machine: Machine) -> None:
     """A relative `--broker-root` is that of the working directory in which it was given."""
-    script = f"cd / && exec {BUSY} --memory 64Mi"
+    script = f"cd {BUILD / 'hook'} && exec {BUSY} --memory 64Mi"
     relative = await asyncio.to_thread(os.path.relpath, machine.root)
     code, _, errors = await machine.run(
         "--broker-root", relative, "--gpu-memory", "1Gi", "--", "sh", "-c", script
