@@ -95,7 +95,8 @@ def parse_whole(text: str | float, field: str, unit: str) -> int:
     value = parse_exact(text, field, _SIZE if unit == "bytes" else f"write a number alone, in {unit}")
     if value < 0:
         raise InputError(field, text, "is negative", f"give 0 or more {unit}")
-    raise InputError(field, text, "is not a whole number", f"give whole {unit}")
+    near = f", such as {write_bytes(floor(value / MIB) * MIB)}" if unit == "bytes" and value > MIB else ""
+    raise InputError(field, text, "is not a whole number", f"give whole {unit}{near}")
 
 
 def parse_milli(text: str | float, field: str) -> int:
@@ -121,6 +122,15 @@ def plain_int(text: str) -> int | None:
         return None
     number = int(text)
     return number if number in _INT64 else None
+
+
+def write_bytes(count_bytes: int) -> str:
+    """Bytes exactly, as a quantity: by the largest binary unit that leaves a whole number (`24Gi`, `1500Ki`, `7`)."""
+    value, names = count_bytes, ("", *_BINARY)
+    power = 0
+    while value and value % KIB == 0 and power < len(_BINARY):
+        value, power = value // KIB, power + 1
+    return f"{value}{names[power]}"
 
 
 def format_bytes(count_bytes: float) -> str:

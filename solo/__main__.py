@@ -18,7 +18,7 @@ from plimsoll.part.variables import unknown_variables
 from solo.machine import NoGpuError
 from solo.options import RunOptions
 from solo.private_broker import PrivateBrokerError
-from solo.run import NoRoomError, run_command
+from solo.run import NeverRoomError, NoRoomError, run_command
 
 NO_ROOM: Final = 75
 """EX_TEMPFAIL of sysexits.h: the same command may work later."""
@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        The command's exit code; 2 for bad input, 75 for no room, 1 for any other error.
+        The command's exit code; 2 for bad input, and for what no GPU here ever has; 75 for no room now; 1 for any
+        other error.
     """
     log_plainly()
     try:
@@ -57,7 +58,7 @@ def _failed(error: PlimsollError) -> int:
     sys.stderr.write(f"plimsoll run: {error}\n")
     if isinstance(error, NoRoomError):
         return NO_ROOM
-    is_input = isinstance(error, InputError | NoGpuError) or (
+    is_input = isinstance(error, InputError | NoGpuError | NeverRoomError) or (
         isinstance(error, PrivateBrokerError) and error.is_input
     )
     return BAD_INPUT if is_input else 1

@@ -7,7 +7,7 @@ decayed average.
 import asyncio
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from placer.core.ledger import Ledger
@@ -39,6 +39,11 @@ class Machine:
 
     view: NodeView
     ledger: Ledger
+
+    def unused(self) -> NodeView:
+        """The view if no process used a GPU."""
+        gpus = (replace(gpu, used_bytes=0, measured_bytes={}, idle_pct=100.0) for gpu in self.view.gpus)
+        return replace(self.view, gpus=tuple(gpus))
 
 
 async def read_machine(description: Description) -> Machine:

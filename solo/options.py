@@ -139,10 +139,15 @@ def _check(pod: Pod) -> None:
     try:
         check_supported(parse_pod(pod))
     except InputError as error:
-        field, problem, remedy = map(_in_options, (error.field, error.problem, error.remedy))
+        field, problem, remedy = map(in_options, (error.field, error.problem, error.remedy))
         raise InputError(field, error.value, problem, remedy) from error
 
 
-def _in_options(text: str) -> str:
+def in_options(text: str) -> str:
     """`spec.containers[main].resources[plimsoll.dev/gpu-share]` → `--gpu-share`."""
-    return _POD_FIELD.sub(r"\1", text).replace("the pod's ", "").replace(DOMAIN, "--")
+    return (
+        _POD_FIELD.sub(r"\1", text)
+        .replace("the pod's ", "")
+        .replace("the annotation ", "")
+        .replace(DOMAIN, "--")
+    )

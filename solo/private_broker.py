@@ -12,18 +12,20 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.connection import Connection, LostError
+from plimsoll.broker.root import USERS_NAME
+from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.entry import BAD_INPUT
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.program import program_of
 
 LOCK_NAME: Final = "run.lock"
-USERS_NAME: Final = "run.users"
 LOG_NAME: Final = "private-broker.log"
 MODULE: Final = "hook.broker"
 
@@ -32,6 +34,12 @@ CONNECT_S: Final = 1.0
 
 START_S: Final = 20.0
 """Seconds that a private broker may take to start on a loaded machine."""
+
+AGAIN_S: Final = 5.0
+"""Seconds between two looks at a broker that is gone."""
+
+LINE_BYTES: Final = 1024
+"""The longest line of a connection without requests, which gets none."""
 
 IN_USE: Final = "belongs to a running broker"
 """The words by which a broker refuses a directory that another one holds."""
@@ -90,6 +98,35 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
     """
     if not await _answers(root):
         await _start(root, environment)
+
+
+async def keep_broker(root: Path, environment: Mapping[str, str]) -> NoReturn:
+    """Start the private broker again each time that it has died; cancelling is safe.
+
+    Call this as a user of the broker. The node's own broker is started again by its own supervisor.
+    """
+    while True:
+        await _until_lost(root)
+        if root != Path(SYSTEM_ROOT):
+            # A broker that cannot start, for instance for a full disk, has said so in its log.
+            with contextlib.suppress(PlimsollError):
+                async with locked(root):
+                    await ensure_broker(root, environment)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _until_lost(root: Path) -> None:
+    """Wait until the broker has closed a connection, or takes none."""
+    try:
+        connection = await Connection.open(root, LINE_BYTES)
+    except LostError:
+        return
+    try:
+        await connection.read()
+    except LostError:
+        return
+    finally:
+        connection.abort()
 
 
 @contextlib.asynccontextmanager

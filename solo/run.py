@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final, Self
 
+from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import policy_named
@@ -27,9 +28,10 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
-from solo.machine import read_machine
-from solo.options import MAIN, RunOptions, pod_of
-from solo.private_broker import START_S, ensure_broker, locked, make_root, using
+from plimsoll.quantity import format_bytes
+from solo.machine import Machine, read_machine
+from solo.options import MAIN, RunOptions, in_options, pod_of
+from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
 
 LEAVE_S: Final = 5.0
 """Seconds that a broker may take to forget an ended command. A broker that is restarted answers within them."""
@@ -37,6 +39,10 @@ LEAVE_S: Final = 5.0
 
 class NoRoomError(PlimsollError):
     """No GPU of this machine has room now; the message says why."""
+
+
+class NeverRoomError(PlimsollError):
+    """No GPU of this machine would do even if nothing else used it; the message says why."""
 
 
 async def run_command(options: RunOptions) -> int:
@@ -48,6 +54,7 @@ async def run_command(options: RunOptions) -> int:
     Raises:
         InputError: the options cannot work.
         NoRoomError: no GPU has room now.
+        NeverRoomError: no GPU would do if nothing else ran.
         NoGpuError: there is no GPU.
         BrokerAwayError: no broker could be reached or started.
         RefusedError: the broker refuses the registration.
@@ -64,9 +71,11 @@ async def run_command(options: RunOptions) -> int:
                 async with locked(root):
                     await ensure_broker(root, options.environment)
                     process = await _placed_and_started(broker, pod, options, user)
+                keeping = asyncio.create_task(keep_broker(root, options.environment), name="keep the broker")
                 try:
                     return await signals.follow(process)
                 finally:
+                    keeping.cancel()
                     await _leave(broker, root, uid)
     finally:
         await broker.close()
@@ -113,10 +122,28 @@ async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
     policy = policy_named(demand.policy or "headroom", "--policy")
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)
     if isinstance(decided, Refusal):
-        reasons = "; ".join(reason for given in decided.reasons.values() for reason in given)
-        remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"
-        raise NoRoomError(f"no GPU of this machine will do: {reasons}; {remedy}")
+        alone = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.unused(), Ledger(), policy)
+        raise _no_room(decided) if isinstance(alone, Plan) else _never_room(alone, machine)
     return decided
+
+
+def _no_room(refusal: Refusal) -> NoRoomError:
+    free = refusal.best_free_bytes
+    most = "" if free is None else f" (one has {format_bytes(free)} free)"
+    remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"
+    return NoRoomError(f"this machine has no room for the command now: {_reasons(refusal)}{most}; {remedy}")
+
+
+def _never_room(refusal: Refusal, machine: Machine) -> NeverRoomError:
+    gpus = [f"{gpu.uuid} ({gpu.model}, {format_bytes(gpu.usable_bytes)})" for gpu in machine.view.gpus]
+    remedy = f"ask for what these have together or alone: {', '.join(gpus)}"
+    return NeverRoomError(f"this machine can never run the command: {_reasons(refusal)}; {remedy}")
+
+
+def _reasons(refusal: Refusal) -> str:
+    """The reasons in the terms of options, and of one machine."""
+    reasons = [reason for given in refusal.reasons.values() for reason in given]
+    return in_options("; ".join(reasons)).replace("node(s) ", "it ")
 
 
 async def _registered(broker: BrokerClient, request: Register, root: Path) -> Registered:

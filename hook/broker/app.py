@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import importlib
 import os
+import socket
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -51,6 +52,9 @@ from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
+
+SOCKET_S: Final = 5.0
+"""Seconds between two looks whether the control socket still has its name: a command waits longer for a broker."""
 
 _log: Final = structlog.get_logger()
 
@@ -111,7 +115,7 @@ async def _serve(
             await _start(engine)
             async with _metrics(engine, settings, files_thread):
                 listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
-                start_task(serve_control(engine, listener, start_task), "control socket")
+                start_task(_serve_control(engine, root, listener, start_task), "control socket")
                 _start_tasks(start_task, settings, engine, driver, volumes)
                 if users is not None:
                     start_task(stop_once_unused(users, stop), "users")
@@ -197,6 +201,34 @@ async def _serve_volumes(
     # Imported here, like the metrics: gRPC takes 20 MB, and brokers of `plimsoll run` have no kubelet.
     csi = await asyncio.to_thread(importlib.import_module, "hook.broker.csi.service")
     await csi.serve_volumes(engine, volumes, layouts, settings)
+
+
+async def _serve_control(engine: Engine, root: Path, listener: socket.socket, start_task: StartTask) -> None:
+    """Serve the control socket, and make it anew where somebody removed it, for instance a cleaner of old files."""
+    while True:
+        serving = start_task(serve_control(engine, listener, start_task), "connections to the control socket")
+        await _until_removed(root / CONTROL_NAME)
+        try:
+            listener = await asyncio.to_thread(bind_control_socket, root)
+        except OSError as error:
+            remedy = "end the programs that this broker holds, and start it again"
+            _log.error(
+                "control_socket_removed", problem=str(error), effect="nobody can ask it", remedy=remedy
+            )
+            return
+        serving.cancel()
+        _log.warning("control_socket_made_anew", file=str(root / CONTROL_NAME))
+
+
+async def _until_removed(file: Path) -> None:
+    while True:
+        await asyncio.sleep(SOCKET_S)
+        try:
+            await asyncio.to_thread(file.lstat)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.debug("control_socket_not_seen", problem=str(error))
 
 
 async def _audit(engine: Engine, audit_s: float) -> None:

@@ -60,7 +60,7 @@ class Measurements:
             try:
                 await self._measure()
             except (NvmlAwayError, NotCarriedOutError, OSError) as error:
-                self._is_troubled(str(error))
+                self._is_troubled(error)
                 await asyncio.sleep(RETRY_S if isinstance(error, NvmlAwayError) else PERIOD_S)
             if await self._has_come(None if self._is_idle() else next(pauses)):
                 pauses = _pauses()
@@ -95,12 +95,15 @@ class Measurements:
             self._trouble = ""
             _log.info("measuring_again", gpus=len(measured.gpus))
 
-    def _is_troubled(self, trouble: str) -> None:
+    def _is_troubled(self, error: Exception) -> None:
         """Log a problem, unless it is the same as the last one."""
-        if trouble != self._trouble:
-            self._trouble = trouble
+        if str(error) != self._trouble:
+            self._trouble = str(error)
             effect = "memory that no call requests (contexts, modules) does not count against the lines"
-            _log.warning("not_measured", problem=trouble, effect=effect, remedy=REMEDY)
+            remedy = (
+                REMEDY if isinstance(error, NvmlAwayError) else "mend that; the broker tries again by itself"
+            )
+            _log.warning("not_measured", problem=self._trouble, effect=effect, remedy=remedy)
 
 
 def _pauses() -> Iterator[float]:

@@ -52,7 +52,8 @@ def parsed(command: Command, program: str, words: list[str]) -> argparse.Namespa
     parser = parser_of(command, program)
     _, unknown = parser.parse_known_args(words, given)
     if unknown:
-        parser.error(f"unknown options: {' '.join(unknown)}{command.remedy and '; '}{command.remedy}")
+        kind = "options" if any(word.startswith("-") for word in unknown) else "arguments"
+        parser.error(f"unknown {kind}: {' '.join(unknown)}{command.remedy and '; '}{command.remedy}")
     return given
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -95,7 +95,7 @@ def add_broker_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--broker-root",
         metavar="FOLDER",
-        type=Path,
+        type=_folder,
         help="the broker's directory, where `plimsoll run` was given one",
     )
 
@@ -106,14 +106,30 @@ def add_nats(parser: argparse.ArgumentParser, default: str, text: str) -> None:
     parser.add_argument("--nats-url", metavar="URL", default=url, help=f"{text}; or PLIMSOLL_NATS_URL")
 
 
+def _folder(text: str) -> Path:
+    """A path that holds in any working directory: programs find their pages by it, and may change theirs."""
+    try:
+        return Path(text).absolute()
+    except OSError as error:
+        message = f"{text!r} has no working directory to begin in ({error}); give a path that begins with /"
+        raise argparse.ArgumentTypeError(message) from error
+
+
 def seconds(text: str) -> float:
     """A time of 0.1 s to an hour, from an option."""
-    return _within(float(text), 0.1, 3600.0, "seconds")
+    return _within(_number(float, text), 0.1, 3600.0, "seconds")
 
 
 def nodes(text: str) -> int:
     """A number of nodes that one answer may list, from an option."""
-    return int(_within(int(text), 1, 500, "nodes"))
+    return int(_within(_number(int, text), 1, 500, "nodes"))
+
+
+def _number(kind: Callable[[str], float], text: str) -> float:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; give one such as 5") from error
 
 
 def _within(value: float, least: float, most: float, unit: str) -> float:

@@ -5,6 +5,7 @@ the use behind an open gate, is shown as unknown and not as 0.
 """
 
 import asyncio
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.root import has_users
 from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, GpuEnforcement, Line
 from plimsoll.cli.columns import aligned, columns, shortened
 from plimsoll.cli.output import DOCUMENTS, document
@@ -59,11 +61,17 @@ async def status(root: Path, form: str = "table", width: int | None = None) -> s
         BrokerAwayError: the broker does not answer.
     """
     try:
-        is_there = await asyncio.to_thread((root / CONTROL_NAME).exists)
+        is_there = stat.S_ISSOCK((await asyncio.to_thread((root / CONTROL_NAME).stat)).st_mode)
+    except FileNotFoundError:
+        is_there = False
     except OSError as error:
         raise NoBrokerError(
             f"the broker at {root} cannot be asked: {cause_of(error, '--broker-root')}"
         ) from error
+    if not is_there and await asyncio.to_thread(has_users, root):
+        cause = f"its {CONTROL_NAME} was removed, and commands run there"
+        remedy = "ask again in a few seconds: a broker that lives makes the socket anew"
+        raise NoBrokerError(f"the broker at {root} cannot be asked: {cause}; {remedy}")
     if not is_there:
         remedy = "nothing runs under `plimsoll run` there; --broker-root names another"
         raise NoBrokerError(f"no broker is at {root}: {remedy}")

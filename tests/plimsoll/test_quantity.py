@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import format_bytes, parse_milli, parse_whole, plain_int
+from plimsoll.quantity import format_bytes, parse_milli, parse_whole, plain_int, write_bytes
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,22 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 def test_plain_whole_numbers_have_ascii_digits_and_64_bits(text: str, value: int | None) -> None:
     """Other digits, underscores, spaces and more bits make no number, as in Kubernetes."""
     assert plain_int(text) == value
+
+
+@given(st.integers(0, 2**63))
+def test_a_written_size_is_read_as_the_same(size_bytes: int) -> None:
+    """No byte is lost, and a size in whole units is written as a person writes it."""
+    assert parse_whole(write_bytes(size_bytes), "f", "bytes") == size_bytes
+
+
+def test_sizes_are_written_in_the_largest_whole_unit() -> None:
+    """A size that is no whole number of bytes is answered with one near it."""
+    sizes = (24 * 1024**3, 1500 * 1024**2, 0, 7, 1025)
+    assert list(map(write_bytes, sizes)) == ["24Gi", "1500Mi", "0", "7", "1025"]
+    with pytest.raises(
+        InputError, match=r"'23\.9Gi' is not a whole number; give whole bytes, such as 24473Mi"
+    ):
+        parse_whole("23.9Gi", "f", "bytes")
 
 
 def test_cpu_rounds_up_as_kubernetes_does() -> None:

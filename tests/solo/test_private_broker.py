@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from tests.solo.machine import Machine
 DISK_BYTES = 4 * 1024**2
 LEFT_BYTES = 64 * 1024
 """Room for a log and a journal, and not for a container's pages."""
+
+FILES = 60
+"""The limit on a broker's open files: above the 20 that it needs, and below these and as many connections."""
 
 
 @contextlib.asynccontextmanager
@@ -114,3 +119,57 @@ async def test_a_resize_that_the_full_disk_refuses_changes_nothing(machine: Mach
         assert await machine.lines() == before
         await process.communicate(b"\n")
         await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_it_names_the_limit_on_open_files_once_and_then_serves_again(machine: Machine) -> None:
+    """Connections that pass the limit wait; the log has a line with cause and remedy, and no traceback."""
+    process = await running(machine, "echo ready; read _")
+    [broker] = await machine.broker_pids()
+    resource.prlimit(broker, resource.RLIMIT_NOFILE, (FILES, FILES))
+
+    async def failures() -> list[str]:
+        log = await asyncio.to_thread((machine.root / "private-broker.log").read_text)
+        return [line for line in log.splitlines() if "Too many open files" in line]
+
+    async def is_logged() -> bool:
+        return bool(await failures())
+
+    with contextlib.ExitStack() as connections:
+        for _ in range(FILES):
+            connection = connections.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            connection.connect(str(machine.root / "broker.sock"))
+        await eventually(is_logged, expected=True)
+    assert len(await machine.registered()) == 1
+    found = await failures()
+    assert len(found) < 5, found
+    assert "raise the limit on this process's open files: `ulimit -n`" in found[0]
+    await process.communicate(b"\n")
+
+
+async def test_it_is_started_again_while_its_command_runs(machine: Machine) -> None:
+    """A broker that was killed has a successor, without any other command, which holds the same command."""
+    process = await running(machine, "echo ready; read _; exit 7")
+    [pod], [broker] = await machine.registered(), await machine.broker_pids()
+    os.kill(broker, signal.SIGKILL)
+
+    async def is_another() -> bool:
+        return bool(set(await machine.broker_pids()) - {broker}) and await machine.registered() == {pod}
+
+    await eventually(is_another, expected=True)
+    _, errors = await process.communicate(b"\n")
+    assert (process.returncode, errors) == (7, b"")
+    await eventually(lambda: has_ended(machine), expected=True)
+
+
+async def test_it_makes_its_socket_anew_where_somebody_removed_it(machine: Machine) -> None:
+    """Meanwhile `plimsoll status` says so, and not that nothing runs. Then commands find the broker again."""
+    process = await running(machine, "echo ready; read _")
+    [broker] = await machine.broker_pids()
+    os.kill(broker, signal.SIGSTOP)
+    await asyncio.to_thread((machine.root / "broker.sock").unlink)
+    code, _, errors = await machine.plimsoll("status")
+    assert (code, "broker.sock was removed, and commands run there; ask again" in errors) == (1, True), errors
+    os.kill(broker, signal.SIGCONT)
+    assert await machine.run("--gpu-memory", "1Gi", "--", "true") == (0, "", "")
+    assert "plimsoll-run/sh" in (await machine.plimsoll("status"))[1]
+    await process.communicate(b"\n")

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from plimsoll.broker.environment import processes_of
+from plimsoll.broker.root import default_root
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from solo.options import RunOptions, memory_asked, pod_of
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUILD, BUSY
+from tests.placer.local.world import BUILD, BUSY, GPU_GIB, gpu_of
 from tests.solo.machine import Machine
 
 
@@ -37,7 +38,14 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--gpu-memory", "100Gi", "--", "true"], 75, "Insufficient plimsoll.dev/gpu-memory on one GPU"),
+        (
+            ["--gpu-memory", "100Gi", "--", "true"],
+            2,
+            "can never run the command: Insufficient --gpu-memory on one GPU",
+        ),
+        (["--gpu-id", "GPU-nope", "--", "true"], 2, "it didn't have the requested GPU; ask for what"),
+        (["--gpu-model", "NVIDIA X", "--", "true"], 2, f"{gpu_of('here')} (NVIDIA L4, {GPU_GIB}Gi)"),
+        (["--gpu", "2", "--", "true"], 2, "it had too few fitting GPUs"),
         (
             ["--name", "x", "--gpu", "many", "--gpu-share", "1", "--", "true"],
             2,
@@ -86,7 +94,7 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
 async def test_what_cannot_work_is_named_and_leaves_nothing(
     machine: Machine, arguments: list[str], code: int, message: str
 ) -> None:
-    """Bad input ends with code 2 and a lack of room with 75. The message names the fault, and no broker is left."""
+    """Bad input, and what no GPU ever has, ends with code 2. The message names the fault, and no broker is left."""
     found, _, errors = await machine.run(*arguments)
     assert (found, message in errors) == (code, True), errors
     await eventually(machine.has_no_broker, expected=True)
@@ -150,7 +158,10 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
     first.kill()
     await first.wait()
     [pod] = await machine.registered()
-    assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 75
+    code, _, errors = await machine.run("--gpu-memory", "20Gi", "--", "true")
+    assert (code, "no room for the command now" in errors, "has 4Gi free" in errors) == (75, True, True), (
+        errors
+    )
     for pid in await asyncio.to_thread(processes_of, pod):
         os.kill(pid, signal.SIGKILL)
     await first.communicate()
@@ -158,17 +169,41 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
     await eventually(machine.has_no_broker, expected=True)
 
 
-async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> None:
-    """The command's exit code comes within seconds though the broker died, and the next run clears the leftovers."""
+async def test_a_broker_that_stands_still_keeps_no_exit_code_back(machine: Machine) -> None:
+    """The command's exit code comes within seconds without the broker, and the next run clears the leftovers."""
     process = await machine.start("--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; read _; exit 7")
     assert process.stdout is not None
     await process.stdout.readline()
     [broker] = await machine.broker_pids()
-    os.kill(broker, signal.SIGKILL)
+    os.kill(broker, signal.SIGSTOP)
     async with asyncio.timeout(PATIENCE_S):
         _, errors = await process.communicate(b"\n")
     assert (process.returncode, "answered at the command's end" in errors.decode()) == (7, True), errors
+    os.kill(broker, signal.SIGKILL)
     assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
+
+
+async def test_a_program_finds_its_pages_from_another_working_directory(machine: Machine) -> None:
+    """A relative `--broker-root` is that of the working directory in which it was given."""
+    script = f"cd {BUILD / 'hook'} && exec {BUSY} --memory 64Mi"
+    relative = await asyncio.to_thread(os.path.relpath, machine.root)
+    code, _, errors = await machine.run(
+        "--broker-root", relative, "--gpu-memory", "1Gi", "--", "sh", "-c", script
+    )
+    assert (code, errors) == (0, "")
+
+
+def test_a_user_without_a_home_is_asked_for_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers whose user has a number and no name."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    with pytest.raises(InputError, match=r"HOME: None is not set, .*; set it to .*, or give --broker-root"):
+        default_root()
+
+
+def _no_home() -> Path:
+    """Stands for a user number that the machine's list does not have."""
+    raise RuntimeError
 
 
 def options(environment: dict[str, str] | None = None, **given: object) -> RunOptions:
@@ -270,7 +305,7 @@ async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_r
     assert (code, errors, await machine.shares()) == (0, "", [(70, 80)])
     assert output.endswith(": share 30 % -> 70 %, limit 60 % -> 80 %\n")
     code, _, errors = await machine.run("--gpu-memory", "1Gi", "--gpu-share", "40", "--", "true")
-    assert (code, "Insufficient plimsoll.dev/gpu-share" in errors) == (75, True), errors
+    assert (code, "Insufficient --gpu-share" in errors) == (75, True), errors
     code, _, errors = await machine.resize("trainer", "--gpu-share-limit", "60")
     assert (code, "gpu-share-limit: '60' is below the share of 70" in errors) == (2, True), errors
     code, _, errors = await machine.resize("trainer", "--gpu-share", "60", "--gpu-memory", "30Gi")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 
+from plimsoll.broker.environment import processes_of
 from tests.placer.arrivals import eventually
 from tests.placer.local.world import BUSY, gpu_of
 from tests.solo.machine import Machine
@@ -65,12 +66,16 @@ async def test_where_nothing_runs_there_is_nothing_to_tell(machine: Machine) -> 
 
 
 async def test_a_broker_that_died_is_said_not_to_answer(machine: Machine) -> None:
-    """A dead broker's socket is still there, so the command asks it, for a bounded time."""
-    process = await started(machine, "first", "--gpu-memory", "1Gi", *GREEDY)
-    [pid] = await machine.broker_pids()
-    os.kill(pid, signal.SIGKILL)
+    """Where `plimsoll run` was killed too, a dead broker's socket stays, and the command asks for a bounded time."""
+    script = "echo ready; exec >&- 2>&-; sleep 1000"
+    process = await started(machine, "first", "--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    [pod], [broker] = await machine.registered(), await machine.broker_pids()
+    process.kill()
+    await process.wait()
+    os.kill(broker, signal.SIGKILL)
     code, output, errors = await machine.plimsoll("status")
     assert (code, output) == (1, "")
     assert "did not take a connection in 5.0 s: no broker runs there" in errors
-    process.terminate()
+    for pid in await asyncio.to_thread(processes_of, pod):
+        os.kill(pid, signal.SIGKILL)
     await process.communicate()

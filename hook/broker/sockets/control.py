@@ -17,7 +17,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.memory_changes import MemoryWatch
 from hook.broker.sockets.hook import StartTask
-from hook.broker.sockets.listeners import bind_unix
+from hook.broker.sockets.listeners import Acceptor, bind_unix
 from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
     CONTROL_NAME,
@@ -67,39 +67,42 @@ def bind_control_socket(root: Path) -> socket.socket:
 async def serve_control(engine: Engine, listener: socket.socket, start_task: StartTask) -> None:
     """Answer requests until cancelled; owns the socket from now on."""
 
-    def take_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        work = _Peer(engine, reader, writer, start_task).serve()
+    def take_in(accepted: socket.socket) -> None:
+        peer = _Peer(engine, accepted, start_task)
+        work = peer.serve()
         try:
             task = start_task(work, "control connection")
         except RuntimeError:  # The broker ends, and its group takes no more tasks.
             work.close()
-            writer.close()
+            peer.close()
         else:  # A task that is cancelled before its first step runs no `finally` of its own.
-            task.add_done_callback(lambda _: writer.close())
+            task.add_done_callback(lambda _: peer.close())
 
-    server = await asyncio.start_unix_server(take_in, sock=listener, limit=REQUEST_BYTES)
-    async with server:
-        await server.serve_forever()
+    await Acceptor(listener, take_in, engine.bounded_log).run()
 
 
 class _Peer:
     """A connection to the control socket."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        start_task: StartTask,
-    ) -> None:
+    _reader: asyncio.StreamReader
+    _writer: asyncio.StreamWriter
+
+    def __init__(self, engine: Engine, accepted: socket.socket, start_task: StartTask) -> None:
         self._engine = engine
-        self._reader = reader
-        self._writer = writer
+        self._accepted = accepted
+        self._end: socket.socket | asyncio.StreamWriter = accepted
         self._start_task = start_task
         self._subscriptions: list[asyncio.Task[None]] = []
 
+    def close(self) -> None:
+        """Close our end of the connection."""
+        self._end.close()
+
     async def serve(self) -> None:
         """Answer line by line until the peer closes the connection; the caller closes our end."""
+        streams = await asyncio.open_unix_connection(sock=self._accepted, limit=REQUEST_BYTES)
+        self._reader, self._writer = streams
+        self._end = self._writer
         try:
             while (line := await self._next_line()) is not None:
                 await self._write(await self._answer(line) if line else _too_long())

@@ -22,7 +22,7 @@ from hook.broker.core.events import ConnectionClosed, DatagramReceived
 from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
 from hook.broker.core.instructions import Reply
 from hook.broker.processes import read_process, uptime_ticks
-from hook.broker.sockets.listeners import bind_unix
+from hook.broker.sockets.listeners import Acceptor, bind_unix
 from plimsoll.broker.pages import SOCKET_NAME
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.errors import InputError
@@ -47,9 +47,6 @@ GLANCE_S: Final = 0.001
 QUIET_ROUNDS: Final = 3
 """Rounds of the loop in a row in which no datagram may be unread. Data that the loop takes from the kernel
 reaches its task in the loop's next round. Until then nothing here shows it."""
-
-ACCEPT_PAUSE_S: Final = 0.5
-"""Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
 
 StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 """Starts a task of a name, in the group of the broker's tasks."""
@@ -118,7 +115,8 @@ class HookSockets:
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
         self._connections[container] = {}
-        task = self._start_task(self._accept(container, listener), name)
+        acceptor = Acceptor(listener, partial(self._take_in, container), self._log, container)
+        task = self._start_task(acceptor.run(), name)
         self._listeners[container] = (listener, task)
 
     def close(self, container: ContainerKey) -> None:
@@ -177,35 +175,6 @@ class HookSockets:
         for connection in connections:
             poll.register(connection.accepted, select.POLLIN)
         return not poll.poll(0)
-
-    async def _accept(self, container: ContainerKey, listener: socket.socket) -> None:
-        """Accept connections for ever, by one reader: `sock_accept` would register one for each connection."""
-        loop, has_failed = asyncio.get_running_loop(), asyncio.Event()
-        with listener:
-            try:
-                while True:
-                    loop.add_reader(listener, self._accept_one, container, listener, has_failed)
-                    await has_failed.wait()
-                    has_failed.clear()
-                    loop.remove_reader(listener)
-                    await asyncio.sleep(ACCEPT_PAUSE_S)
-            finally:
-                loop.remove_reader(listener)
-
-    def _accept_one(
-        self, container: ContainerKey, listener: socket.socket, has_failed: asyncio.Event
-    ) -> None:
-        """Accept one connection in each round of the loop: a program that only connects must not stop the loop."""
-        try:
-            accepted, _ = listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._log.error("accept_failed", container, problem=str(error), remedy="raise ulimit -n")
-            has_failed.set()
-            return
-        accepted.setblocking(False)  # noqa: FBT003 - the standard library's own signature
-        self._take_in(container, accepted)
 
     def _take_in(self, container: ContainerKey, accepted: socket.socket) -> None:
         pid = _peer_pid(accepted)

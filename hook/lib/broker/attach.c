@@ -31,6 +31,7 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 struct directories {
     const char *limits;
     const char *counts;
+    const char *problem; /* why their files cannot be used, with the remedy */
 };
 
 static bool is_container(void) {
@@ -41,7 +42,7 @@ static bool is_container(void) {
 /* In a container only its own two directories count. Elsewhere the environment names them. False: this
  * process is not under Plimsoll. */
 static bool find_directories(struct directories *found) {
-    *found = (struct directories){PLIMSOLL_CONTAINER_LIMITS_DIR, PLIMSOLL_CONTAINER_COUNTS_DIR};
+    *found = (struct directories){PLIMSOLL_CONTAINER_LIMITS_DIR, PLIMSOLL_CONTAINER_COUNTS_DIR, NULL};
     if (is_container())
         return true;
     found->limits = getenv(PLIMSOLL_LIMITS_DIR_VARIABLE);
@@ -55,16 +56,18 @@ const char *plimsoll_find_limits(void) {
 }
 
 /* Maps a file of known size; NULL if the file is missing or shorter (touching the mapping would be a
- * SIGBUS). */
+ * SIGBUS). errno is then 0 for a shorter file. */
 static void *map_file(const char *directory, const char *name, size_t size, int is_writable) {
     char path[sizeof(plimsoll.limits_dir) + 16];
     struct stat status;
     void *mapping = MAP_FAILED;
+    errno = ENAMETOOLONG;
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path))
         return NULL;
     int file = open(path, (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (file < 0)
         return NULL;
+    errno = 0;
     if (fstat(file, &status) == 0 && (uint64_t)status.st_size >= size)
         mapping = mmap(NULL, size, is_writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
     close(file);
@@ -114,11 +117,39 @@ static void map_gate(const char *directory, const struct plimsoll_limits *limits
             directory);
 }
 
-static bool map_valid(const struct directories *in) {
+static const char *problem_of(int error) {
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+        return "the files do not exist; start the broker, whose log names what it could not lay out. If its "
+               "directory was removed, for instance at a logout, start this command anew";
+    case EACCES:
+    case EPERM:
+        return "this user may not open the files; run as the broker's user, or give the broker a directory "
+               "that this user may enter (plimsoll run --broker-root)";
+    case EMFILE:
+    case ENFILE:
+        return "too many files are open; raise this program's `ulimit -n`";
+    case ENAMETOOLONG:
+        return "the path is too long; give the broker a shorter root";
+    case 0:
+        return "the files are damaged, or of another version than this library; install one version of "
+               "Plimsoll, and start broker and program anew";
+    default:
+        return "the files cannot be mapped; see the kernel's log (dmesg)";
+    }
+}
+
+static bool map_valid(struct directories *in) {
     struct plimsoll_limits copy;
     const struct plimsoll_limits *limits = map_file(in->limits, PLIMSOLL_LIMITS_NAME, sizeof(*limits), 0);
-    struct plimsoll_counts *counts = map_file(in->counts, PLIMSOLL_COUNTS_NAME, sizeof(*counts), 1);
+    struct plimsoll_counts *counts =
+        limits ? map_file(in->counts, PLIMSOLL_COUNTS_NAME, sizeof(*counts), 1) : NULL;
     if (!limits || !counts || !is_valid_counts(counts) || !plimsoll_limits_copy(limits, &copy)) {
+        in->problem = problem_of(errno);
+        if (limits && limits->magic == PLIMSOLL_LIMITS_MAGIC &&
+            __atomic_load_n(&limits->generation, __ATOMIC_RELAXED) % 2)
+            in->problem = "the broker ended while it wrote the limits; start the broker again";
         unmap(limits, counts);
         return false;
     }
@@ -201,9 +232,8 @@ static enum plimsoll_attachment attach_locked(struct directories *in) {
 
 static void complain(enum plimsoll_attachment reached, const struct directories *in) {
     if (reached == ATTACHMENT_UNKNOWN)
-        plimsoll_fail(
-            "no valid limits in %s after %d s: refusing the GPU (is the broker of this node running?)",
-            in->limits, WAIT_MS / 1000);
+        plimsoll_fail("no valid limits after %d s, so this process gets no GPU: %s (%s)", WAIT_MS / 1000,
+                      in->problem, in->limits);
     if (reached == ATTACHMENT_MAPPED)
         plimsoll_fail("all %u process slots of this container are taken, for %d s: this process gets no GPU",
                       PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);

@@ -11,7 +11,7 @@ from placer.core.room import room_on
 from placer.core.view import NodeView
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
-from plimsoll.quantity import format_bytes
+from plimsoll.quantity import format_bytes, write_bytes
 
 
 def check_room(change: ResizeChange, request: Resize, ledger: Ledger, view: NodeView | None) -> None:
@@ -54,7 +54,7 @@ def _check_memory(
     fitting = min(free_bytes + counted, seen.usable_bytes) - others if free_bytes >= 0 else 0
     most = max(fitting, old.line_bytes)
     problem = f"does not fit: promises leave {format_bytes(max(free_bytes, 0))} free on {new.gpu}"
-    remedy = f"give at most {most * len(change.after)} bytes in total, or make room there"
+    remedy = f"give at most {write_bytes(most * len(change.after))} in total, or make room there"
     raise InputError(MEMORY, asked, problem, remedy)
 
 

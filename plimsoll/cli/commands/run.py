@@ -46,7 +46,11 @@ def _declare_demand(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="the most compute time on each GPU, in percent (100), even if others leave more",
     )
-    parser.add_argument("--gpu-id", metavar="UUID", help="the UUID of the GPU to use")
+    parser.add_argument(
+        "--gpu-id",
+        metavar="UUID",
+        help="the UUID of the GPU to use; or a name of your own: commands with one name share one GPU",
+    )
     parser.add_argument("--gpu-model", metavar="NAMES", help="acceptable GPU models, separated by commas")
     parser.add_argument(
         "--best-effort", action="store_true", help="declare no memory: use the memory that is left"
@@ -69,8 +73,8 @@ long as commands use it.""",
     run=_run,
     exits={
         "n": "the command's own; 128 + n after signal n",
-        "2": "bad input, or a command that cannot be started",
-        "75": "no GPU has room now",
+        "2": "bad input, or a demand that no GPU here can ever meet",
+        "75": "no GPU has room now; the same command may work later",
         "1": "any other error",
     },
     remedy="put -- before a command that has options",

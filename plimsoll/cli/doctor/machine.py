@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.root import has_users
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.native.preload import preloadable
@@ -123,6 +124,9 @@ async def _broker(root: Path) -> list[Finding]:
     )
     try:
         if not await asyncio.to_thread((root / CONTROL_NAME).exists):
+            if await asyncio.to_thread(has_users, root):
+                anew = "ask again in a few seconds: a broker that lives makes the socket anew"
+                return [failed("broker", f"{root / CONTROL_NAME} was removed, and commands run there", anew)]
             return [skipped("broker", f"no broker is at {root}", remedy)]
         async with BrokerClient(root, timeout_s=BROKER_S) as broker:
             described = await broker.describe()

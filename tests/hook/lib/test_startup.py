@@ -15,6 +15,12 @@ from plimsoll.broker.pages import LIMITS_DIR_VARIABLE, Limits
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node, Program, compiled
 
+REASONS = {
+    "missing": "the files do not exist; start the broker",
+    "being-rewritten": "the broker ended while it wrote the limits; start the broker again",
+}
+"""By the damage; any other is one of a version."""
+
 
 def _changed(limits: Limits, field: str, value: int) -> bytes:
     copy = Limits.from_buffer_copy(bytes(limits))
@@ -60,7 +66,10 @@ def test_no_valid_limits_is_refused_after_waiting(
         for name, program in programs.items():
             result, errno = (int(word) for word in program.answer())
             assert (name, result, errno) == (name, NOT_READY, 77)
-            assert program.errors().startswith("plimsoll: no valid limits in ")
+            assert program.errors().startswith(
+                "plimsoll: no valid limits after 10 s, so this process gets no GPU: "
+            )
+            assert REASONS.get(name, "another version than this library; install one") in program.errors()
             assert program.errors().count("\n") == 1
 
 

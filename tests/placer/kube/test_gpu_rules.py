@@ -256,7 +256,7 @@ async def test_resizes_of_staged_pods_work_in_bytes(
             "warm": 24,
             "main": 20,
         }
-        with pytest.raises(InputError, match="give at most 25769803776 bytes in total"):
+        with pytest.raises(InputError, match="give at most 24Gi in total"):
             await resize("25Gi")
         booking = world.ledger.booking(PodUid(pod["metadata"]["uid"]))
         assert booking is not None

@@ -71,6 +71,8 @@ async def test_help_and_version_import_nothing_slow(words: list[str]) -> None:
         ("gpsu", "'gpsu' is no command; did you mean `plimsoll gpus`?"),
         ("--frob", "'--frob' is no option; see `plimsoll --help`"),
         ("gpus --nod x", "plimsoll gpus: unknown options: --nod x"),
+        ("status x", "plimsoll status: unknown arguments: x"),
+        ("gpus -w soon", "'soon' is no number; give one such as 5"),
         ("gpus -w 0", "0 is not from 0.1 to 3600 seconds"),
         ("gpus -o xml", "choose from"),
         ("run --gpu-memory 1Gi python --x", "unknown options: --x; put -- before a command that has options"),

@@ -5,8 +5,10 @@ import contextlib
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+from hook.broker.bounded_log import BoundedLog
 from hook.broker.engine import Engine
 from hook.broker.sockets.control import bind_control_socket, serve_control
 from hook.broker.sockets.hook import StartTask
@@ -24,8 +26,8 @@ async def _cut_off(tmp_path: Path, start_task: StartTask) -> list[dict[str, Any]
     wrong: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
     listener = await asyncio.to_thread(bind_control_socket, tmp_path)
-    no_engine = cast("Engine", None)  # no request is read
-    serving = asyncio.create_task(serve_control(no_engine, listener, start_task))
+    only_log = cast("Engine", SimpleNamespace(bounded_log=BoundedLog()))  # no request is read
+    serving = asyncio.create_task(serve_control(only_log, listener, start_task))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(DEADLINE_S)
         peer.connect(str(tmp_path / CONTROL_NAME))

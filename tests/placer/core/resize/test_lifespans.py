@@ -60,7 +60,7 @@ def test_a_container_may_grow_to_what_is_free_while_it_runs(
     mine, ledger = crowded()
     check(mine, asked(container, size=f"{most_gib}Gi"), ledger)
     check(mine, asked(container, share=str(most_pct)), ledger)
-    with pytest.raises(InputError, match=f"give at most {most_gib * GIB} bytes in total"):
+    with pytest.raises(InputError, match=f"give at most {most_gib}Gi in total"):
         check(mine, asked(container, size=f"{most_gib + 1}Gi"), ledger)
     with pytest.raises(InputError, match=f"give at most {most_pct} in total"):
         check(mine, asked(container, share=str(most_pct + 1)), ledger)
