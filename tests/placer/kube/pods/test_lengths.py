@@ -78,7 +78,7 @@ def test_an_annotation_that_is_too_long_is_refused_by_name() -> None:
 
 
 def test_annotations_leave_space_for_the_placers_answers() -> None:
-    """Kubernetes refuses each update of a pod whose annotations are too long, so the kubelet could write no status."""
+    """Kubernetes refuses updates of a pod whose annotations are too long, so the kubelet could write no status."""
     full = {"example.com/notes": "\u00e4" * (MOST_ANNOTATION_BYTES // 2)}
     with pytest.raises(
         InputError, match=r"^metadata.annotations: '196625 bytes' are more than the 196608 that"
