@@ -69,6 +69,9 @@ ASKED: Final = (
 """The annotations by which a pod asks."""
 MOST_CHARACTERS: Final = 4096
 """The most characters of such an annotation: the names of a hundred models."""
+MOST_ANNOTATION_BYTES: Final = 192 * 1024
+"""The most bytes of all annotations of a pod that asks for a GPU. Kubernetes allows 256 KiB and checks this at every
+update, but not when a Binding adds the placer's answers. Past it the kubelet could not write the pod's status."""
 ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
 """The annotations in which Plimsoll answers, beside those with `ASSIGNED_PREFIX`."""
 
@@ -97,16 +100,21 @@ def refuse_answers(pod: Pod) -> None:
 
 
 def refuse_long_annotations(pod: Pod) -> None:
-    """Refuse a pod with an annotation that is too long to be read.
+    """Refuse a pod with an annotation that is too long to be read, or without space for the placer's answers.
 
     Raises:
-        InputError: an annotation by which the pod asks has more than `MOST_CHARACTERS`.
+        InputError: an annotation by which the pod asks has more than `MOST_CHARACTERS`, or all annotations of a pod
+            that asks for a GPU have more than `MOST_ANNOTATION_BYTES`.
     """
     annotations = pod.metadata.annotations or {}
     for name in ASKED:
         if (length := len(annotations.get(name, ""))) > MOST_CHARACTERS:
             problem = f"are more than the {MOST_CHARACTERS} that are read"
             raise InputError(annotation_field(name), f"{length} characters", problem, "write less")
+    in_all = sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
+    if in_all > MOST_ANNOTATION_BYTES and asks_gpu(pod):
+        problem = f"are more than the {MOST_ANNOTATION_BYTES} that leave space for the placer's answers"
+        raise InputError("metadata.annotations", f"{in_all} bytes", problem, "write less")
 
 
 def without_answers(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from placer.kube.extender.serving import serve_extender
 from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
-from placer.kube.relocation.memory import RoomMemory
+from placer.kube.relocation.memory import RelocationMemory
 from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from placer.kube.resize.tickets import NotByBus, StreamConfirmations
 from placer.kube.reviews import Reviews
@@ -83,7 +83,7 @@ def _lease(settings: Settings, transport: Transport, namespace: str, metrics: Le
 
 
 def _kube_parts(
-    parts: Parts, transport: Transport, lease: Lease, leads: asyncio.Event, rooms: RoomMemory
+    parts: Parts, transport: Transport, lease: Lease, leads: asyncio.Event, rooms: RelocationMemory
 ) -> KubeParts:
     kube = KubeParts(
         transport,

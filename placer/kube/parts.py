@@ -42,7 +42,7 @@ from placer.kube.queue.metrics import QueuedPods
 from placer.kube.queue.queue import Queue
 from placer.kube.refusals.refusals import Refusals, pause_beside
 from placer.kube.refusals.renewal import Renewal
-from placer.kube.relocation.memory import NoMemory, RoomMemory
+from placer.kube.relocation.memory import NoMemory, RelocationMemory
 from placer.kube.relocation.preview import Previewing
 from placer.kube.relocation.relocating import Relocating
 from placer.kube.reporting.condition import SCHEDULER_ERROR
@@ -102,7 +102,7 @@ class KubeParts:
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    room_memory: RoomMemory = field(default_factory=NoMemory)
+    room_memory: RelocationMemory = field(default_factory=NoMemory)
     work: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     waiting: dict[PodUid, PendingPod] = field(init=False, default_factory=dict)
     queue: Queue = field(init=False, default_factory=Queue)

@@ -1,4 +1,4 @@
-"""The rooms that are kept for the replacements of moved pods, in Redis, for the next leader.
+"""The rooms that are kept for the replacements of moved pods, and the last moves, in Redis, for the next leader.
 
 What always holds: nothing waits for Redis longer than `TIMEOUT_S`, and rooms that cannot be stored or read are lost
 only if their placer dies.
@@ -13,7 +13,7 @@ import redis.asyncio as redis
 import structlog
 from redis.client import NEVER_DECODE
 
-from placer.kube.relocation.memory import StoredRoom
+from placer.kube.relocation.memory import StoredRelocations
 from placer.stores.exchange import exchange
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api.redis_keys import ROOMS
@@ -40,29 +40,29 @@ class _RoomsAwayError(PlimsollError):
 
 
 class RoomStore:
-    """One key, over a connection of its own; see `placer.kube.relocation.memory.RoomMemory`."""
+    """One key, over a connection of its own; see `placer.kube.relocation.memory.RelocationMemory`."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
 
-    async def read(self) -> tuple[StoredRoom, ...]:
-        """See `RoomMemory`."""
+    async def read(self) -> StoredRelocations:
+        """See `RelocationMemory`."""
         try:
             async with exchange("give the rooms of moved pods", TIMEOUT_S, _RoomsAwayError):
                 # Bytes, as a text that is no UTF-8 would fail the whole answer.
                 text = await self._client.execute_command(  # type: ignore[no-untyped-call]  # redis-py has no type for it
                     "GET", ROOMS, **{NEVER_DECODE: True}
                 )
-            return msgspec.json.decode(text, type=tuple[StoredRoom, ...]) if text else ()
+            return msgspec.json.decode(text, type=StoredRelocations) if text else StoredRelocations()
         except (_RoomsAwayError, msgspec.MsgspecError, RecursionError) as error:
             log.warning("rooms of moved pods are not known", key=ROOMS, problem=str(error))
-            return ()
+            return StoredRelocations()
 
-    async def write(self, rooms: tuple[StoredRoom, ...]) -> bool:
-        """See `RoomMemory`."""
+    async def write(self, relocations: StoredRelocations) -> bool:
+        """See `RelocationMemory`."""
         try:
             async with exchange("store the rooms of moved pods", TIMEOUT_S, _RoomsAwayError):
-                await self._client.set(ROOMS, msgspec.json.encode(rooms))
+                await self._client.set(ROOMS, msgspec.json.encode(relocations))
         except _RoomsAwayError as error:
             log.warning("rooms of moved pods are not stored", problem=str(error))
             return False

@@ -21,5 +21,5 @@ LEARNED: Final = "{plimsoll}:learned"
 """HASH owner (`Deployment default/trainer`) → its pods' needs, a `placer.core.owner_record.OwnerRecord` in JSON."""
 
 ROOMS: Final = "{plimsoll}:rooms"
-"""STRING, the rooms that are kept for the replacements of moved pods, a list of
-`placer.kube.relocation.memory.StoredRoom` in JSON."""
+"""STRING, the rooms that are kept for the replacements of moved pods, and the moves of the last hour, a
+`placer.kube.relocation.memory.StoredRelocations` in JSON."""

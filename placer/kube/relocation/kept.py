@@ -2,8 +2,7 @@
 
 A room is kept as a nomination: first for a pod that stands for the replacement, then for the replacement itself, once
 the watch shows it. A replacement is known by its controller and by its demand. What always holds: a room is kept for
-one pod, and for a bounded time after the moved pod has ended. Rooms are stored before a pod is evicted, so that the
-next leader keeps them too.
+one pod, and for a bounded time after the moved pod has ended.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import Nomination
 from placer.kube.pods.occupants import Occupant
 from placer.kube.preemption.nominating import Nominating
-from placer.kube.relocation.memory import RoomMemory, StoredRoom, without_programs
+from placer.kube.relocation.memory import StoredRoom, without_programs
 from placer.kube.relocation.movers import controller_of, replacement_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -54,16 +53,13 @@ class KeptRooms:
         nominating: holds rooms, and ends nominations.
         keep_s: the longest time in seconds for which a room is kept after the moved pod has ended.
         clock: the wall clock in UTC.
-        memory: outlives this placer.
     """
 
     cluster: Cluster
     nominating: Nominating
     keep_s: float
     clock: Callable[[], datetime]
-    memory: RoomMemory
     _kept: dict[PodUid, KeptRoom] = field(default_factory=dict)  # by the uid of the pod that moves
-    _stored: frozenset[PodUid] = frozenset()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -74,21 +70,16 @@ class KeptRooms:
         since_s, until_s = self.clock().timestamp(), loop_now_s() + self.keep_s
         self._kept[PodUid(moved.metadata.uid)] = KeptRoom(moved, kind, nomination, since_s, until_s)
 
-    async def save(self) -> None:
-        """Store the rooms that are kept now, if others are stored."""
-        kept = frozenset(self._kept)
-        if kept != self._stored:
-            rooms = [
-                StoredRoom(without_programs(one.moved), one.nomination.node, one.since_s)
-                for one in self._kept.values()
-            ]
-            if await self.memory.write(tuple(rooms)):
-                self._stored = kept
+    def stored(self) -> tuple[StoredRoom, ...]:
+        """The rooms that are kept now, for the next leader."""
+        return tuple(
+            StoredRoom(without_programs(one.moved), one.nomination.node, one.since_s)
+            for one in self._kept.values()
+        )
 
-    async def restore(self) -> None:
+    def restore(self, rooms: tuple[StoredRoom, ...]) -> None:
         """Keep the rooms that an earlier leader kept, for replacements that may still come, or wait already."""
-        for stored in await self.memory.read():
-            self._stored |= {PodUid(stored.moved.metadata.uid)}
+        for stored in rooms:
             if self._is_awaited(stored):
                 self._keep_again(stored)
         for waiting in tuple(self.nominating.waiting.values()):

@@ -1,4 +1,4 @@
-"""The memory of kept rooms, which outlives the placer that keeps them."""
+"""The memory of relocations, which outlives the placer that carries them out."""
 
 from typing import Protocol
 
@@ -22,25 +22,37 @@ class StoredRoom(msgspec.Struct, frozen=True):
     since_s: float
 
 
-class RoomMemory(Protocol):
+class StoredRelocations(msgspec.Struct, frozen=True):
+    """What the next leader has to know of relocations.
+
+    Attributes:
+        rooms: the kept rooms.
+        moves: by owner, when its pods were moved within the last hour, in seconds since 1970, oldest first.
+    """
+
+    rooms: tuple[StoredRoom, ...] = ()
+    moves: dict[str, tuple[float, ...]] = {}
+
+
+class RelocationMemory(Protocol):
     """Outlives this placer. Its methods take some seconds at most, and do not raise."""
 
-    async def read(self) -> tuple[StoredRoom, ...]:
-        """The rooms that were written last; none if they cannot be read."""
+    async def read(self) -> StoredRelocations:
+        """The record that was written last; an empty one if it cannot be read."""
 
-    async def write(self, rooms: tuple[StoredRoom, ...]) -> bool:
-        """Store these rooms in place of all others; returns whether that was confirmed."""
+    async def write(self, relocations: StoredRelocations) -> bool:
+        """Store this record in place of the last one; returns whether that was confirmed."""
 
 
 class NoMemory:
     """Forgets everything."""
 
-    async def read(self) -> tuple[StoredRoom, ...]:
-        """See `RoomMemory`."""
-        return ()
+    async def read(self) -> StoredRelocations:
+        """See `RelocationMemory`."""
+        return StoredRelocations()
 
-    async def write(self, rooms: tuple[StoredRoom, ...]) -> bool:  # noqa: ARG002 - as in `RoomMemory`
-        """See `RoomMemory`."""
+    async def write(self, relocations: StoredRelocations) -> bool:  # noqa: ARG002 - as in `RelocationMemory`
+        """See `RelocationMemory`."""
         return True
 
 

@@ -5,7 +5,7 @@ moved for a pod of lower priority.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -16,7 +16,6 @@ from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.relocation.plan import Movable
-from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.occupants import Occupant
 from placer.kube.preemption.budgets import Budgets
@@ -59,7 +58,7 @@ class Movers:
     rules: RelocationRules
     refused: Callable[[], frozenset[PodUid]]
     clock: Callable[[], datetime]
-    _moved: dict[str, deque[float]] = field(default_factory=dict)  # by owner, on the loop's clock
+    _moved: dict[str, deque[float]] = field(default_factory=dict)  # by owner, in seconds since 1970
 
     def on(self, node: NodeName, priority: int) -> list[Mover]:
         """The pods of a node that may be moved for a pod of this priority, those of low cost first."""
@@ -98,7 +97,15 @@ class Movers:
     def note_moved(self, pod: Pod) -> None:
         """Count a move for the limit of its owner."""
         owner = owner_of(pod) or ""
-        self._moved[owner] = deque([*self._times(owner), loop_now_s()])
+        self._moved[owner] = deque([*self._times(owner), self.clock().timestamp()])
+
+    def moves(self) -> dict[str, tuple[float, ...]]:
+        """By owner, when its pods were moved within the last hour, in seconds since 1970, oldest first."""
+        return {owner: times for owner in tuple(self._moved) if (times := tuple(self._times(owner)))}
+
+    def restore(self, moves: Mapping[str, tuple[float, ...]]) -> None:
+        """Count the moves of an earlier leader."""
+        self._moved = {owner: deque(times) for owner, times in moves.items()}
 
     def are_too_many(self, pods: list[Occupant]) -> bool:
         """Whether these pods may not all move, though each of them alone may: by a budget, or by an owner's limit."""
@@ -120,7 +127,7 @@ class Movers:
         times = self._moved.get(owner)
         if times is None:
             return deque()
-        while times and times[0] < loop_now_s() - HOUR_S:
+        while times and times[0] < self.clock().timestamp() - HOUR_S:
             times.popleft()
         if not times:
             del self._moved[owner]

@@ -4,7 +4,8 @@ A search finds the fewest evictions after which the waiting pod and all moved po
 nominated for its node, and room is kept for each replacement. Then the pods are evicted, one after another, by the
 orders of preemption. The waiting pod and the replacements are placed by decisions of their own. What always holds:
 one waiting pod at a time has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved. A
-moved pod that does not end holds up others for `keep_s` at most.
+moved pod that does not end holds up others for `keep_s` at most. Rooms are stored before a pod is evicted, so that
+the next leader keeps them too.
 
 Pods may also be moved together, so that a whole GPU becomes free. No pod is moved to an idle GPU then, so each such
 plan leaves one more GPU idle, and moving comes to an end.
@@ -31,7 +32,7 @@ from placer.kube.preemption.nominating import Nominating
 from placer.kube.preemption.orders import PreemptionOrder
 from placer.kube.relocation.board import KubeBoard
 from placer.kube.relocation.kept import KeptRooms
-from placer.kube.relocation.memory import RoomMemory
+from placer.kube.relocation.memory import RelocationMemory, StoredRelocations
 from placer.kube.relocation.movers import Movers
 from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from placer.kube.reporting.results import Results
@@ -71,7 +72,7 @@ class Relocating:
         budgets: the disruption budgets.
         results: reports plans and moves.
         clock: the wall clock in UTC.
-        memory: keeps the rooms for the next leader.
+        memory: keeps the rooms and the last moves for the next leader.
         movers: the pods that may be moved.
         kept: the rooms that are kept for replacements.
     """
@@ -81,7 +82,7 @@ class Relocating:
     budgets: Budgets
     results: Results
     clock: Callable[[], datetime]
-    memory: RoomMemory
+    memory: RelocationMemory
     movers: Movers = field(init=False)
     kept: KeptRooms = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
@@ -90,6 +91,7 @@ class Relocating:
     _leaving: dict[PodUid, float] = field(default_factory=dict)  # evicted pods: how long their end is awaited
     _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
+    _stored: StoredRelocations | None = None  # as `memory` has it
 
     def __post_init__(self) -> None:
         choice, orders = self._choice, self.nominating.orders
@@ -101,13 +103,21 @@ class Relocating:
             lambda: orders.unmovable,
             self.clock,
         )
-        self.kept = KeptRooms(choice.cluster, self.nominating, self.rules.keep_s, self.clock, self.memory)
+        self.kept = KeptRooms(choice.cluster, self.nominating, self.rules.keep_s, self.clock)
         orders.on_relocated = self._moved
 
     async def restore(self) -> None:
-        """Keep the rooms of an earlier leader, before the first decision; takes some seconds at most."""
+        """Go on with an earlier leader's rooms and moves, before the first decision; takes some seconds at most."""
         if self.rules.mode is not RelocationMode.OFF:
-            await self.kept.restore()
+            self._stored = stored = await self.memory.read()
+            self.movers.restore(stored.moves)
+            self.kept.restore(stored.rooms)
+
+    async def _save(self) -> None:
+        """Store the rooms and moves for the next leader, if others are stored."""
+        now = StoredRelocations(self.kept.stored(), self.movers.moves())
+        if now != self._stored and await self.memory.write(now):
+            self._stored = now
 
     async def run(self) -> None:
         """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
@@ -120,7 +130,7 @@ class Relocating:
     async def look(self) -> None:
         """Give up rooms whose time is over, and move pods once, if there is a reason to."""
         self._give_up_rooms()
-        await self.kept.save()
+        await self._save()
         self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.nominating.waiting}
         if self._is_busy():
             return
@@ -223,7 +233,7 @@ class Relocating:
         own.pod = pod  # as the watch shows it now
         self.nominating.hold(own)
         self._keep_rooms(found, board)
-        await self.kept.save()
+        await self._save()
         order = PreemptionOrder(pod, found.place.node, tuple(_moved(found, board)), moves=True)
         self.nominating.orders.put(order)
         self.nominating.retry(uid)
@@ -270,7 +280,7 @@ class Relocating:
         if is_dry:
             return
         self._keep_rooms(found, board)
-        await self.kept.save()
+        await self._save()
         orders, moved = self.nominating.orders, _moved(found, board)
         refused = await orders.tried(moved)
         for one in moved:

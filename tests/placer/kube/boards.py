@@ -16,7 +16,7 @@ import msgspec
 from placer.core.verdicts import Explanation
 from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.preemption.writes import PreemptionWrites
-from placer.kube.relocation.memory import RoomMemory
+from placer.kube.relocation.memory import RelocationMemory
 from placer.kube.relocation.rules import RelocationRules
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
@@ -201,7 +201,7 @@ class Board:
 
 @asynccontextmanager
 async def board(
-    relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
+    relocation: RelocationRules | None = None, rooms: RelocationMemory | None = None
 ) -> AsyncIterator[Board]:
     """A board whose preemptions are carried out meanwhile."""
     async with scene(relocation=relocation, rooms=rooms) as made:

@@ -25,7 +25,7 @@ from placer.kube.parts import KubeParts
 from placer.kube.pods.wanted import Wanted
 from placer.kube.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
 from placer.kube.queue.tries import Probe, Try
-from placer.kube.relocation.memory import NoMemory, RoomMemory
+from placer.kube.relocation.memory import NoMemory, RelocationMemory
 from placer.kube.relocation.rules import RelocationRules
 from placer.metrics import Metrics
 from plimsoll.events import NodeState, Task
@@ -51,7 +51,7 @@ class Scene:
         self,
         pool_namespace: str = "",
         relocation: RelocationRules | None = None,
-        rooms: RoomMemory | None = None,
+        rooms: RelocationMemory | None = None,
     ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
@@ -232,7 +232,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RoomMemory | None = None
+    pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RelocationMemory | None = None
 ) -> AsyncIterator[Scene]:
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
     made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()

@@ -8,7 +8,7 @@ import pytest
 from placer.core.policies import POLICIES
 from placer.kube.pods.lengths import MOST_BYTES
 from placer.kube.pods.wanted import understood
-from plimsoll.contract import MOST_CHARACTERS
+from plimsoll.contract import MOST_ANNOTATION_BYTES, MOST_CHARACTERS
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError
 
@@ -75,6 +75,17 @@ def test_an_annotation_that_is_too_long_is_refused_by_name() -> None:
     )
     with pytest.raises(InputError, match=message):
         understood(decode_pod(document({"annotations": annotations}, {})), POLICIES["headroom"])
+
+
+def test_annotations_leave_space_for_the_placers_answers() -> None:
+    """Kubernetes refuses updates of a pod whose annotations are too long, so the kubelet could write no status."""
+    full = {"example.com/notes": "\u00e4" * (MOST_ANNOTATION_BYTES // 2)}
+    with pytest.raises(
+        InputError, match=r"^metadata.annotations: '196625 bytes' are more than the 196608 that"
+    ):
+        understood(decode_pod(document({"annotations": full}, {})), POLICIES["headroom"])
+    half = {"example.com/notes": "x" * (MOST_ANNOTATION_BYTES // 2)}
+    understood(decode_pod(document({"annotations": half}, {})), POLICIES["headroom"])
 
 
 def test_what_a_program_gets_may_be_long() -> None:

@@ -3,6 +3,8 @@
 import pytest
 from redis.asyncio import Redis
 
+from placer.kube.relocation.memory import StoredRelocations
+from placer.kube.relocation.rules import RelocationMode, RelocationRules
 from placer.kube.reporting.record import _Pending
 from placer.stores.rooms import room_store
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -109,7 +111,7 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
         playing.scene.show(pod("other", limits={"cpu": "0", SHARE: "50"}))
         if has_ended:
             playing.scene.show(replacement("m2", 50))
-        await relocating_of(playing).kept.restore()
+        await relocating_of(playing).restore()
         playing.preempting.nominating.check_all()
         await playing.settle()
         await plan(playing)
@@ -120,17 +122,17 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
         await playing.scene.settle_after_backoff()
         assert [node_of(playing, name) for name in ("wide", "m2", "other")] == ["n1", "n2", None]
         await plan(playing)
-        assert await rooms.read() == ()
+        assert (await rooms.read()).rooms == ()
 
 
-@pytest.mark.parametrize("damaged", [b"{}", b"[{", b"\xff"])
+@pytest.mark.parametrize("damaged", [b"[]", b'{"rooms":{}}', b"[{", b"\xff"])
 async def test_rooms_that_somebody_damaged_are_none(valkey: EmbeddedServer, damaged: bytes) -> None:
     """A leader that finds no readable rooms keeps none, and stores its own over them."""
     async with Redis.from_url(valkey.url, protocol=2) as client, room_store(valkey.url) as rooms:
         await client.set(ROOMS, damaged)
-        assert await rooms.read() == ()
-        assert await rooms.write(())
-        assert await client.get(ROOMS) == b"[]"
+        assert await rooms.read() == StoredRelocations()
+        assert await rooms.write(StoredRelocations())
+        assert await client.get(ROOMS) == b'{"rooms":[],"moves":{}}'
 
 
 async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey: EmbeddedServer) -> None:
@@ -140,7 +142,7 @@ async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey:
         await wait(playing, wide())
         await plan(playing)
         stored = await rooms.read()
-        assert [(one.moved.metadata.name, one.node) for one in stored] == [("m1", "n2")]
+        assert [(one.moved.metadata.name, one.node) for one in stored.rooms] == [("m1", "n2")]
     async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
         halves(playing)
         playing.scene.delete("m1")
@@ -148,5 +150,25 @@ async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey:
         made = rfc3339(playing.parts.clock())
         owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
         playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
-        await relocating_of(playing).kept.restore()
+        await relocating_of(playing).restore()
         assert not len(relocating_of(playing).kept)
+
+
+async def test_a_leader_that_takes_over_counts_the_moves_of_the_last_hour(valkey: EmbeddedServer) -> None:
+    """An owner's limit of moves holds across a change of leaders, and ends when the hour is over."""
+    rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)
+    async with room_store(valkey.url) as rooms, board(rules, rooms) as playing:
+        halves(playing)
+        await wait(playing, wide())
+        await plan(playing)
+        await plan(playing)
+        assert playing.evicted == ["m1"]
+    async with room_store(valkey.url) as rooms, board(rules, rooms) as playing:
+        other_halves(playing)
+        await relocating_of(playing).restore()
+        await wait(playing, wide("other", 100))
+        await plan(playing)
+        assert playing.evicted == []
+        playing.scene.late_s += 3601
+        await plan(playing)
+        assert playing.evicted == ["m3"]
