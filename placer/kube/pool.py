@@ -174,7 +174,7 @@ class PoolWatch:
             self._tell(self.bus.released if known.release is Release.GRANTED else self.bus.lost, known)
 
     def _tell(self, event: Callable[[PoolChange], None], reservation: Reservation) -> None:
-        """Tell a change of the pool. Placers that follow tell nothing."""
+        """Publish a change of the pool. Placers that follow publish nothing."""
         if self.leads.is_set() and reservation.gpu is not None:
             pods = tuple(sorted(one.pod for one in self.ledger.on_gpu(reservation.node, reservation.gpu)))
             event(

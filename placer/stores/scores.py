@@ -175,7 +175,7 @@ class ScoreList:
         Raises:
             ScoresAwayError: no answer.
         """
-        async with self._asking("tell the order of its reports"), self._client.pipeline() as pipe:
+        async with self._asking("give the order of its reports"), self._client.pipeline() as pipe:
             pipe.exists(keys.GENERATION)
             pipe.hgetall(keys.ORDER)
             complete, orders = await pipe.execute()

@@ -234,7 +234,7 @@ def booked(pod: str, uuid: str, gib: int, node: str = "n") -> Booking:
 
 
 def test_the_refusal_names_the_model_and_ends_with_the_owners_pods() -> None:
-    """A node of another model is refused for it; once the owner has no pod there, listeners hear and the pod fits."""
+    """A node of another model is refused for it; once the owner has no pod there, listeners are called, and it fits."""
     decider = Decider(ReportView(), Ledger(), Metrics())
     pair = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X"
     for name, model in (("a", "NVIDIA L4"), ("b", "NVIDIA A10")):
