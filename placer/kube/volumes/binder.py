@@ -44,14 +44,14 @@ class VolumeBinder:
         transport: the connection to the API server; its writes happen only while this placer leads.
         volumes: the volumes, as the watches show them.
         labels_of: the labels of a node; None for a node that does not exist.
-        places: bounds the writes under way together; more wait.
+        permits: one for each write that may be under way together with others.
         timeout_s: see `BIND_TIMEOUT_S`.
     """
 
     transport: Transport
     volumes: Volumes
     labels_of: Callable[[NodeName], Mapping[str, str] | None]
-    places: asyncio.Semaphore
+    permits: asyncio.Semaphore
     timeout_s: float = BIND_TIMEOUT_S
     _by_claim: defaultdict[ClaimKey, set[asyncio.Event]] = field(default_factory=lambda: defaultdict(set))
     _by_pod: dict[PodUid, asyncio.Event] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class VolumeBinder:
         while True:
             heed_cancellation()
             try:
-                async with self.places:
+                async with self.permits:
                     answer = await self.transport.patch(path, body, PatchKind.MERGE)
                 return msgspec.json.decode(answer, type=Named).metadata.resourceVersion
             except (TransientError, msgspec.MsgspecError) as error:

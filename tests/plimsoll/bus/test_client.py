@@ -66,7 +66,7 @@ async def _client(url: str) -> AsyncIterator[BusClient]:
 
 
 async def test_news_of_the_cluster_may_come_before_the_answer() -> None:
-    """A server may announce a change of its cluster before it ends the greeting; the client is connected all the same."""
+    """A server may announce a change of its cluster within the greeting; the client is connected all the same."""
 
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _greeted(reader, writer, INFO, PONG)
