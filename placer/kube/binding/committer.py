@@ -26,7 +26,7 @@ from placer.kube.queue.queue import Queue
 from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.record import Recorder
 from placer.kube.reporting.results import Results
-from placer.kube.volumes.reservation import Reservation
+from placer.kube.volumes.reservation import VolumeReservation
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
@@ -52,7 +52,7 @@ class Placed:
     wanted: Wanted
     plan: Plan
     seen_s: float
-    volumes: Reservation | None = None
+    volumes: VolumeReservation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Committer:
                 if not self._slow[namespace]:
                     del self._slow[namespace]
 
-    async def _has_volumes(self, placed: Placed, volumes: Reservation) -> bool:
+    async def _has_volumes(self, placed: Placed, volumes: VolumeReservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
         uid = placed.wanted.request.pod
         problem = await self.claims.bind(volumes)

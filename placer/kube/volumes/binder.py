@@ -18,7 +18,7 @@ import structlog
 from placer.core.mounts import ClaimKey
 from placer.kube.volumes.ask import is_bound
 from placer.kube.volumes.index import Volumes
-from placer.kube.volumes.reservation import ClaimStep, Reservation, VolumeStep
+from placer.kube.volumes.reservation import ClaimStep, VolumeReservation, VolumeStep
 from placer.kube.volumes.shelf import known_volume
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Named, ObjectMeta
@@ -69,7 +69,7 @@ class VolumeBinder:
         for event in self._by_pod.values():
             event.set()
 
-    async def bind(self, reserved: Reservation, is_wanted: Callable[[], bool]) -> None:
+    async def bind(self, reserved: VolumeReservation, is_wanted: Callable[[], bool]) -> None:
         """Bind the claims of a pod; returns once all are bound. Cancelling leaves open what was written.
 
         Args:
@@ -109,7 +109,7 @@ class VolumeBinder:
         for event in self._by_claim.get(key, ()):
             event.set()
 
-    async def _write(self, reserved: Reservation) -> None:
+    async def _write(self, reserved: VolumeReservation) -> None:
         for step in reserved.volumes:
             if step.is_open:
                 step.version = await self._patch(
@@ -143,7 +143,7 @@ class VolumeBinder:
             except ApiError as error:
                 raise ClaimsNotBoundError(str(error)) from error
 
-    def _is_done(self, reserved: Reservation, is_wanted: Callable[[], bool]) -> bool:
+    def _is_done(self, reserved: VolumeReservation, is_wanted: Callable[[], bool]) -> bool:
         """Whether all claims are bound.
 
         Raises:

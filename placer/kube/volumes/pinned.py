@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from plimsoll.kube.models import NodeSelector, NodeSelectorRequirement
-from plimsoll.kube.storage_models import LabelSelector
+from plimsoll.kube.models import LabelSelector, NodeSelector, NodeSelectorRequirement
 
 T = TypeVar("T", bound=Hashable)
 
