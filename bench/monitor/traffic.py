@@ -2,7 +2,7 @@
 
 The mix: services that hold their memory all the time and answer now and then, trainings that load in steps and load
 again, and short jobs. A poll carries the node's whole state, as an event does, so its size is that of the newest
-event. What a poll costs beside its bytes (a reading of NVML, a request) is left out in favour of polling.
+event. The other costs of a poll (a reading of NVML, a request) are left out, in favour of polling.
 """
 
 import asyncio

@@ -160,7 +160,7 @@ class Selection:
 
     @property
     def namespaces(self) -> frozenset[str] | None:
-        """The namespaces outside of which no pod counts; None if these are not named."""
+        """The only namespaces whose pods count; None if these are not named."""
         named = [scope.names for scope, _ in self.parts if scope.selector is None]
         return frozenset.intersection(*named) if named else None
 

@@ -51,7 +51,7 @@ class Pinned(Generic[T]):
 
 
 def pairs_of(selector: NodeSelector) -> Pairs:
-    """The labels of which each node has one that the selector selects."""
+    """Some labels: each node that the selector selects has one of them."""
     pairs: set[Pair] = set()
     for term in selector.nodeSelectorTerms:
         named = _named(term.matchExpressions or [])
