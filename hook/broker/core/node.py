@@ -7,7 +7,7 @@ never change while it is registered, because its processes count memory by that 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
-from hook.broker.core.announcer import NOBODY
+from hook.broker.core.announcer import NO_PROCESS
 from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
 from hook.broker.core.datagram import DatagramKind
@@ -272,7 +272,7 @@ class Node:
 
     def _overused(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
         owners = {owner: key for key, owner in self._lives.of(event.container).items()}
-        return self.share_findings.take_overuse(event, owners.get(event.owner, NOBODY), now_s)
+        return self.share_findings.take_overuse(event, owners.get(event.owner, NO_PROCESS), now_s)
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         containers = self.containers_of(event.key)
