@@ -29,7 +29,7 @@ from simulator.trace.replay import replay
 LISTS: Final = ("default", "gpushare40", "gpushare100", "multigpu20", "gpuspec33")
 POLICIES: Final = ("random", "bestfit", "fragmentation", "plimsoll", "headroom", "binpack")
 ALSO_TIMED: Final = ("kang-literal", "locality", "topology")
-"""The other policies, of which one replay says how long a decision takes."""
+"""The other policies: one replay of each shows how long a decision takes."""
 PUBLISHED: Final = {"random": "Random", "bestfit": "BestFit", "fragmentation": "FGD"}
 PUBLISHED_CSV: Final = "fgd_published_summary.csv"
 SEEDS: Final = tuple(range(42, 52))

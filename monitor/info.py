@@ -39,7 +39,7 @@ class Informer:
         self._due_s = 0.0
 
     def set_labels(self, labels: Mapping[str, str]) -> None:
-        """Note the node's labels, of which those of GPU feature discovery count."""
+        """Note the node's labels; only those of GPU feature discovery count."""
         found = {name: value for name, value in labels.items() if name.startswith(LABELS)}
         if found != self._labels:
             self._labels = found

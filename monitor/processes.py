@@ -6,7 +6,7 @@ watched process, on the loop's thread, also for a process that died before the w
 
 from collections.abc import Callable, Iterable, Mapping
 
-from monitor.core.lifecycle import NOBODY, Owner
+from monitor.core.lifecycle import NO_OWNER, Owner
 from plimsoll.ids import ProcessKey
 from plimsoll.kube.cgroup import read_pod
 from plimsoll.part.processes import DeathWatch, open_process, read_stat
@@ -54,7 +54,7 @@ def read_process(pid: int) -> ProcessKey | None:
 
 def _owner(pid: int) -> Owner:
     pod = read_pod(pid)
-    return Owner(pod=pod) if pod else NOBODY
+    return Owner(pod=pod) if pod else NO_OWNER
 
 
 class Deaths:

@@ -18,13 +18,13 @@ from nats.aio.client import Client
 
 from placer.api.access import Access, TokenFile
 from placer.api.http import Api, open_socket, serving_port, serving_socket
+from placer.cluster_link import ClusterLink
 from placer.core.ledger import Ledger
 from placer.core.policies import load_policies, policy_named
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.parts import Parts, api_of, assemble
-from placer.readiness import KubePart
 from placer.settings import Settings
 from placer.stores.learned import LearnedStore
 from placer.stores.scores import ScoreList
@@ -134,7 +134,7 @@ async def _access(settings: Settings, stack: contextlib.AsyncExitStack) -> Acces
     return await stack.enter_async_context(cluster_access(settings.kubeconfig))
 
 
-async def _run_kube(parts: Parts, cluster: KubePart) -> None:
+async def _run_kube(parts: Parts, cluster: ClusterLink) -> None:
     # The import takes a tenth of a second, and a placer without a cluster does without it.
     from placer.kube.app import run_kube  # noqa: PLC0415 - see above
 

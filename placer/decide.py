@@ -159,10 +159,10 @@ class Decider:
         Raises:
             NotBookedError: the pod is booked already.
         """
-        return self.count(lambda: self.choose(request, policy, among, NodeSide(fit)))
+        return self.counted(lambda: self.choose(request, policy, among, NodeSide(fit)))
 
-    def count(self, decide: Callable[[], Plan | Refusal]) -> Plan | Refusal:
-        """Make a decision, and count it with its time and the nodes and GPUs that it read."""
+    def counted(self, decide: Callable[[], Plan | Refusal]) -> Plan | Refusal:
+        """Make a decision, counted with its time and the nodes and GPUs that it read."""
         reads = self.candidates.reads
         nodes, gpus, read = self.nodes_read, self.gpus_read, reads.keys + reads.chunks
         with self.metrics.decisions.seconds.time():
@@ -226,7 +226,7 @@ class Decider:
         for name in names:
             found = self.candidates.find(name) or Candidate.without_report(name)
             if name != best.node.node and (found.rooms or not request.demand.containers):
-                yield replace(found, bound=best.bound)  # no candidate has a higher one
+                yield replace(found, score_bound=best.score_bound)  # no candidate has a higher one
         yield from (candidate for candidate in candidates if candidate.node.node not in names)
 
     def _best(
@@ -240,7 +240,7 @@ class Decider:
         refusals: list[Refusal] = []
         for candidate in candidates:
             if best is not None:
-                bound = min(candidate.bound, highest)
+                bound = min(candidate.score_bound, highest)
                 for_wishes += bound <= best.score
                 if bound + WISHES_SHARE <= best_total or for_wishes * side.weight > side.wishes.most:
                     break

@@ -13,6 +13,7 @@ from placer.api.node_rows import NodeRows
 from placer.api.rpc import RpcServer
 from placer.api.sources import explainers, pod_sources, previewing
 from placer.api.state import StateReader
+from placer.cluster_link import ClusterLink
 from placer.decide import Decider
 from placer.intake.intake import Intake, IntakeOptions
 from placer.intake.limit_news import LimitView
@@ -25,7 +26,7 @@ from placer.local.runner import LocalSettings
 from placer.metrics.decisions import PromisedGpus
 from placer.metrics.reports import UnhealthyGpus
 from placer.publisher import Publisher
-from placer.readiness import KubePart, lacking
+from placer.readiness import lacking
 from placer.settings import Settings
 from placer.stores.learned import LearnedStore
 from placer.stores.learned_writer import LearnedWriter
@@ -62,7 +63,7 @@ class Parts:
     limits: LimitView
     page: LivePage
     local: LocalFrontEnd | None
-    cluster: KubePart | None
+    cluster: ClusterLink | None
 
 
 async def assemble(
@@ -77,7 +78,7 @@ async def assemble(
     Raises:
         InputError: a setting cannot work.
     """
-    cluster = KubePart() if _schedules_kubernetes(settings, environment) else None
+    cluster = ClusterLink() if _schedules_kubernetes(settings, environment) else None
     _check_has_nodes(settings, cluster)
     leads = cluster.leads if cluster else None
     client = BusClient()
@@ -122,7 +123,7 @@ def api_of(parts: Parts) -> Api:
     )
 
 
-def _rpc(client: Client, local: LocalFrontEnd | None, cluster: KubePart | None) -> RpcServer:
+def _rpc(client: Client, local: LocalFrontEnd | None, cluster: ClusterLink | None) -> RpcServer:
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
     if local is not None:
         rpc.add(local)
@@ -130,7 +131,7 @@ def _rpc(client: Client, local: LocalFrontEnd | None, cluster: KubePart | None) 
 
 
 async def _page(
-    client: Client, decider: Decider, intake: Intake, local: LocalFrontEnd | None, cluster: KubePart | None
+    client: Client, decider: Decider, intake: Intake, local: LocalFrontEnd | None, cluster: ClusterLink | None
 ) -> LivePage:
     local_pods = LocalPods(local) if local is not None else None
     return await live_page(
@@ -162,7 +163,7 @@ def _fill_metrics(parts: Parts) -> None:
     metrics.servers.redis_up.set_function(lambda: not parts.list_writer.is_away)
 
 
-def _check_has_nodes(settings: Settings, cluster: KubePart | None) -> None:
+def _check_has_nodes(settings: Settings, cluster: ClusterLink | None) -> None:
     """Refuse a placer that could place nothing: it has neither a cluster nor local nodes."""
     if cluster is None and not settings.local_nodes:
         remedy = (

@@ -127,8 +127,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
         health: the GPUs that are not healthy. A GPU that NVML cannot read is here, and not in `gpus`.
         short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
         broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.
-        omitted: this is no state: it was left out of one of many events that came at once, the last of which carries
-            it. `epoch` and `seq` are those of the state before; there are no GPUs.
+        omitted: this is no state. Of many events that came at once, the last one alone carries the state. `epoch` and
+            `seq` are those of the state before; there are no GPUs.
     """
 
     node: NodeName

@@ -1,4 +1,4 @@
-"""The pool of shared GPUs, as placer and pool controller tell each other of it: by reservation pods and one text.
+"""The pool of shared GPUs, as placer and pool controller show it to each other: by reservation pods and one text.
 
 A reservation pod takes a GPU from NVIDIA's device plugin, so Kubernetes hands the card to nobody else (KubeShare,
 HPDC 2020, §4.4). What always holds: a GPU of a node that is not dedicated is in the pool while a reservation pod

@@ -13,7 +13,7 @@ TICKS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A line of a chart: points from left to right."""
 
     name: str
@@ -49,7 +49,7 @@ def line_chart(
     title: str,
     x_label: str,
     y_label: str,
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     x_ticks: Sequence[float] = (),
     marks: Sequence[Marks] = (),
 ) -> str:
@@ -95,7 +95,7 @@ def _axes(scale: _Scale, xs: Sequence[float], step: float) -> list[str]:
     return parts
 
 
-def _line(scale: _Scale, line: Line, index: int) -> list[str]:
+def _line(scale: _Scale, line: ChartLine, index: int) -> list[str]:
     places = " ".join(f"{x},{y}" for x, y in (scale.at(*point) for point in line.points))
     dashes = ' stroke-dasharray="6 4"' if line.dashed else ""
     style = f'fill="none" stroke="{line.colour}" stroke-width="2"{dashes}'

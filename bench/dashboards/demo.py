@@ -1,6 +1,6 @@
 """A demo for the dashboards: four emulated nodes under a real API server, pods of two teams, each part's metrics.
 
-What happens in it is chosen for the panels: containers that share GPUs and want more than their shares, one that
+Its pods and events are chosen for the panels: containers that share GPUs and want more than their shares, one that
 asks past its line, one that waits for memory on a node that overcommits, one that owns its GPU, pods that fit nowhere
 and that are malformed, a process outside of containers, and a GPU with an XID error.
 """

@@ -43,7 +43,7 @@ class Times:
 
 
 async def settle() -> None:
-    """Give the kubelet time; no part tells when its work for the gone pods is over."""
+    """Give the kubelet time; no part reports when its work for the gone pods is over."""
     await asyncio.sleep(SETTLE_S)
 
 

@@ -2,7 +2,7 @@
 
 The mix: services that hold their memory all the time and answer now and then, trainings that load in steps and load
 again, and short jobs. A poll carries the node's whole state, as an event does, so its size is that of the newest
-event. What a poll costs beside its bytes (a reading of NVML, a request) is left out in favour of polling.
+event. The other costs of a poll (a reading of NVML, a request) are left out, in favour of polling.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Final
 from bench.monitor.monitored_node import GPUS, Json, MonitoredNode, Program
 from bench.monitor.subscriber import Arrival
 from plimsoll.quantity import GIB
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 
 POLLS_S: Final = (1.0, 5.0, 30.0)
 WINDOW_S: Final = 600.0
@@ -214,9 +214,9 @@ def _poll_delays_s(lives: Sequence[Lived], every_s: float) -> list[float]:
 
 def chart(sent: Sequence[Sent], seconds: float) -> str:
     """The bytes sent so far, over time."""
-    lines = [Line("events", "#1b6ca8", _summed(sent, seconds))]
+    lines = [ChartLine("events", "#1b6ca8", _summed(sent, seconds))]
     lines += [
-        Line(
+        ChartLine(
             f"a poll every {every_s:g} s",
             COLOURS[every_s],
             _summed(_polls(sent, seconds, every_s), seconds),

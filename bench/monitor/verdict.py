@@ -68,7 +68,7 @@ class Truth:
         spawned: the pids of all processes that the run started; one that died early may have been a task or not.
         readings: by pid, in order.
         plateaus: by pid, where memory rose and then certainly stood still for long enough to be reported.
-        reload_bytes: a rise by less than this, or than a tenth of the peak, after a `loaded` calls for no other one.
+        reload_bytes: a rise after a `loaded` by less than this, or than a tenth of the peak, needs no other `loaded`.
     """
 
     tasks: frozenset[ProcessKey]

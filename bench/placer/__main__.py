@@ -29,7 +29,7 @@ from bench.placer.rounds import (
 from bench.placer.schedulers import PLACER, SCHEDULERS, Scheduler
 from bench.placer.servers import Json, Servers, running_servers
 from bench.placer.starved import beside_hopeless_pods, starved_figures
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from tests.cluster import assets
 from tests.cluster.build import ensure
 
@@ -185,7 +185,7 @@ def chart(replays: list[tuple[str, Json]]) -> str:
     for (_, found), colour in zip(replays, ("#888888", "#1f77b4", "#d62728"), strict=False):
         costs = found["stretches_ms"]
         points = tuple((100 * (at + 1) / len(costs), cost) for at, cost in enumerate(costs))
-        lines.append(Line(f"{found['nodes']} nodes, {found['pods']} pods", colour, points))
+        lines.append(ChartLine(f"{found['nodes']} nodes, {found['pods']} pods", colour, points))
     title = "A decision, while pods are placed one after another"
     return line_chart(title, "% of the pods placed", "ms, median", lines, x_ticks=range(0, 101, 20))
 

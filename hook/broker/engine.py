@@ -92,7 +92,7 @@ class Engine:
         shares: the sharing of compute time; for the loop's thread only.
         driver_lines: the lines in the driver.
         bounded_log: the log for lines that programs and other parts can cause.
-        unhealthy: as the monitor sent it last, for `plimsoll status` alone; see `Measured`.
+        unhealthy: the unhealthy GPUs of the monitor's last message, with reasons; for `plimsoll status` alone.
     """
 
     def __init__(
@@ -236,9 +236,9 @@ class Engine:
         self._start_task(self._bury(key), f"death of {key.pid}")
 
     async def _bury(self, key: ProcessKey) -> None:
-        for container in self.node.places(key):
+        for container in self.node.containers_of(key):
             self.shares.died(container, self.node.processes(container)[key])
-        await self._hooks.drain_dead(key.pid, self.node.places(key))
+        await self._hooks.drain_dead(key.pid, self.node.containers_of(key))
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:

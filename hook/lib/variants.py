@@ -53,7 +53,7 @@ def _symbols(name: str, suffix: str, declared: set[str]) -> list[str]:
 
 
 def variants_in(includes: list[Path]) -> list[Variant]:
-    """Every variant of every function of which these folders of NVIDIA's headers give the type.
+    """Every variant of every function whose type these folders of NVIDIA's headers give.
 
     Raises:
         ValueError: some name has more versions than symbols, or fewer.

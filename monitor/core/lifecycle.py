@@ -50,7 +50,7 @@ class Owner(Struct, frozen=True):
         return Owner(self.pod or other.pod, self.container or other.container)
 
 
-NOBODY: Final = Owner()
+NO_OWNER: Final = Owner()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, structs
 
 from monitor.core.lifecycle import (
-    NOBODY,
+    NO_OWNER,
     Fact,
     LoadingRules,
     Owner,
@@ -56,7 +56,7 @@ class ListedProcess(Struct, frozen=True):
 
     key: TaskKey
     used_bytes: int | None
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def take_listing(
             break
         if each.key.process in tasks.dead:
             continue
-        owner = tasks.owners.get(each.key.process, NOBODY).filled_from(each.owner)
+        owner = tasks.owners.get(each.key.process, NO_OWNER).filled_from(each.owner)
         if each.key in lives:
             life = lives[each.key]
             known_owner = life.owner.filled_from(owner)
@@ -201,7 +201,7 @@ def restored(
     Announced owners need no record of their own: the lives hold them.
     """
     living = {life.key: structs.replace(life, still_since_s=now_s, since_s=now_s) for life in lives}
-    owners = {key.process: life.owner for key, life in living.items() if life.owner != NOBODY}
+    owners = {key.process: life.owner for key, life in living.items() if life.owner != NO_OWNER}
     return Tasks(lives=living, left={life.key: life for life in left}, owners=owners, dead=dict(dead))
 
 

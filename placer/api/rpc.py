@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from placer.core.resize.change import NotNowError
+from plimsoll.bus.messages import next_message
 from plimsoll.bus.subjects import RESIZE
-from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 
@@ -59,13 +59,7 @@ class RpcServer:
         """Answer until cancelled."""
         requests = await self._client.subscribe(RESIZE, pending_msgs_limit=WAITING_MAX)
         while True:
-            heed_cancellation()
-            try:
-                message = await requests.next_msg(timeout=None)
-            except nats.errors.Error as error:
-                log.warning("requests cannot be read, retrying", error=f"{type(error).__name__}: {error}")
-                await asyncio.sleep(1.0)
-                continue
+            message = await next_message(requests, "requests cannot be read, retrying")
             answer = await self._answer(message.data)
             log.info("resize answered", request=message.data[:300].decode("utf-8", "replace"), answer=answer)
             await self._reply(message, answer)

@@ -1,13 +1,13 @@
 """The front ends, as sources of the HTTP API's answers. The cluster's front end comes only once it can be reached."""
 
 from placer.api.explaining import Explainer, NotExplainedError, Previewer
+from placer.cluster_link import ClusterLink
 from placer.live.pods import PodSource
 from placer.local.explain import LocalExplainer
 from placer.local.live import LocalPods
-from placer.readiness import KubePart
 
 
-def pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSource]:
+def pod_sources(local: LocalPods | None, cluster: ClusterLink | None) -> list[PodSource]:
     """The names of pods, for the live page."""
     sources: list[PodSource] = [local] if local is not None else []
     if cluster is not None and cluster.parts is not None:
@@ -15,7 +15,7 @@ def pod_sources(local: LocalPods | None, cluster: KubePart | None) -> list[PodSo
     return sources
 
 
-def explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[Explainer]:
+def explainers(local: LocalExplainer | None, cluster: ClusterLink | None) -> list[Explainer]:
     """The front ends that explain pods, in the order in which they are asked.
 
     Raises:
@@ -29,7 +29,7 @@ def explainers(local: LocalExplainer | None, cluster: KubePart | None) -> list[E
     return found
 
 
-def previewing(cluster: KubePart | None) -> Previewer | None:
+def previewing(cluster: ClusterLink | None) -> Previewer | None:
     """The front end that answers which pods would move; None without a cluster.
 
     Raises:

@@ -62,7 +62,7 @@ class Booking:
     """One pod's place: a node and grants on its GPUs.
 
     Attributes:
-        owner: the workload whose pods do the same work, see `placer.core.owners`; None if nothing tells it.
+        owner: the workload whose pods do the same work, see `placer.core.owners`; None if nothing shows it.
         doubt: None for a pod that counts as its decision says.
         gpu_name: the name of its GPU, see `plimsoll.demand.PodDemand`; None for a pod without one.
         locality: its labels, which its GPUs have while it is booked.

@@ -57,7 +57,7 @@ class Learned:
     """The records of all owners. Not thread-safe: one event loop owns it."""
 
     def __init__(self, ledger: Ledger, owners_at_most: int = OWNERS_AT_MOST) -> None:
-        """Learn for this ledger, which also tells the owners of pods."""
+        """Learn for the pods of this ledger, which also knows their owners."""
         self._ledger = ledger
         self._owners_at_most = owners_at_most
         self._records: OrderedDict[str, OwnerRecord] = OrderedDict()

@@ -16,8 +16,8 @@ COVERAGE: Final = 0.95
 """The part of all pods whose kinds are typical."""
 
 LEARNED_AGAIN: Final = 1.25
-"""The mix is drawn up again once the number of pods that were seen has grown by this factor. Each time all scores
-change."""
+"""The mix is drawn up again once the number of pods that were seen has grown by this factor. At each such time
+all scores change."""
 
 REMEMBERED_PODS: Final = 20_000
 """The pods whose kinds count, the last seen. A pod that is decided on again counts once."""

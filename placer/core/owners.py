@@ -1,7 +1,7 @@
 """The owner of a pod: the workload whose pods do the same work, by a name that outlives each of them.
 
 A pod names its controller. For a Deployment that is the ReplicaSet of one rollout, and for a CronJob the Job of one
-run. Both names are made from the workload's by fixed rules, so the pod alone tells the workload, and nothing else has
+run. Both names are made from the workload's by fixed rules, so the pod alone names the workload, and nothing else has
 to be read or watched:
 
 * A Deployment's ReplicaSet is `<name>-<pod-template-hash>`, and the pod has the hash as a label. An Argo Rollout does
@@ -43,7 +43,7 @@ _RUN: Final = re.compile(r"(?P<name>.+)-(?P<minutes>[0-9]{8,9})")
 
 
 def owner_of(pod: Pod) -> str | None:
-    """The owner's name for people and for Redis: `Deployment default/trainer`; None where nothing tells it."""
+    """The owner's name for people and for Redis: `Deployment default/trainer`; None without a known workload."""
     namespace = pod.metadata.namespace
     controller = next((one for one in pod.metadata.ownerReferences or () if one.controller), None)
     if controller is not None and controller.kind != "Node":  # a static pod's controller is its node

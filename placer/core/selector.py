@@ -31,8 +31,8 @@ class Selector:
 
     Attributes:
         labels: the labels that `nodeSelector` asks for.
-        terms: the terms of the required affinity, of which one must hold, each with its requirements, which must all
-            hold; None for a pod without such an affinity.
+        terms: the terms of the required affinity, each as its requirements. One term must hold, with all of its
+            requirements. None for a pod without such an affinity.
         checks: the number of requirements.
         size: the number of labels, requirements and values that the pod's author wrote.
     """

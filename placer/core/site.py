@@ -76,12 +76,12 @@ class Candidate:
     Attributes:
         node: the node as last reported, with a GPU that fits the pod's hardest container.
         rooms: the room of each of its GPUs.
-        bound: no plan on this node has a higher score.
+        score_bound: no plan on this node has a higher score.
     """
 
     node: NodeView
     rooms: Rooms
-    bound: float
+    score_bound: float
 
     @classmethod
     def without_report(cls, node: NodeName) -> "Candidate":

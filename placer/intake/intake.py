@@ -30,8 +30,9 @@ from placer.core.lateness import LONG_S, Lateness
 from placer.core.silence import Silence
 from placer.core.topology.hardware import hardware_of
 from placer.intake.reports import ReportView
-from placer.intake.stream import BATCH, age_s, consumer_of, last_messages, server_time
+from placer.intake.stream import age_s, consumer_of, last_messages, server_time
 from placer.metrics.reports import ReportMetrics
+from plimsoll.bus.consumers import BATCH
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import INFOS, STREAM, node_token
 from plimsoll.envelope import decode_report

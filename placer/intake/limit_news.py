@@ -10,16 +10,14 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 import msgspec
-import nats.errors
-import structlog
 from nats.aio.client import Client
 
 from placer.core.explain.slowness import LimitNews
+from plimsoll.bus.messages import next_message
 from plimsoll.bus.subjects import LIMITS
 from plimsoll.envelope import decode_event, event_type
 from plimsoll.events import Limit
 from plimsoll.ids import PodUid
-from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 
 KINDS: Final = ("denied", "paused", "resumed", "unmet")
@@ -33,11 +31,6 @@ PODS_AT_MOST: Final = 10_000
 
 PENDING_AT_MOST: Final = 10_000
 """Events that may wait to be read; the client library drops more."""
-
-AGAIN_S: Final = 1.0
-"""The pause in seconds after events could not be read: NATS is away."""
-
-log = structlog.get_logger(__name__)
 
 
 class LimitView:
@@ -57,13 +50,7 @@ class LimitView:
         """Read events until cancelled."""
         events = await self._client.subscribe(LIMITS, pending_msgs_limit=PENDING_AT_MOST)
         while True:
-            heed_cancellation()
-            try:
-                message = await events.next_msg(timeout=None)
-            except nats.errors.Error as error:
-                log.warning("limit events cannot be read, retrying", error=f"{type(error).__name__}: {error}")
-                await asyncio.sleep(AGAIN_S)
-                continue
+            message = await next_message(events, "limit events cannot be read, retrying")
             self.note(message.data)
 
     def note(self, message: bytes) -> None:

@@ -13,11 +13,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from plimsoll.bus.connection import REQUEST_S
+from plimsoll.bus.consumers import BATCH, reading
 from plimsoll.bus.subjects import INFOS, REPORTS, STREAM
 from plimsoll.part.ending import heed_cancellation
-
-BATCH: Final = 256
-"""Messages of one fetch: a burst from a large cluster costs few exchanges with the server."""
 
 ACK_WAIT_S: Final = 10.0
 """After this time an unacknowledged message is delivered again, which changes nothing but the counts."""
@@ -32,14 +30,7 @@ async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
     Raises:
         nats.errors.Error: no answer, or not all of them in time.
     """
-    config = ConsumerConfig(
-        filter_subjects=[*REPORTS, INFOS],
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=ACK_WAIT_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
+    config = reading([*REPORTS, INFOS], DeliverPolicy.LAST_PER_SUBJECT)
     info = await jetstream.add_consumer(STREAM, config)
     subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
     messages: list[Msg] = []

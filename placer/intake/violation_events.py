@@ -16,9 +16,10 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import DeliverPolicy
 from nats.js.errors import APIError
 
+from plimsoll.bus.consumers import BATCH, reading
 from plimsoll.bus.subjects import STREAM
 from plimsoll.envelope import decode_event, event_type
 from plimsoll.events import Limit
@@ -34,14 +35,8 @@ SINCE: Final = timedelta(days=1)
 """The age of the oldest finding that is read. A broker that starts announces its findings anew, and a pod that passed
 its line for longer was found by a placer before, unless all were away."""
 
-BATCH: Final = 256
-"""Messages of one fetch."""
-
 IDLE_S: Final = 5.0
 """Seconds that a request for messages waits on the server. A server that was killed has lost the request."""
-
-UNUSED_S: Final = 60.0
-"""Seconds after which the server deletes the consumer of a placer that is gone."""
 
 Suspect = Callable[[PodUid, GpuUuid | None], None]
 
@@ -75,15 +70,7 @@ async def read_violations(client: Client, suspect: Suspect, leads: asyncio.Event
 
 
 async def _subscription(jetstream: JetStreamContext) -> JetStreamContext.PullSubscription:
-    config = ConsumerConfig(
-        filter_subjects=list(SUBJECTS),
-        deliver_policy=DeliverPolicy.BY_START_TIME,
-        opt_start_time=datetime.now(UTC) - SINCE,
-        ack_policy=AckPolicy.NONE,
-        inactive_threshold=UNUSED_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
+    config = reading(SUBJECTS, DeliverPolicy.BY_START_TIME, since=datetime.now(UTC) - SINCE)
     info = await jetstream.add_consumer(STREAM, config)
     return await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
 

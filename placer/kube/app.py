@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 
 from placer.api.access import Access
+from placer.cluster_link import ClusterLink
 from placer.core.policies import policy_named
 from placer.intake.violation_events import read_violations
 from placer.kube.evictions import EvictionRules, OnViolation
@@ -23,7 +24,6 @@ from placer.kube.resize.tickets import NotByBus, StreamConfirmations
 from placer.kube.reviews import Reviews
 from placer.metrics.kube import LeaseMetrics
 from placer.parts import Parts
-from placer.readiness import KubePart
 from placer.settings import Settings
 from placer.stores.rooms import room_store
 from plimsoll.kube.client import connect
@@ -36,7 +36,7 @@ from plimsoll.part.ending import start_endless
 from plimsoll.part.settings import PREFIX
 
 
-async def run_kube(parts: Parts, cluster: KubePart) -> None:
+async def run_kube(parts: Parts, cluster: ClusterLink) -> None:
     """Place the cluster's pods while this placer holds the Lease, until cancelled; then release the Lease."""
     settings = parts.settings
     kubeconfig = kubeconfig_path(settings.kubeconfig or IN_CLUSTER)

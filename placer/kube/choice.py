@@ -76,7 +76,7 @@ class NodeChoice:
         Raises:
             NotBookedError: the pod is booked already.
         """
-        return self.decider.count(lambda: self._decide(wanted))
+        return self.decider.counted(lambda: self._decide(wanted))
 
     async def explain(self, wanted: Wanted) -> Explanation | None:
         """The reasons of every node that exists, in kube-scheduler's form, after `decide` refused a pod.

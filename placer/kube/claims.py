@@ -12,7 +12,7 @@ from placer.core.mounts import ClaimKey, Mounts, mounts_of
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.queue.queue import Queue
 from placer.kube.volumes.binder import ClaimsNotBoundError, VolumeBinder
-from placer.kube.volumes.reservation import Reservation, give_up, reserve
+from placer.kube.volumes.reservation import VolumeReservation, give_up, reserve
 from placer.kube.volumes.watches import VolumeWatches
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -89,11 +89,11 @@ class PodClaims:
         """Note that a pod is gone, or that somebody bound it."""
         self.binder.note_pod(uid)
 
-    def reserve(self, pod: Pod, mounts: Mounts, node: NodeName) -> Reservation | None:
+    def reserve(self, pod: Pod, mounts: Mounts, node: NodeName) -> VolumeReservation | None:
         """See `placer.kube.volumes.reservation.reserve`."""
         return reserve(self.cluster.volumes, pod, mounts, node, self.cluster.labels_of(node) or {})
 
-    async def bind(self, reserved: Reservation) -> str | None:
+    async def bind(self, reserved: VolumeReservation) -> str | None:
         """Bind the claims of an assumed pod; returns the problem in kube-scheduler's words, or None.
 
         Cancelling leaves open what was written.

@@ -91,7 +91,7 @@ class KubeParts:
         outside: the pods of kube-scheduler that wait.
         writes: the transport for writes that place, resize or evict. It refuses them without the lease.
         finishes: no further pod is decided on.
-        late_writes: the places for writes of claims, and of pods whose claims were bound before.
+        late_writes: the permits for writes of claims, and of pods whose claims were bound before.
     """
 
     transport: Transport

@@ -103,7 +103,7 @@ class PoolWatch:
         if not self._reservations[node]:
             del self._reservations[node]
         self._refresh(node)
-        self._tell_end(known)
+        self._publish_end(known)
 
     async def run(self) -> NoReturn:
         """Grant releases until cancelled."""
@@ -132,9 +132,9 @@ class PoolWatch:
             self._asked[found.uid] = found
             self._work.set()
         if found.holds and (known is None or not known.holds or known.gpu != found.gpu):
-            self._tell(self.bus.acquired, found)
+            self._publish(self.bus.acquired, found)
         if known is not None and known.holds and (not found.holds or known.gpu != found.gpu):
-            self._tell_end(known)
+            self._publish_end(known)
 
     def _refresh(self, node: NodeName | None) -> None:
         if node is None:
@@ -169,12 +169,12 @@ class PoolWatch:
             return  # the watch will show what changed
         log.info("release granted", node=reservation.node, gpu=reservation.gpu)
 
-    def _tell_end(self, known: Reservation) -> None:
+    def _publish_end(self, known: Reservation) -> None:
         if known.holds:
-            self._tell(self.bus.released if known.release is Release.GRANTED else self.bus.lost, known)
+            self._publish(self.bus.released if known.release is Release.GRANTED else self.bus.lost, known)
 
-    def _tell(self, event: Callable[[PoolChange], None], reservation: Reservation) -> None:
-        """Tell a change of the pool. Placers that follow tell nothing."""
+    def _publish(self, event: Callable[[PoolChange], None], reservation: Reservation) -> None:
+        """Publish a change of the pool. Placers that follow publish nothing."""
         if self.leads.is_set() and reservation.gpu is not None:
             pods = tuple(sorted(one.pod for one in self.ledger.on_gpu(reservation.node, reservation.gpu)))
             event(

@@ -1,6 +1,6 @@
 """The placer's metrics, in a registry of their own. `app.py` makes them once and passes them to each part."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from placer.metrics.decisions import DecisionMetrics
 from placer.metrics.kube import (
@@ -45,7 +45,6 @@ class Metrics:
     """Counters, gauges and histograms by subject; every name begins with `plimsoll_placer_`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
         self.registry = CollectorRegistry()
         add_common(self.registry, "placer")
         self.servers = ServerMetrics(self.registry)

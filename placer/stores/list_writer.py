@@ -35,7 +35,7 @@ SLICE: Final = 50
 log = structlog.get_logger(__name__)
 
 
-def _led() -> asyncio.Event:
+def _leads_from_the_start() -> asyncio.Event:
     leads = asyncio.Event()
     leads.set()
     return leads
@@ -65,7 +65,7 @@ class ListWriter:
         self._candidates = decider.candidates
         self._metrics = decider.metrics.servers
         self._check_s = check_s
-        self._leads = leads or _led()
+        self._leads = leads or _leads_from_the_start()
         self.complete = asyncio.Event()
         self._news = asyncio.Event()
         self._unwritten: dict[NodeName, None] = {}  # nodes whose last report is not in the list yet

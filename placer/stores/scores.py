@@ -27,7 +27,7 @@ from placer.core.score import Formula, node_scores
 from placer.core.view import node_view
 from placer.stores.exchange import exchange
 from plimsoll.events import NodeState
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.redis_client import open_redis
@@ -175,7 +175,7 @@ class ScoreList:
         Raises:
             ScoresAwayError: no answer.
         """
-        async with self._asking("tell the order of its reports"), self._client.pipeline() as pipe:
+        async with self._asking("give the order of its reports"), self._client.pipeline() as pipe:
             pipe.exists(keys.GENERATION)
             pipe.hgetall(keys.ORDER)
             complete, orders = await pipe.execute()
@@ -302,19 +302,6 @@ class ScoreList:
             }
         except msgspec.MsgspecError as error:
             raise _DamagedError(f"a report in Redis is damaged ({error}); flush {keys.REPORTS}") from error
-
-    async def scores(self) -> tuple[dict[NodeName, float], dict[tuple[NodeName, GpuUuid], float]]:
-        """All scores, of nodes and of GPUs, for people. No decision reads them.
-
-        Raises:
-            ScoresAwayError: no answer.
-        """
-        async with self._asking("give its scores"), self._client.pipeline() as pipe:
-            pipe.zrevrange(keys.NODES, 0, -1, withscores=True)
-            pipe.zrevrange(keys.GPUS, 0, -1, withscores=True)
-            nodes, gpus = await pipe.execute()
-        by_gpu = {(NodeName(m.partition("/")[0]), GpuUuid(m.partition("/")[2])): float(s) for m, s in gpus}
-        return {NodeName(name): float(score) for name, score in nodes}, by_gpu
 
     async def forget(self, node: NodeName) -> None:
         """Take a node out of the list; a later report brings the node back.

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from plimsoll.part.metrics import add_common
 
@@ -57,7 +57,6 @@ class WebhookMetrics:
     """Counters, gauges and a histogram by subject; every name begins with `plimsoll_webhook_`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
         self.registry = CollectorRegistry()
         add_common(self.registry, "webhook")
         self.reviews = ReviewMetrics(self.registry)

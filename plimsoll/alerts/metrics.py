@@ -60,7 +60,7 @@ class AlertMetrics(Collector):
         return posts, waiting, dropped, up
 
     def _events(self) -> tuple[Metric, ...]:
-        """How the stream of events is read."""
+        """Whether the stream of events can be read, and the events that were damaged."""
         silent = GaugeMetricFamily(
             "plimsoll_alerts_bus_away_seconds",
             "Seconds for which the stream has been unreadable; 0 while it is readable.",

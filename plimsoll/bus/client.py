@@ -3,7 +3,7 @@
 nats-py 2.16 has four faults. Three were seen on a machine that stood still for some seconds while a server of a
 cluster died. `BusClient` mends them, and changes nothing else:
 
-* A server may tell of its cluster (`INFO`) before it answers the greeting's `PING`. Then nats-py ends `connect`
+* A server may announce its cluster (`INFO`) before it answers the greeting's `PING`. Then nats-py ends `connect`
   without an error and counts as connecting for ever.
 * Where a new connection is given up, for a lost `PONG` say, its reader stays and takes bytes from the next one.
 * An error that nats-py does not know, such as the `RuntimeError` of two readers, ends the task that reconnects,

@@ -48,7 +48,7 @@ class _Link:
     def next_server(self, servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
         return random.choice(servers), self._pauses.next_s()  # noqa: S311 - spreads load, no secret
 
-    async def tell_silence(self) -> None:
+    async def report_silence(self) -> None:
         # The client reports nothing of a server that takes the connection and never speaks.
         await asyncio.sleep(SILENT_S)  # a server under load may take as long
         if not self._outage.is_on:
@@ -67,7 +67,7 @@ async def connect(
         options: see `BusAccess.options`.
     """
     link = _Link(url)
-    silence = asyncio.create_task(link.tell_silence(), name="nats: tell silence")
+    silence = asyncio.create_task(link.report_silence(), name="nats: report silence")
     try:
         await client.connect(
             url.split(","),

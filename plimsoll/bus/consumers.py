@@ -5,6 +5,7 @@ has ended.
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -20,18 +21,25 @@ BATCH: Final = 256
 """Messages of one request: with reports of nodes with many tasks, some MB."""
 
 
-def reading(subjects: Sequence[str], policy: DeliverPolicy, first_seq: int | None = None) -> ConsumerConfig:
+def reading(
+    subjects: Sequence[str],
+    policy: DeliverPolicy,
+    first_seq: int | None = None,
+    since: datetime | None = None,
+) -> ConsumerConfig:
     """A consumer of messages on these subjects.
 
     Args:
         subjects: those of the stream.
         policy: the message that comes first.
         first_seq: that message's number in the stream, for `BY_START_SEQUENCE`.
+        since: the time from which on the server stored them, for `BY_START_TIME`.
     """
     return ConsumerConfig(
         filter_subjects=list(subjects),
         deliver_policy=policy,
         opt_start_seq=first_seq,
+        opt_start_time=since,
         ack_policy=AckPolicy.NONE,
         inactive_threshold=UNUSED_S,
         mem_storage=True,

@@ -138,7 +138,7 @@ def _value(node: Node) -> Any:  # noqa: ANN401 - any YAML
 
 
 def _rewritten(node: Node, old: object, new: object) -> Node:
-    """A node for a new value, of which all that is equal to the old one is written as before."""
+    """A node for a new value. Whatever is equal to the old value is written as before."""
     if new is old or (type(new) is type(old) and new == old):
         return node
     if isinstance(node, MappingNode) and isinstance(old, dict) and isinstance(new, dict):

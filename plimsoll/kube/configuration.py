@@ -51,7 +51,7 @@ async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any,
                 str(kubeconfig), context=context, client_configuration=configuration
             )
             loader = await asyncio.to_thread(asyncio.run, loading)
-            # The file that has the cluster may be one of several, and no public name tells it.
+            # The cluster may stand in one of several files, and no public attribute says in which.
             kubeconfig_check.check_server(loader._cluster.path, configuration.host)  # noqa: SLF001
             credentials = await _credentials(configuration, loader)
         # Nothing but its reading of certificates is used, so it has no connection to close.

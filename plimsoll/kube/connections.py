@@ -70,7 +70,7 @@ class Connections:
         self._server_name = (server_name or self._host) if is_secure else None
         self._prefix = address.path.rstrip("/")
         self._authority = address.netloc.rpartition("@")[2]
-        self._places = asyncio.Semaphore(most)
+        self._permits = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []  # the last used comes last
         self._all: set[_Connection] = set()
 
@@ -97,7 +97,7 @@ class Connections:
             OSError: there is no answer, or a damaged one; also what `check` raised.
         """
         head = self._head(method, target, headers, len(body))
-        async with self._places:
+        async with self._permits:
             connection = self._take_idle() or await self._open()
             try:
                 check()

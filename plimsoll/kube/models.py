@@ -120,6 +120,13 @@ class NodeSelectorRequirement(Struct, frozen=True):
     values: list[str] | None = None
 
 
+class LabelSelector(Struct, frozen=True):
+    """A selector of objects by their labels; an empty one selects everything."""
+
+    matchLabels: Labels | None = None  # noqa: N815 - the API's name, like every field below
+    matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
+
+
 class NodeSelectorTerm(Struct, frozen=True):
     """A term holds if all of its requirements hold."""
 

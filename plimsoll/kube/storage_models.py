@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from plimsoll.kube.models import Labels, NodeSelector, NodeSelectorRequirement, ObjectMeta, Quantities
+from plimsoll.kube.models import LabelSelector, NodeSelector, ObjectMeta, Quantities
 
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """An annotation of claims and volumes that names the class, before the field that is used today."""
@@ -16,13 +16,6 @@ BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 """An annotation of a volume: no person bound it to its claim."""
 STORAGE: Final = "storage"
 """The resource that claims request and volumes have."""
-
-
-class LabelSelector(Struct, frozen=True):
-    """A selector of objects by their labels; an empty one selects everything."""
-
-    matchLabels: Labels | None = None  # noqa: N815 - the API's name, like every field below
-    matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
 
 
 class Requests(Struct, frozen=True):

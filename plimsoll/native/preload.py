@@ -91,7 +91,7 @@ def _remedy(path: Path) -> str:
 
 
 async def _problem_of_loader(path: Path, environment: Mapping[str, str]) -> str | None:
-    """The loader's own reason, from a program that it starts with the library."""
+    """Why a program does not start with the library, in the loader's own words; None if it starts."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-c", _PROBE, str(path)),
         env={**environment, "LD_PRELOAD": str(path)},

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO, cast
 import structlog
 
 LIBRARIES: Final = logging.WARNING
-"""The lowest level of libraries' lines; below it they tell of each connection."""
+"""The lowest level of libraries' lines; below it they log each connection."""
 
 _NAMES: Final = (
     structlog.processors.add_log_level,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.convgpu.experiment import Cell, DrawFigures, draw_figures, level
 
 COLOURS: Final = {"fifo": "#1b6ca8", "best-fit": "#c0392b", "recent-use": "#2e8b57", "random": "#8e5ea2"}
@@ -81,8 +81,8 @@ def chart(what: str, cells: Sequence[Cell]) -> str:
         known = [(float(count), found) for count, found in figures if found is not None]
         ours = tuple((count, found.mean) for count, found in known)
         papers = tuple((count, found.paper) for count, found in known if found.paper is not None)
-        lines += [Line(policy, colour, ours)] if ours else []
-        lines += [Line(f"{policy}, paper", colour, papers, dashed=True)] if papers else []
+        lines += [ChartLine(policy, colour, ours)] if ours else []
+        lines += [ChartLine(f"{policy}, paper", colour, papers, dashed=True)] if papers else []
     return line_chart(_TITLES[what], "containers", "s", lines)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.gaia.experiment import Frequencies, Training
 from simulator.gaia.paper import CASES, EMPTY, FIGURE_8A, LINKS
 from simulator.gaia.schedulers import SCHEDULERS
@@ -114,11 +114,13 @@ def write_charts(folder: Path, times: Times, trained: Sequence[Training]) -> lis
     """Write both charts into a folder, and make it if it is missing; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     timed = [
-        Line(name, COLOURS[name], tuple((float(at), us) for at, us in enumerate(by_case.values(), start=1)))
+        ChartLine(
+            name, COLOURS[name], tuple((float(at), us) for at, us in enumerate(by_case.values(), start=1))
+        )
         for name, by_case in times.items()
     ]
     jobs = [
-        Line(
+        ChartLine(
             name,
             COLOURS[name],
             tuple((float(one.communication_pct), one.mean) for one in trained if one.scheduler == name),

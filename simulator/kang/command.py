@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from plimsoll.part.errors import InputError
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.kang.experiment import EXPERIMENTS, NODES, Outcome, run_once
 from simulator.kang.placers import PLACERS
 
@@ -104,7 +104,7 @@ def _chart(folder: Path, found: dict[Cell, list[Outcome]]) -> Path:
     """Failed tasks per node over the number of nodes, a line for each experiment and placer."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
-        Line(
+        ChartLine(
             f"{placer}, {experiment}",
             COLOURS[placer],
             tuple(

@@ -37,10 +37,10 @@ class Outcome:
 
     Attributes:
         pods: the pods that arrived.
-        failed: the tasks, resident ones among them, of which a run failed after the first pod had come.
+        failed: the tasks that failed after the first pod had come, resident ones among them.
         waiting: the pods that were not placed.
         most_on_a_node: the most pods that one node got.
-        unfit: the resident tasks of which a run failed before; the scene is valid only if there is none.
+        unfit: the resident tasks that failed before; the scene is valid only if there is none.
     """
 
     pods: int

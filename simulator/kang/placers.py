@@ -104,7 +104,7 @@ class ByPolicy:
         self._ledger.mix.see(pod, request.demand, request.cpu_milli)
         best: Plan | None = None
         for candidate in self._candidates.best_first(request, self._policy):
-            if best is not None and candidate.bound <= best.score:
+            if best is not None and candidate.score_bound <= best.score:
                 break
             planned = plan_on(request, candidate.node, self._ledger, self._policy, candidate.rooms)
             if isinstance(planned, Plan) and (best is None or planned.score > best.score):

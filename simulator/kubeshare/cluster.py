@@ -93,7 +93,7 @@ class JobPlacer:
         request = Request(PodUid(job.name), _demand(job, shares=self._setting.shares))
         best: Plan | None = None
         for one in self._candidates.best_first(request, self._setting.policy):
-            if best is not None and one.bound <= best.score:
+            if best is not None and one.score_bound <= best.score:
                 break
             tried = plan_on(request, one.node, self._ledger, self._setting.policy, one.rooms)
             if isinstance(tried, Plan) and (best is None or tried.score > best.score):

@@ -12,7 +12,7 @@ from typing import Final
 
 from plimsoll.locality import NO_LABELS, Locality
 from simulator.bars import bar_chart
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.core.shared_gpu import Load, speeds
 from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, Setting, run
 from simulator.kubeshare.figure import Figure, PaperClaim
@@ -119,7 +119,7 @@ def _claims_13(rows: Sequence[tuple[float, ...]]) -> tuple[PaperClaim, ...]:
 
 def _chart_13(rows: Sequence[tuple[float, ...]]) -> str:
     lines = [
-        Line(name, colour, tuple((row[0], row[column]) for row in rows))
+        ChartLine(name, colour, tuple((row[0], row[column]) for row in rows))
         for column, (name, colour) in enumerate(_COLOURS.items(), 1)
     ]
     return line_chart("KubeShare, Figure 13: interference", "part of jobs A", "jobs/min", lines)

@@ -8,7 +8,7 @@ from typing import Final
 
 from placer.core.policies import LOCALITY
 from simulator.bars import bar_chart
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.core.shared_gpu import Load, speeds, used_parts
 from simulator.kubeshare.cluster import KUBESHARE, JobPlacer, Setting
 from simulator.kubeshare.figure import Figure, PaperClaim
@@ -108,7 +108,7 @@ def figure_5() -> Figure:
     )
 
     def svg() -> str:
-        line = Line("used", "#1b6ca8", tuple((row[0], row[2]) for row in rows))
+        line = ChartLine("used", "#1b6ca8", tuple((row[0], row[2]) for row in rows))
         return line_chart("KubeShare, Figure 5: use by requests", "requests/s", "% of the GPU", [line])
 
     return Figure(
@@ -135,7 +135,7 @@ def figure_11() -> Figure:
 
     def svg() -> str:
         return line_chart(
-            "KubeShare, Figure 11: a decision", "pods", "ms", [Line("locality", "#1b6ca8", rows)]
+            "KubeShare, Figure 11: a decision", "pods", "ms", [ChartLine("locality", "#1b6ca8", rows)]
         )
 
     return Figure("11", "time of a decision by number of pods", ("pods", "ms"), rows, claims, svg)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.kubeshare.cluster import KUBERNETES, KUBESHARE, ClusterSample, Course, run
 from simulator.kubeshare.figure import Figure, PaperClaim
 from simulator.kubeshare.jobs import GPUS, MOST_BY_KUBERNETES, SPREAD_PCT, Job, arriving
@@ -107,7 +107,7 @@ def _rows(xs: Sequence[float], seeds: Sequence[int], draw: Callable[[float, int]
 def _figure(name: str, title: str, x: str, rows: _Rows, claims: tuple[PaperClaim, ...]) -> Figure:
     def svg() -> str:
         lines = [
-            Line(setting, colour, tuple((row[0], row[column]) for row in rows))
+            ChartLine(setting, colour, tuple((row[0], row[column]) for row in rows))
             for column, (setting, colour) in enumerate(COLOURS.items(), 1)
         ]
         return line_chart(f"KubeShare, Figure {name}: {title}", x, "jobs/min", lines)
@@ -154,9 +154,9 @@ def _claims_9(kubernetes: Course, kubeshare: Course) -> tuple[PaperClaim, ...]:
 def _chart_9(rows: Sequence[tuple[float, ...]]) -> str:
     active = tuple((row[0], 100 * row[4] / GPUS) for row in rows)
     lines = [
-        Line("Kubernetes, used", "#c0392b", tuple((row[0], row[1]) for row in rows)),
-        Line("KubeShare, used", "#1b6ca8", tuple((row[0], row[2]) for row in rows)),
-        Line("KubeShare, active", "#2e8b57", active, dashed=True),
+        ChartLine("Kubernetes, used", "#c0392b", tuple((row[0], row[1]) for row in rows)),
+        ChartLine("KubeShare, used", "#1b6ca8", tuple((row[0], row[2]) for row in rows)),
+        ChartLine("KubeShare, active", "#2e8b57", active, dashed=True),
     ]
     ticks = [row[0] for row in rows[::4]]
     return line_chart("KubeShare, Figure 9: GPUs over time", "s", "% of 32 GPUs", lines, ticks)

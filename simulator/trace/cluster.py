@@ -64,7 +64,7 @@ class TraceCluster:
         """Decide on a pod and book its place; None if it fits nowhere."""
         best: Plan | None = None
         for candidate in self.candidates.best_first(request, policy):
-            if best is not None and candidate.bound <= best.score:
+            if best is not None and candidate.score_bound <= best.score:
                 break
             node = candidate.node.node
             if (self.ledger.spare_cpu.on(node) or 0) < request.cpu_milli or self.free_mib[node] < memory_mib:

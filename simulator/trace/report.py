@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 from simulator.trace.experiment import PolicySummary
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -54,7 +54,7 @@ def as_svg(name: str, summaries: Sequence[PolicySummary]) -> str:
         points = tuple((float(pct), one.unallocated_pct(pct)) for pct in pcts if pct >= FROM_PCT) or tuple(
             (float(pct), one.unallocated_pct(pct)) for pct in pcts
         )
-        lines.append(Line(one.policy, COLOURS[number % len(COLOURS)], points))
+        lines.append(ChartLine(one.policy, COLOURS[number % len(COLOURS)], points))
     xs = [x for line in lines for x, _ in line.points]
     ticks = [float(x) for x in range(int(min(xs)) // 10 * 10, int(max(xs)) + 1, 10)]
     return line_chart(f"{name}: GPUs without a pod", "GPUs asked for, %", "%", lines, ticks)

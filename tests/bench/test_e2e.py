@@ -1,4 +1,4 @@
-"""The timeline of pods keeps the first moment of each stage, and CPU time is told by program."""
+"""The timeline of pods keeps the first moment of each stage, and CPU time is counted by program."""
 
 from typing import Any
 

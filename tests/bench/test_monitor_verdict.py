@@ -1,4 +1,4 @@
-"""The judge of the truth run finds what is lost, made up, told twice, or wrong, and nothing else."""
+"""The judge of the truth run finds what is lost, made up, published twice, or wrong, and nothing else."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ def test_plateaus_are_the_long_stretches_after_a_rise() -> None:
 def test_a_rest_before_a_plateau_answers_for_it_unless_memory_rose_since(
     between_mib: tuple[int, ...], lost: int
 ) -> None:
-    """A task that was told loaded, and whose memory rose by less than a reload since, needs no other `loaded`."""
+    """A task whose memory rose by less than a reload since its `loaded` needs no other `loaded`."""
     levels = [(at, mib) for at, mib in enumerate((300, *between_mib), start=1)]
     readings = [Reading(at * S, mib * MIB) for at, mib in (*levels, *((at, 500) for at in range(6, 20)))]
     before = dataclasses.replace(

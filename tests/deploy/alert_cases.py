@@ -56,6 +56,14 @@ def _buckets(name: str, labels: str, fast: int, slow: int) -> dict[str, str]:
     }
 
 
+def _disk_fails(series: str, labels: dict[str, str]) -> Case:
+    """The disk of a part fails once a minute; it is quiet where the disk failed for a moment only."""
+    target = f'job="{labels["job"]}", instance="a"'
+    failures = series % target
+    quiet = ({failures: f"7x{HOUR}"}, {failures: f"0x10 4x{HOUR}"})
+    return Case("PlimsollDiskFails", 15, {failures: f"0+1x{HOUR}"}, quiet, {**labels, "instance": "a"})
+
+
 _NVML: Final = "plimsoll_nvml_call_seconds_bucket"
 _DECISION: Final = "plimsoll_placer_decision_seconds_bucket"
 _NODE: Final = {"node": "n1"}
@@ -65,6 +73,7 @@ _SILENT: Final = 'plimsoll_placer_node_silent{node="n1", instance="%s"}'
 _REACHES: Final = 'plimsoll_placer_nats_up{instance="%s"}'
 _REFUSED: Final = 'plimsoll_placer_bind_failures_total{result="refused"}'
 _PARKED: Final = 'plimsoll_placer_waiting_pods{place="parked"}'
+_RIVALS: Final = 'plimsoll_placer_rival_binds_total{instance="%s"}'
 _LEADERS: Final = 'plimsoll_placer_leader{instance="%s"}'
 
 CASES: Final = (
@@ -87,6 +96,14 @@ CASES: Final = (
         {_LEADERS % "a": f"1x{HOUR}", _LEADERS % "b": f"1x{HOUR}"},
         ({_LEADERS % "a": f"1x{HOUR}", _LEADERS % "b": f"0x{HOUR}"},),
     ),
+    Case(
+        "PlimsollRivalBinds",
+        25,
+        {_RIVALS % "a": f"0+1x{HOUR}", _RIVALS % "b": f"0x{HOUR}"},
+        ({_RIVALS % "a": f"0x10 3x{HOUR}"},),  # binds of the last leader, seen after the Lease changed hands
+    ),
+    _disk_fails('plimsoll_outbox_failures_total{%s, node="n1"}', {"job": "plimsoll-monitor", "node": "n1"}),
+    _disk_fails("plimsoll_broker_disk_failures_total{%s}", {"job": "plimsoll-broker"}),
     _down("PlimsollNatsDown", 'plimsoll_nats_up{node="n1"}', after=2, labels=_NODE),
     _down("PlimsollNatsDown", "plimsoll_placer_nats_up", after=2),
     _down("PlimsollRedisDown", "plimsoll_placer_redis_up", after=5),

@@ -24,7 +24,7 @@ def nvml(node_file: Path) -> Iterator[Program]:
 
 
 def until_asleep(pid: int) -> None:
-    """Return once the process sleeps on a futex; at once where the kernel does not tell ("0")."""
+    """Return once the process sleeps on a futex; at once where the kernel does not show it ("0")."""
     while (place := Path(f"/proc/{pid}/wchan").read_text()) != "0" and "futex" not in place:
         time.sleep(0.01)
 

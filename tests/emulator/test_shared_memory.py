@@ -12,7 +12,7 @@ from tests.emulator.cuda_program import CONTEXT_BYTES, MIB, Node
 
 
 class Peer:
-    """A process that does on its node what it is told."""
+    """A process on its node that runs what a test sends it."""
 
     def __init__(self, node: Node) -> None:
         self.process = node.background("peer.obey")

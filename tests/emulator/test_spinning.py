@@ -119,7 +119,7 @@ def test_the_death_of_a_kernel_that_spins_passes_its_turn(node: Node) -> None:
 
 
 def test_ranks_of_a_collective_wait_for_each_other(node: Node, tmp_path: Path) -> None:
-    """Two processes on one GPU, of which each spins until the other has started, both finish every step."""
+    """Two processes on one GPU, each of which spins until the other has started, both finish every step."""
     page = tmp_path / "page"
     page.write_bytes(bytes(4096))
     with running(node, ("spinning.rank", str(page)), ("spinning.rank", str(page))) as ranks:

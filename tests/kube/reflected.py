@@ -1,6 +1,5 @@
 """The image that a reflector keeps, as texts that a test can compare, and a reflector that runs."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from pathlib import Path
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from tests.servers.tasks import running
 from tests.servers.waiting import until
 
 QUICK = Timing(
@@ -59,12 +59,8 @@ async def reflecting(
 ) -> AsyncIterator[Image]:
     """A running reflector of all pods."""
     image = Image()
-    async with connect(kubeconfig) as client:
-        task = asyncio.create_task(Reflector(client, path, Pod, image.take, timing=timing).run())
-        try:
-            yield image
-            assert not task.done(), "the reflector ended by itself"
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+    async with (
+        connect(kubeconfig) as client,
+        running(Reflector(client, path, Pod, image.take, timing=timing).run(), "reflector"),
+    ):
+        yield image

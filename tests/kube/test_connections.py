@@ -123,7 +123,7 @@ async def test_a_cut_answer_is_transient_and_its_request_is_not_sent_again(serve
     ],
 )
 async def test_an_answer_is_read_whole(server: Server, pieces: list[bytes], whole: bytes) -> None:
-    """However its size is told, and however its bytes are cut."""
+    """However its size is given, and however its bytes are cut."""
     server.answers[b"{}"] = pieces
     assert await server.client.post("/things", {}) == whole
 

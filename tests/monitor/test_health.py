@@ -44,7 +44,7 @@ def unhealthy(messages: list[Message]) -> dict[str, str]:
 async def listening(
     monitor: MonitorProcess, context: JetStreamContext, environment: dict[str, str], gpu: str = GPU_1
 ) -> None:
-    """Wait until the monitor hears XID errors, by those of the second card, `gpu`: it repeats none from before."""
+    """Wait until the monitor receives XID errors, by those of the second card, `gpu`: it repeats none from before."""
     await until(context, bool)
     for _ in range(600):
         await book(environment, "xid", "1", "45")

@@ -22,7 +22,7 @@ def main() -> int:
     except BrokenError as error:
         say(f"error: {error}")
         return 1
-    # Each step tells its time at once; the table in the end has those of the fixtures too, such as the node's start.
+    # Each step prints its time at once; the table in the end has those of the fixtures too, such as the node's start.
     times = ("--durations=0", "--durations-min=1")
     pytest = (sys.executable, "-m", "pytest", "-m", "node", "-s", *times, *(files or ("tests/node",)))
     return run_inside(pytest)

@@ -1,6 +1,6 @@
 """Stands in for NVIDIA's device plugin: `python -m tests.node.device_plugin UUID …`, by the kubelet's real interface.
 
-It gives the emulator's GPUs, by their UUIDs, as `nvidia.com/gpu`, and tells containers theirs by
+It gives the emulator's GPUs, by their UUIDs, as `nvidia.com/gpu`, and names theirs to containers by
 `NVIDIA_VISIBLE_DEVICES`, as the original does by default. Like the original it registers again when the kubelet was
 started anew. The file `TEST_PREFERRED_CARDS` names, if it is there, lists UUIDs in the order in which the kubelet
 is to give them.
@@ -141,7 +141,7 @@ async def _serve_once(plugin: Plugin) -> None:
 
 
 async def serve(uuids: list[str], preferred: Path | None) -> None:
-    """Serve life after life, until a signal."""
+    """Serve until a signal, anew after each end of a kubelet."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -9,9 +9,8 @@ this program does the same with the emulated driver, in both modes of the origin
 It knows the values that the NVIDIA container toolkit documents: nothing or `void` changes nothing, `none` brings the
 driver without a GPU, `all`, and lists of UUIDs or indices. An unknown GPU fails the container's start.
 
-It is a file of its own that imports nothing of ours: containerd runs it as root with a bare environment. The program
-that containerd runs (`PROGRAM`) begins it only for a container that names GPUs, as Python takes longer to start than
-runc.
+It is a file of its own that imports nothing of ours: containerd runs it as root with a bare environment. Containerd
+runs `PROGRAM`, which starts this file only for containers that name GPUs, as Python starts more slowly than runc.
 """
 
 import json

@@ -23,7 +23,7 @@ class BrokenError(Exception):
 
 
 def prepare(*, images: bool) -> None:
-    """Make everything available that a node needs, and tell the time of each step.
+    """Make everything available that a node needs, and print the time of each step.
 
     Args:
         images: whether to build the images of the parts as well.

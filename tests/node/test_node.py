@@ -1,4 +1,4 @@
-"""The node itself works: pods start, reach the API server, tell, and end."""
+"""The node itself works: pods start, reach the API server, report, and end."""
 
 import pytest
 

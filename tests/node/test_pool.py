@@ -165,7 +165,7 @@ async def test_names_share_and_take_cards(node: Node, pool: Pool, tenants: str, 
 async def test_a_vanished_reservation_costs_no_pod(
     node: Node, pool: Pool, tenants: str, watch: Watch
 ) -> None:
-    """It is deleted by hand, and the kubelet gives the next one another card first. The pod runs on, and is told."""
+    """It is deleted by hand, and the kubelet gives the next one another card. The pod runs on, and gets an event."""
     async with running_controller(node, "hybrid(0, 1)"):
         await node.create(tenants, shared("lasting"))
         pod = await node.until_ready(tenants, "lasting")

@@ -9,8 +9,9 @@ from typing import cast
 import aiohttp
 import pytest
 
+from placer.cluster_link import ClusterLink
 from placer.kube.parts import KubeParts
-from placer.readiness import KubePart
+from placer.readiness import GRACE_S
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
@@ -135,7 +136,7 @@ async def test_short_gaps_are_no_outage(
             await task
         now_s += silent_s
         parts = cast("KubeParts", Watched(broken_s))
-        assert KubePart(parts=parts, lease=lease).missing() == missing
+        assert ClusterLink(parts=parts, lease=lease).missing(GRACE_S) == missing
 
 
 async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:

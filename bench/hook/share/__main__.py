@@ -79,7 +79,7 @@ class CaseRunner:
         """Keep any failure in the block as a row of the table, and go on with the other cases."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - see above; the benchmark's exit status tells of it
+        except Exception as error:  # noqa: BLE001 - see above; the benchmark's exit status shows it
             traceback.print_exc()
             self.keep({"case": name, "failed": repr(error)})
 

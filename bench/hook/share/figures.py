@@ -101,12 +101,6 @@ def arrival_s(track: Track, begin_ns: int, end_ns: int, least_pct: float) -> flo
     return None
 
 
-def percentile(values: Sequence[float], pct: float) -> float:
-    """The percentile: the smallest value that this percentage of the values does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * pct / 100))]
-
-
 def worst(errors: Iterable[float]) -> float:
     """The value farthest from zero, with its sign."""
     return max(errors, key=abs)

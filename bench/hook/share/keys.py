@@ -73,7 +73,7 @@ KEYS: Final = (
 def summary(rows: Sequence[Json], *, is_whole: bool) -> Json:
     """Every key, None where it was not measured; and the failures: cases, and the keys that they leave in doubt.
 
-    In a whole run, a key without a value has failed as well.
+    In a whole run, a key without a value counts as failed.
     """
     values = {key.name: key.value(rows) for key in KEYS}
     in_doubt = [key.name for key in KEYS if key.has_failed(rows) or (is_whole and values[key.name] is None)]

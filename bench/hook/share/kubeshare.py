@@ -18,7 +18,7 @@ from bench.hook.share.cases import MS, US
 from bench.hook.share.figures import Track, worst
 from bench.hook.share.shared_node import SharedNode, settings_of, shared_node
 from bench.hook.share.tenants import Json, RunResult, Tenant, Workload, kernel_name
-from simulator.charts import Line, line_chart
+from simulator.charts import ChartLine, line_chart
 
 COMPRESSED: Final = 40
 PHASES: Final = {"A": (0.0, 5.0), "A+B": (5.0, 10.0), "A+B+C": (10.0, 16.5), "A+B again": (16.5, 20.0)}
@@ -104,7 +104,7 @@ def _points(track: Track, run: RunResult, tenant: Tenant) -> tuple[tuple[float, 
 
 def _draw_6(run: RunResult) -> str:
     lines = [
-        Line(
+        ChartLine(
             f"{result.tenant.name} ({result.tenant.request_pct} %, at most {result.tenant.limit_pct} %)",
             COLOURS[result.tenant.name],
             _points(result.track, run, result.tenant),
@@ -162,7 +162,7 @@ def _compared(kernel_ns: int, quantum_ms: int | None, native: RunResult, hooked:
 def _draw_7(rows: list[Json], by_kernel: dict[int, list[tuple[float, float]]]) -> str:
     colours = dict(zip(by_kernel, COLOURS.values(), strict=False))
     lines = [
-        Line(f"kernels of {kernel_name(kernel_ns)}", colours[kernel_ns], tuple(points))
+        ChartLine(f"kernels of {kernel_name(kernel_ns)}", colours[kernel_ns], tuple(points))
         for kernel_ns, points in by_kernel.items()
     ]
     span = [point[0] for point in next(iter(by_kernel.values()))]
@@ -170,6 +170,6 @@ def _draw_7(rows: list[Json], by_kernel: dict[int, list[tuple[float, float]]]) -
         name = f"quota/default/{kernel_name(kernel_ns)}"
         level = fmean(row["loss_pct"] for row in rows if row["case"] == name)
         ends = ((span[0], level), (span[-1], level))
-        lines.append(Line(f"{kernel_name(kernel_ns)}, default", colours[kernel_ns], ends, dashed=True))
+        lines.append(ChartLine(f"{kernel_name(kernel_ns)}, default", colours[kernel_ns], ends, dashed=True))
     title = "KubeShare, Figure 7: what two tenants lose, against the quantum"
     return line_chart(title, "quantum, ms", "loss, %", lines)

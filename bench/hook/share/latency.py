@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.hook.share.cases import MS
-from bench.hook.share.figures import parts_of, percentile
+from bench.hook.share.figures import parts_of
 from bench.hook.share.shared_node import SharedNode, broker_cpu_s
 from bench.hook.share.tenants import Json, RunResult, Tenant, Workload, kernel_name
+from bench.measures.percentile import percentile
 
 SERVING: Final = Tenant("serving", Workload("infer", MS, 20 * MS), 20)
 TRAINER_PCT: Final = 80

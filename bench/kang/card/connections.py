@@ -43,7 +43,7 @@ class Connections:
             await self._changed.wait_for(lambda: len(self._tasks) >= count)
 
     async def make(self, number: int, step: Step) -> bool:
-        """Let a task make a call; returns whether the driver granted it. Of an end, returns at once with True.
+        """Let a task make a call; returns whether the driver granted it. The end of a task returns True at once.
 
         Raises:
             EOFError: the task ended by itself.

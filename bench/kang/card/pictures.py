@@ -8,7 +8,7 @@ from bench.kang.card.experiment import CardRun
 from bench.kang.card.paper import ALONE_S, COMPLETED_S, FITTING
 from bench.kang.card.script import USABLE_MIB
 from simulator.bars import bar_chart
-from simulator.charts import Line, Marks, line_chart
+from simulator.charts import ChartLine, Marks, line_chart
 
 _PLAIN, _DECLARED, _PAPER, _CARD = "#c0392b", "#1b6ca8", "#555555", "#999999"
 _TICK_S: Final = 5
@@ -18,9 +18,9 @@ def memory(count: int, plain: CardRun, declared: CardRun) -> str:
     """The memory on the card over time, of this many tasks without Plimsoll and with it."""
     end_s = max(time_s for result in (plain, declared) for time_s, _ in result.used_mib)
     lines = [
-        Line("plain processes", _PLAIN, _steps(plain.used_mib, end_s)),
-        Line("under Plimsoll", _DECLARED, _steps(declared.used_mib, end_s)),
-        Line("the card", _CARD, ((0.0, USABLE_MIB / 1024), (end_s, USABLE_MIB / 1024)), dashed=True),
+        ChartLine("plain processes", _PLAIN, _steps(plain.used_mib, end_s)),
+        ChartLine("under Plimsoll", _DECLARED, _steps(declared.used_mib, end_s)),
+        ChartLine("the card", _CARD, ((0.0, USABLE_MIB / 1024), (end_s, USABLE_MIB / 1024)), dashed=True),
     ]
     marks = [
         Marks(f"{len(result.refused_s)} tasks fail", colour, _places(result))
@@ -48,20 +48,20 @@ def figure_1(runs: Mapping[int, CardRun]) -> str:
     """The run times of the tasks that complete, by the number of tasks, and the paper's."""
     times = {count: sorted(result.completed_s.values()) for count, result in runs.items()}
     lines = [
-        Line(
+        ChartLine(
             "slowest",
             _DECLARED,
             tuple((float(count), found[-1]) for count, found in times.items()),
             dashed=True,
         ),
-        Line("mean", _DECLARED, tuple((float(count), fmean(found)) for count, found in times.items())),
-        Line(
+        ChartLine("mean", _DECLARED, tuple((float(count), fmean(found)) for count, found in times.items())),
+        ChartLine(
             "fastest",
             _DECLARED,
             tuple((float(count), found[0]) for count, found in times.items()),
             dashed=True,
         ),
-        Line(
+        ChartLine(
             "failed tasks",
             _PLAIN,
             tuple((float(count), float(len(one.failed_s))) for count, one in runs.items()),

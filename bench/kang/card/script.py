@@ -93,7 +93,7 @@ class Call(Enum):
     CONTEXT = auto()
     ALLOCATE = auto()
     TRY = auto()
-    """An allocation whose refusal fails nothing."""
+    """An allocation that the driver may refuse: the task goes on."""
     COMPLETE = auto()
     FAIL = auto()
 

@@ -17,7 +17,7 @@ from plimsoll.broker.announcements import Announcement
 from plimsoll.ids import ContainerName, PodUid, ProcessKey
 from plimsoll.part.times import rfc3339
 
-NOBODY: Final = ProcessKey(0, 0)
+NO_PROCESS: Final = ProcessKey(0, 0)
 """The process of an announcement that concerns a container as a whole."""
 
 
@@ -32,7 +32,7 @@ class Common(TypedDict):
     time: str
 
 
-def about(container: ContainerKey, process: ProcessKey = NOBODY) -> Common:
+def about(container: ContainerKey, process: ProcessKey = NO_PROCESS) -> Common:
     """The common fields of an announcement about a process, or about a container as a whole."""
     return Common(
         seq=0,

@@ -7,7 +7,7 @@ never change while it is registered, because its processes count memory by that 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
-from hook.broker.core.announcer import NOBODY
+from hook.broker.core.announcer import NO_PROCESS
 from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
 from hook.broker.core.datagram import DatagramKind
@@ -169,9 +169,9 @@ class Node:
         """Write the whole journal file anew, after an append failed."""
         return self._lives.rewrite()
 
-    def places(self, key: ProcessKey) -> list[ContainerKey]:
+    def containers_of(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers in which a process was announced: one, unless the process reached another's socket."""
-        return self._lives.places(key)
+        return self._lives.containers_of(key)
 
     def process(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
         """The announced process of a container with this pid and owner word; None if there is none."""
@@ -262,7 +262,7 @@ class Node:
             return []
         self._vacant.discard(event.container)
         instructions = self._lives.received(event, now_s)
-        if event.container in self._lives.places(event.process.key):
+        if event.container in self._lives.containers_of(event.process.key):
             return instructions + self.memory_requests.received(event, now_s)
         if event.datagram.kind is DatagramKind.WAIT and event.datagram.gpu is not None:
             instructions.append(
@@ -272,17 +272,17 @@ class Node:
 
     def _overused(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
         owners = {owner: key for key, owner in self._lives.of(event.container).items()}
-        return self.share_findings.take_overuse(event, owners.get(event.owner, NOBODY), now_s)
+        return self.share_findings.take_overuse(event, owners.get(event.owner, NO_PROCESS), now_s)
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
-        places = self.places(event.key)
+        containers = self.containers_of(event.key)
         instructions = self.memory_requests.process_died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
         instructions += self._set_limits(self.measuring.forget(event.key))
         instructions += self.memory_requests.read_held(
-            sorted({gpu for place in places for gpu in self.gpus(place)})
+            sorted({gpu for container in containers for gpu in self.gpus(container)})
         )
-        leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
+        leaving = {c.pod for c in containers if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
         return [*instructions, *map(self.survey_of, again)]
 

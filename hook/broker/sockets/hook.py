@@ -136,42 +136,44 @@ class HookSockets:
         except OSError as error:
             self._log.info("reply_not_sent", connection.container, pid=connection.pid, problem=str(error))
 
-    async def drain_dead(self, pid: int, places: Iterable[ContainerKey]) -> None:
+    async def drain_dead(self, pid: int, containers: Iterable[ContainerKey]) -> None:
         """Wait until every datagram of a dead process in these containers was handled, at most `DRAIN_DEAD_S`.
 
         A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
         the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
         only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
         """
-        await self._until_quiet(tuple(places), pid, DRAIN_DEAD_S)
+        await self._until_quiet(tuple(containers), pid, DRAIN_DEAD_S)
 
-    async def drain(self, places: Iterable[ContainerKey]) -> None:
+    async def drain(self, containers: Iterable[ContainerKey]) -> None:
         """Wait until every datagram in these containers was handled, at most `DRAIN_S`.
 
         A pod often ends with the death of its only process. Then its removal arrives together with that process's
         last datagrams.
         """
-        await self._until_quiet(tuple(places), None, DRAIN_S)
+        await self._until_quiet(tuple(containers), None, DRAIN_S)
 
-    async def _until_quiet(self, places: tuple[ContainerKey, ...], pid: int | None, most_s: float) -> None:
+    async def _until_quiet(
+        self, containers: tuple[ContainerKey, ...], pid: int | None, most_s: float
+    ) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 quiet_rounds = 0
                 while quiet_rounds < QUIET_ROUNDS:
-                    is_quiet = self._is_quiet(places, pid)
+                    is_quiet = self._is_quiet(containers, pid)
                     quiet_rounds = quiet_rounds + 1 if is_quiet else 0
                     await asyncio.sleep(0 if is_quiet else GLANCE_S)
 
-    def _is_quiet(self, places: Iterable[ContainerKey], pid: int | None) -> bool:
+    def _is_quiet(self, containers: Iterable[ContainerKey], pid: int | None) -> bool:
         """Whether no connection waits to be accepted, and no datagram of this process, or of any, to be handled."""
-        here = [connection for place in places for connection in self._connections.get(place, {}).values()]
+        here = [one for key in containers for one in self._connections.get(key, {}).values()]
         connections = [connection for connection in here if pid in (None, connection.pid)]
         if any(connection.is_in_use for connection in connections):
             return False
         poll = select.poll()
-        for place in places:
-            if place in self._listeners:
-                poll.register(self._listeners[place][0], select.POLLIN)
+        for key in containers:
+            if key in self._listeners:
+                poll.register(self._listeners[key][0], select.POLLIN)
         for connection in connections:
             poll.register(connection.accepted, select.POLLIN)
         return not poll.poll(0)

@@ -78,7 +78,7 @@ PEER(cuMemcpyPeer_ptds, CU_STREAM_PER_THREAD)
 PEER_ASYNC(cuMemcpyPeerAsync, hStream)
 PEER_ASYNC(cuMemcpyPeerAsync_ptsz, plimsoll_per_thread(hStream))
 
-/* --- between places that only the addresses tell ---------------------------------------------------------
+/* --- between places that only the addresses show ---------------------------------------------------------
  */
 
 static bool stays_on_device(CUdeviceptr target, CUdeviceptr source) {

@@ -35,7 +35,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
     ALLOCATE_HERE(cuMemAllocManaged, dptr, bytesize, dptr, bytesize, flags);
 }
 
-/* --- pitch: only the driver's answer tells how wide a row became ---------------------------------------- */
+/* --- pitch: only the driver's answer shows how wide a row became ---------------------------------------- */
 
 /* Every NVIDIA GPU so far widens rows to a multiple of this. A wrong guess is corrected after the call. */
 #define PITCH_GUESS_BYTES 512u

@@ -29,7 +29,7 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
 
 /* If the request does not fit, a context that ended without a hooked call may still be charged: check that,
  * and try again. */
-static enum plimsoll_fit fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
+static enum plimsoll_fit fit_after_check(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
     enum plimsoll_fit fit = plimsoll_fit(gpu, bytes, extra_bytes);
     bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_check((int)gpu);
     return is_freed ? plimsoll_fit(gpu, bytes, extra_bytes) : fit;
@@ -38,7 +38,7 @@ static enum plimsoll_fit fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes)
 bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function) {
     if (gpu == GPU_UNLISTED)
         return plimsoll_admit_unlisted(bytes - extra_bytes, function);
-    bool fits = fit((unsigned)gpu, bytes, extra_bytes) == FIT_RESERVED;
+    bool fits = fit_after_check((unsigned)gpu, bytes, extra_bytes) == FIT_RESERVED;
     if (!fits)
         plimsoll_count_denial(gpu, bytes - extra_bytes, function);
     return fits;
@@ -48,7 +48,7 @@ bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t e
     enum plimsoll_fit found;
     unsigned turn = 0, gpu = (unsigned)charge->gpu;
     do
-        found = fit(gpu, charge->bytes, extra_bytes);
+        found = fit_after_check(gpu, charge->bytes, extra_bytes);
     while (found == FIT_PAST_GRANT &&
            plimsoll_wait_for_memory(gpu, charge->bytes - extra_bytes, turn++, charge->function));
     if (found != FIT_RESERVED)

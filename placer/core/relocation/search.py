@@ -81,7 +81,7 @@ class _Search:
         return fewest
 
     def _clear(self, spot: Spot, state: _State) -> Steps[int | None]:
-        """Let further pods leave a spot for the first pending pod: each group of which all are needed."""
+        """Let further pods leave a spot for the first pending pod: each group of pods that must all leave."""
         left = {one.pod for one in state.gone}
         offered = tuple(one for one in self.board.movable(state.pending[0], spot) if one.pod not in left)
         if not offered or (yield from self._try(spot, state.without(offered))) is None:

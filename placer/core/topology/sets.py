@@ -4,7 +4,7 @@ Source: Gaia's Fragment, Singular and Link (see `simulator.gaia.tree`). Deviatio
 
 * Link compares the costs of all pairs of a set. The paper compares the level at which a set meets, so it takes any
   three GPUs of a node with two pairs, and ours has one whole pair among them. On a tree the set that meets at the
-  lowest level always has the cheapest pairs. A mesh of NVLinks is no tree, and only its pairs tell near from far.
+  lowest level always has the cheapest pairs. A mesh of NVLinks is no tree: only its pairs show which GPUs are near.
 * Among sets of one cost, the empty GPUs that are left decide: their pairs must stay as close as can be. For a single
   GPU this is Singular, as a GPU whose neighbour is in use has no close pair to lose. Where every neighbour is free,
   the paper takes the GPU with the lowest access cost, which breaks the best pair. Ours breaks the worst.

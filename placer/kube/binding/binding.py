@@ -108,7 +108,7 @@ class PodBinding:
         }
 
 
-def answer(plan: Plan, time: str) -> dict[str, str]:
+def decision_annotations(plan: Plan, time: str) -> dict[str, str]:
     """The annotations that give a pod its GPUs and the reasons for them; empty for a pod that asked for none.
 
     Args:

@@ -1,7 +1,7 @@
 """Writes a plan to the API server: binds the pod's claims, then the pod, or frees its place.
 
 What always holds: a pod whose writes failed has no place any more, unless the watch has shown it bound, and it is
-tried again. A long wait holds no place among the writes under way.
+tried again. A long wait holds no permit to write.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from placer.core.plan import Plan
-from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, answer
+from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
 from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
@@ -26,7 +26,7 @@ from placer.kube.queue.queue import Queue
 from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.record import Recorder
 from placer.kube.reporting.results import Results
-from placer.kube.volumes.reservation import Reservation
+from placer.kube.volumes.reservation import VolumeReservation
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
@@ -35,7 +35,7 @@ SLOW_S: Final = 1.0
 """Seconds after which a bind under way is slow, and for which a pod beside slow ones of its namespace is put off."""
 SLOW_AT_MOST: Final = 4
 """Slow binds of one namespace beside which no further pod of it is tried. A webhook of admission may hang for one
-namespace. The other places are left to the other namespaces then."""
+namespace. The other permits are left to the other namespaces then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Placed:
     wanted: Wanted
     plan: Plan
     seen_s: float
-    volumes: Reservation | None = None
+    volumes: VolumeReservation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Committer:
         clock: the wall clock in UTC.
         forget_waiting: drops a pod that no longer waits.
         on_work: called when the queue may have work.
-        places: the writes that may be under way together.
-        late_places: the same for claims, and for pods whose claims were bound before.
+        permits: one for each write that may be under way together with others.
+        late_permits: the same for claims, and for pods whose claims were bound before.
     """
 
     waiting: MutableMapping[PodUid, PendingPod]
@@ -88,8 +88,8 @@ class Committer:
     clock: Callable[[], datetime]
     forget_waiting: Callable[[PodUid], None]
     on_work: Callable[[], None]
-    places: asyncio.Semaphore
-    late_places: asyncio.Semaphore
+    permits: asyncio.Semaphore
+    late_permits: asyncio.Semaphore
     _slow: Counter[str] = field(default_factory=Counter)  # by namespace
 
     def is_held_up(self, namespace: str) -> bool:
@@ -104,8 +104,8 @@ class Committer:
         return held_up
 
     async def take(self, placed: Placed) -> contextlib.ExitStack:
-        """Take a place for the writes of a pod, once one is free; closing the result gives it back."""
-        return await self._take(self.places, placed)
+        """Take a permit for the writes of a pod, once one is free; closing the result gives it back."""
+        return await self._take(self.permits, placed)
 
     async def commit(self, placed: Placed, taken: contextlib.ExitStack) -> None:
         """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait.
@@ -118,20 +118,20 @@ class Committer:
                 return
             taken.close()  # claims may take minutes
             if await self._has_volumes(placed, placed.volumes):
-                with await self._take(self.late_places, placed) as late:
+                with await self._take(self.late_permits, placed) as late:
                     await self._bind(placed, late.close)
 
-    async def _take(self, places: asyncio.Semaphore, placed: Placed) -> contextlib.ExitStack:
-        await places.acquire()
+    async def _take(self, permits: asyncio.Semaphore, placed: Placed) -> contextlib.ExitStack:
+        await permits.acquire()
         taken = contextlib.ExitStack()
-        taken.callback(places.release)
+        taken.callback(permits.release)
         taken.enter_context(self.recorder.put_off())
         taken.enter_context(self._timed(placed.wanted.pod.metadata.namespace))
         return taken
 
     @contextlib.contextmanager
     def _timed(self, namespace: str) -> Iterator[None]:
-        """Count a bind as slow from `SLOW_S` on, until it ends or gives its place back."""
+        """Count a bind as slow from `SLOW_S` on, until it ends or gives its permit back."""
         slow = False
 
         def note() -> None:
@@ -149,7 +149,7 @@ class Committer:
                 if not self._slow[namespace]:
                     del self._slow[namespace]
 
-    async def _has_volumes(self, placed: Placed, volumes: Reservation) -> bool:
+    async def _has_volumes(self, placed: Placed, volumes: VolumeReservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
         uid = placed.wanted.request.pod
         problem = await self.claims.bind(volumes)
@@ -171,7 +171,7 @@ class Committer:
         waiting, node = self.waiting.get(uid), plan.booking.node
         is_same = waiting is not None and waiting.wanted is placed.wanted
         pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
-        binding = PodBinding(pod, node, answer(plan, rfc3339(self.clock())))
+        binding = PodBinding(pod, node, decision_annotations(plan, rfc3339(self.clock())))
         with self.metrics.binds.seconds.time():
             ending = await self.binder.bind(binding, on_long_wait)
         if ending.result is BindResult.BOUND:

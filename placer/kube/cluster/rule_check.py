@@ -60,7 +60,7 @@ class RuleCheck:
         self._labels, self._is_kept_out = labels, is_kept_out
         self.known: dict[PodUid, Counted] = {}
         self._all_closing, self._closing = closing, dict(closing)
-        self._open_rules = 0  # rules of which all pods are left out
+        self._open_rules = 0  # rules all of whose pods are left out
         self._less, self._shifted = Shifts(), Shifts()
         self._beside: list[Counted] = []
         if own is not None:

@@ -14,7 +14,6 @@ from placer.core.fit import NodeRules, Offer, Tolerations
 from placer.core.selector import Selector
 from placer.kube.domains.selectors import (
     OPERATORS,
-    LabelSelector,
     Member,
     NamespaceScope,
     Requirement,
@@ -25,7 +24,7 @@ from placer.kube.domains.selectors import (
     namespace_scope,
 )
 from plimsoll.contract import asks_gpu
-from plimsoll.kube.models import Pod, PodAffinity
+from plimsoll.kube.models import LabelSelector, Pod, PodAffinity
 from plimsoll.part.errors import InputError
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"

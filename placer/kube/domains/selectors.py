@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from placer.core.selector import Check, check_of
-from plimsoll.kube.models import Labels, NodeSelectorRequirement, Pod
+from plimsoll.kube.models import LabelSelector, NodeSelectorRequirement, Pod
 
 Requirement = tuple[str, str, frozenset[str]]
 """Key, operator, values."""
@@ -21,13 +19,6 @@ LabelsOf = Callable[[str], Mapping[str, str]]
 
 OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})  # codespell:ignore notin
 """The operators that a label selector may have."""
-
-
-class LabelSelector(msgspec.Struct, frozen=True):
-    """`labelSelector` and `namespaceSelector` in the API's form."""
-
-    matchLabels: Labels | None = None  # noqa: N815 - the API's names
-    matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +160,7 @@ class Selection:
 
     @property
     def namespaces(self) -> frozenset[str] | None:
-        """The namespaces outside of which no pod counts; None if these are not named."""
+        """The only namespaces whose pods count; None if these are not named."""
         named = [scope.names for scope, _ in self.parts if scope.selector is None]
         return frozenset.intersection(*named) if named else None
 

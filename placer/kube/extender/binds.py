@@ -19,7 +19,7 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
-from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, answer
+from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.extender.demand import extender_demand
 from placer.kube.extender.errors import NotBoundError, UnavailableError, UndecidedError
@@ -59,7 +59,7 @@ class Binds:
         policy: the policy for pods that name none.
         on_placed: called with each placement.
         clock: the wall clock in UTC.
-        places: limits the writes under way together.
+        permits: one for each write that may be under way together with others.
     """
 
     pods: OutsidePods
@@ -71,7 +71,7 @@ class Binds:
     policy: Policy
     on_placed: Callable[[Placement], None]
     clock: Callable[[], datetime]
-    places: asyncio.Semaphore
+    permits: asyncio.Semaphore
     _under_way: dict[PodUid, _Bind] = field(default_factory=dict)
     _group: asyncio.TaskGroup | None = None
 
@@ -168,7 +168,7 @@ class Binds:
                 lambda one: self.cluster.shortages(pod, asked.needs, one),
                 held=lambda one: bookings_of(nominations.against(pod, one)),
             )
-            decided = self.decider.count(
+            decided = self.decider.counted(
                 lambda: self.decider.choose(asked.request, asked.policy, (node,), side)
             )
         except NotBookedError as error:
@@ -183,7 +183,7 @@ class Binds:
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
         """Write the place of an assumed pod, or free it."""
         uid, node, metrics = PodUid(pod.metadata.uid), plan.booking.node, self.decider.metrics
-        binding = PodBinding(pod, node, answer(plan, rfc3339(self.clock())))
+        binding = PodBinding(pod, node, decision_annotations(plan, rfc3339(self.clock())))
         name = pod.full_name
         try:
             ending = await self._write(binding)
@@ -209,9 +209,9 @@ class Binds:
             nonlocal held
             if held:
                 held = False
-                self.places.release()
+                self.permits.release()
 
-        await self.places.acquire()
+        await self.permits.acquire()
         try:
             with self.decider.metrics.binds.seconds.time():
                 return await self.binder.bind(binding, free)

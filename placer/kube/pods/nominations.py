@@ -131,7 +131,7 @@ class Nominations:
         return tuple(self._by_node)
 
     def against(self, pod: Pod, node: NodeName) -> list[Nomination]:
-        """The nominations whose room a pod cannot have, beside its own."""
+        """The nominations of other pods whose room this pod cannot have."""
         if node not in self._by_node:
             return []
         found, uid, priority = self.on(node), PodUid(pod.metadata.uid), priority_of(pod)

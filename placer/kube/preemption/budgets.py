@@ -14,9 +14,9 @@ import msgspec
 import structlog
 from msgspec import UNSET
 
-from placer.kube.domains.selectors import LabelRule, LabelSelector, label_rule
+from placer.kube.domains.selectors import LabelRule, label_rule
 from placer.kube.pods.occupants import Occupant
-from plimsoll.kube.models import DisruptionBudget, Pod
+from plimsoll.kube.models import DisruptionBudget, LabelSelector, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 
 

@@ -120,17 +120,17 @@ class PreemptionOrders:
 
     async def run(self) -> NoReturn:
         """Carry out preemptions until cancelled. Those under way are abandoned then; the next leader goes on."""
-        places = asyncio.Semaphore(AT_ONCE)
+        permits = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             while True:
                 heed_cancellation()
                 order = await self._orders.get()
-                await places.acquire()
+                await permits.acquire()
                 work = (
                     self._carry_out(order) if isinstance(order, PreemptionOrder) else self._take_back(order)
                 )
                 task = group.create_task(work, name="kube: carry out a preemption")
-                task.add_done_callback(lambda _: places.release())
+                task.add_done_callback(lambda _: permits.release())
 
     async def _take_back(self, pod: Pod) -> None:
         if self.cluster.nominations.find(PodUid(pod.metadata.uid)) is not None:

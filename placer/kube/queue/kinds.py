@@ -39,7 +39,7 @@ class PodKinds:
         del self._kinds[kind.key]
 
     def waiting(self) -> tuple[Hashable, ...]:
-        """The kinds of which a pod waits for the kind's next try."""
+        """The kinds with a pod that waits for the kind's next try."""
         return tuple(key for key, kind in self._kinds.items() if kind.waiting)
 
     def members(self, kind: Hashable) -> tuple[PodUid, ...]:

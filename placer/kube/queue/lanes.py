@@ -21,7 +21,7 @@ class QueuePlace(enum.Enum):
     PLACED = "binding"
     BACKOFF = "backoff"
     PARKED = "parked"
-    HOPELESS = "given_up"  # only a change of the pod itself can help
+    GIVEN_UP = "given_up"  # only a change of the pod itself can help
 
 
 @dataclass(slots=True, eq=False)

@@ -145,7 +145,7 @@ class Queue:
         if entry is not None:
             self._counts[entry.place] -= 1
             self._leave_kind(entry, now_s)
-            entry.place = QueuePlace.HOPELESS  # outdated timers do not find it
+            entry.place = QueuePlace.GIVEN_UP  # outdated timers do not find it
 
     def take(self, now_s: float) -> Try | Probe | None:
         """The work to do now, or None.
@@ -158,7 +158,7 @@ class Queue:
         fresh = self._fresh.head()
         if fresh is None:
             self._allowance.refill()
-        work = self._other_work(fresh, now_s) if self._allowance.is_left else None
+        work = self._probe_or_retry(fresh, now_s) if self._allowance.is_left else None
         if work is not None:
             self._allowance.begin(is_fresh=False)
         elif fresh is not None:
@@ -244,7 +244,7 @@ class Queue:
         if entry.is_outdated:
             self._activate(entry, now_s)
         else:
-            self._move(entry, QueuePlace.HOPELESS)
+            self._move(entry, QueuePlace.GIVEN_UP)
 
     def gained(self, node: NodeName, gain: Gain, now_s: float) -> None:
         """Plan probes of the parked kinds that a changed node could take now."""
@@ -311,7 +311,7 @@ class Queue:
             else:
                 self._activate(thing, now_s)
 
-    def _other_work(self, fresh: QueuedPod | None, now_s: float) -> Try | Probe | None:
+    def _probe_or_retry(self, fresh: QueuedPod | None, now_s: float) -> Try | Probe | None:
         """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
         fitting, self._fitting = self._fitting, None
         if fitting is not None and fitting.place is QueuePlace.RETRY:

@@ -109,7 +109,7 @@ class Refusals:
         """Park a pod by the refusal of its kind, if one is in force; returns whether one is."""
         self.choice.decider.candidates.refresh()  # a change of rooms may lift the refusal
         if not self.queue.heeds_changes:
-            return False  # no refusal is in force; to tell the pod's kind takes as long as half of a decision
+            return False  # no refusal is in force; to find the pod's kind takes as long as half of a decision
         uid, kind = wanted.request.pod, self._kind(wanted)
         shared = self.queue.refusal(kind)
         if shared is None:

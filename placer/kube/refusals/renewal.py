@@ -1,4 +1,4 @@
-"""Gives parked pods the reasons why they wait anew, after nodes came, left or changed.
+"""Renews the reasons why parked pods wait, after nodes came, left or changed.
 
 A parked pod is tried again only when a change could help it. Other changes make its condition's reasons untrue: a
 node that was deleted, or a node more that does not fit. After a change of nodes, each kind of parked pods is

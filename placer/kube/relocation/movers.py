@@ -108,7 +108,7 @@ class Movers:
         self._moved = {owner: deque(times) for owner, times in moves.items()}
 
     def are_too_many(self, pods: list[Occupant]) -> bool:
-        """Whether these pods may not all move, though each of them alone may: by a budget, or by an owner's limit."""
+        """Whether a budget or an owner's limit forbids that all of these pods move, although each one alone may."""
         by_owner = Counter(owner_of(one.pod) or "" for one in pods)
         is_past = any(
             len(self._times(owner)) + count > self.rules.per_hour for owner, count in by_owner.items()

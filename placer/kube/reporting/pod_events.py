@@ -92,7 +92,7 @@ class PodEvents:
         """Write an event, or that it happened again.
 
         Args:
-            news: the news that the event tells.
+            news: the news that the event reports.
             count: how often it has come since it was last written.
             ending: the ending of the event's name; the same in each try, so that an event is written once.
 

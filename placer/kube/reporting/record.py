@@ -55,8 +55,8 @@ FORBIDDEN_PAUSE_S: Final = 0.05
 that the rights are missing."""
 ERRORS_S: Final = 600.0
 """The time in seconds for which the same news is written again, although the API server answers each write with an
-error of its own, such as 500. A server that recovers does so sooner. A webhook that fails does not, and the news of
-all pods that ever were would wait."""
+error of its own, such as 500. A server that recovers does so sooner. A webhook that fails for good does not, and
+without a bound the news of every pod that it refused would wait for ever."""
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ def _own_state(wanted: WantedVolume, storage: Storage, users: Users) -> Hashable
 
 
 def _problems(pod: Pod, mounts: Mounts, storage: Storage) -> Iterator[str]:
-    """The reasons why the pod has to wait, the first of which kube-scheduler gives."""
+    """The reasons why the pod has to wait; kube-scheduler gives the first of them."""
     for use in mounts.claims:
         if not use.ephemeral and use.claim not in storage.claims:
             yield f'persistentvolumeclaim "{use.claim.name}" not found'

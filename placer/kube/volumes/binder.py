@@ -18,7 +18,7 @@ import structlog
 from placer.core.mounts import ClaimKey
 from placer.kube.volumes.ask import is_bound
 from placer.kube.volumes.index import Volumes
-from placer.kube.volumes.reservation import ClaimStep, Reservation, VolumeStep
+from placer.kube.volumes.reservation import ClaimStep, VolumeReservation, VolumeStep
 from placer.kube.volumes.shelf import known_volume
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Named, ObjectMeta
@@ -44,14 +44,14 @@ class VolumeBinder:
         transport: the connection to the API server; its writes happen only while this placer leads.
         volumes: the volumes, as the watches show them.
         labels_of: the labels of a node; None for a node that does not exist.
-        places: bounds the writes under way together; more wait.
+        permits: one for each write that may be under way together with others.
         timeout_s: see `BIND_TIMEOUT_S`.
     """
 
     transport: Transport
     volumes: Volumes
     labels_of: Callable[[NodeName], Mapping[str, str] | None]
-    places: asyncio.Semaphore
+    permits: asyncio.Semaphore
     timeout_s: float = BIND_TIMEOUT_S
     _by_claim: defaultdict[ClaimKey, set[asyncio.Event]] = field(default_factory=lambda: defaultdict(set))
     _by_pod: dict[PodUid, asyncio.Event] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class VolumeBinder:
         for event in self._by_pod.values():
             event.set()
 
-    async def bind(self, reserved: Reservation, is_wanted: Callable[[], bool]) -> None:
+    async def bind(self, reserved: VolumeReservation, is_wanted: Callable[[], bool]) -> None:
         """Bind the claims of a pod; returns once all are bound. Cancelling leaves open what was written.
 
         Args:
@@ -109,7 +109,7 @@ class VolumeBinder:
         for event in self._by_claim.get(key, ()):
             event.set()
 
-    async def _write(self, reserved: Reservation) -> None:
+    async def _write(self, reserved: VolumeReservation) -> None:
         for step in reserved.volumes:
             if step.is_open:
                 step.version = await self._patch(
@@ -133,7 +133,7 @@ class VolumeBinder:
         while True:
             heed_cancellation()
             try:
-                async with self.places:
+                async with self.permits:
                     answer = await self.transport.patch(path, body, PatchKind.MERGE)
                 return msgspec.json.decode(answer, type=Named).metadata.resourceVersion
             except (TransientError, msgspec.MsgspecError) as error:
@@ -143,7 +143,7 @@ class VolumeBinder:
             except ApiError as error:
                 raise ClaimsNotBoundError(str(error)) from error
 
-    def _is_done(self, reserved: Reservation, is_wanted: Callable[[], bool]) -> bool:
+    def _is_done(self, reserved: VolumeReservation, is_wanted: Callable[[], bool]) -> bool:
         """Whether all claims are bound.
 
         Raises:

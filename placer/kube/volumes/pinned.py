@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from plimsoll.kube.models import NodeSelector, NodeSelectorRequirement
-from plimsoll.kube.storage_models import LabelSelector
+from plimsoll.kube.models import LabelSelector, NodeSelector, NodeSelectorRequirement
 
 T = TypeVar("T", bound=Hashable)
 
@@ -52,7 +51,7 @@ class Pinned(Generic[T]):
 
 
 def pairs_of(selector: NodeSelector) -> Pairs:
-    """The labels of which each node has one that the selector selects."""
+    """Some labels: each node that the selector selects has one of them."""
     pairs: set[Pair] = set()
     for term in selector.nodeSelectorTerms:
         named = _named(term.matchExpressions or [])

@@ -47,7 +47,7 @@ class ClaimStep:
 
 
 @dataclass(slots=True)
-class Reservation:
+class VolumeReservation:
     """The volumes of one pod on its node.
 
     Attributes:
@@ -66,14 +66,14 @@ class Reservation:
 
 def reserve(
     volumes: Volumes, pod: Pod, mounts: Mounts, node: NodeName, labels: Mapping[str, str]
-) -> Reservation | None:
+) -> VolumeReservation | None:
     """Assume that the unbound claims of a pod are bound for its node; None for a pod without such claims."""
     offered = volumes.offered(pod, mounts, node, labels)
     if offered.reasons:
-        return Reservation(pod.metadata, node, problem=", ".join(offered.reasons))
+        return VolumeReservation(pod.metadata, node, problem=", ".join(offered.reasons))
     if not (offered.matches or offered.provisions):
         return None
-    made = Reservation(pod.metadata, node)
+    made = VolumeReservation(pod.metadata, node)
     for one in offered.matches:
         ref = one.volume.api.spec.claimRef
         if is_reserved(one.volume.api, one.claim) and ref is not None and ref.uid:
@@ -92,7 +92,7 @@ def reserve(
     return made
 
 
-def give_up(volumes: Volumes, reservation: Reservation) -> None:
+def give_up(volumes: Volumes, reservation: VolumeReservation) -> None:
     """Drop the assumptions that were not written; what was written stays, as in kube-scheduler."""
     for step in reservation.volumes:
         if step.is_open:

@@ -73,7 +73,7 @@ class Storage:
         default_factory=lambda: defaultdict(dict)
     )
     _attaching: defaultdict[str, dict[str, NodeName]] = field(default_factory=lambda: defaultdict(dict))
-    # Those of which another form is assumed.
+    # As the watch showed them, where another form is assumed.
     _shown_claims: dict[ClaimKey, Claim] = field(default_factory=dict)
     _shown_volumes: dict[str, Volume] = field(default_factory=dict)
 

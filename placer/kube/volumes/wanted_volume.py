@@ -9,8 +9,8 @@ import msgspec
 
 from placer.core.mounts import ClaimKey
 from placer.core.selector import check_of
-from plimsoll.kube.models import ObjectMeta, Quantities
-from plimsoll.kube.storage_models import BETA_CLASS, SELECTED_NODE, STORAGE, Claim, LabelSelector
+from plimsoll.kube.models import LabelSelector, ObjectMeta, Quantities
+from plimsoll.kube.storage_models import BETA_CLASS, SELECTED_NODE, STORAGE, Claim
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_exact
 

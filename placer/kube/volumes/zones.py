@@ -14,7 +14,7 @@ _TODAY: Final = {
 LABELS: Final = (*_TODAY, *_TODAY.values())
 
 Zones = tuple[tuple[str, frozenset[str]], ...]
-"""Labels, each with the values of which a node must have one."""
+"""Labels with values: of each label, a node must have one of the values."""
 
 
 def zones_of(labels: Mapping[str, str]) -> Zones:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 RENEW_AFTER: Final = 2 / 3
-"""The part of a life after which the next generation is made. The rest is for an outage of the API server."""
+"""The part of a generation's life after which the next one is made. The rest is for an outage of the API server."""
 
 
 @dataclass(frozen=True, slots=True)

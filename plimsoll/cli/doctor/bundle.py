@@ -64,7 +64,7 @@ async def write_bundle(path: Path, places: Places, groups: Sequence[Group]) -> s
     files["missing.txt"] = "".join(line + "\n" for line in missing)
     cleaned = {name: secrets.removed(text) for name, text in files.items()}
     await asyncio.to_thread(_pack, path, cleaned)
-    look = "secrets are removed as far as their form tells; look through it before you send it"
+    look = "secrets are removed as far as their form shows them; look through it before you send it"
     return f"{path}: {len(cleaned)} files; {look}"
 
 

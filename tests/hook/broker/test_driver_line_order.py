@@ -27,7 +27,7 @@ ROOM = UNKNOWN_CONTEXT_BYTES
 
 
 class Recorder:
-    """A driver that takes every limit, unless it is told to refuse."""
+    """A driver that takes every limit, unless a test makes it refuse."""
 
     def __init__(self) -> None:
         self.limits: dict[tuple[GpuUuid, Path], int | None] = {}

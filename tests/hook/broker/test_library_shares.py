@@ -27,7 +27,7 @@ MS = 1_000_000
 WORK = Workload("async", MS)
 SPAN_S = 2.0
 ENDLESS_S = 3600.0
-ONE, TWO, THREE = PodUid("one"), PodUid("two"), PodUid("three")
+ONE, TWO = PodUid("one"), PodUid("two")
 
 
 @pytest.fixture(name="here")

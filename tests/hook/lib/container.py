@@ -136,7 +136,7 @@ class Container:
 
 
 class Ear:
-    """Receives what the library tells the broker: one message per connection."""
+    """Receives the messages of the library to the broker: one message per connection."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener

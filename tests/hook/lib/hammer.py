@@ -1,6 +1,6 @@
 """Eight processes, two lines, every path, and death at any moment: what then stands in the emulator's own book.
 
-What always holds: the programs ask in whole blocks of the driver, and `limits` tells what their contexts cost, so
+What always holds: the programs ask in whole blocks of the driver, and `limits` has the cost of their contexts, so
 that words and book agree to the byte and nothing may stand past a line. The book itself remembers the most that
 living processes ever held at once, so no moment goes unseen.
 """

@@ -53,7 +53,7 @@ class Launcher(Script):
         return (work.launched_ns, work.standing) == (0, threads)
 
     def told_ns(self, gpu: int = 0) -> int:
-        """How long the GPU executed its ended bursts, as the library tells it."""
+        """How long the GPU executed its ended bursts, as the library reports it."""
         work = self.work(gpu)
         return int(work.sure_ns + work.sliced_ns)
 

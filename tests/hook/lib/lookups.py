@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 def names_in(headers: list[Path]) -> set[tuple[str, int]]:
-    """Every name of a driver function, with every version of which NVIDIA gives the type."""
+    """Every name of a driver function, with every version whose type NVIDIA gives."""
     found = [
         re.findall(
             r"\*PFN_(cu[A-Z]\w*?)_v(\d+)(?:_pt[ds]s|_ptsz)?\)", (folder / "cudaTypedefs.h").read_text("utf-8")

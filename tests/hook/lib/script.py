@@ -1,4 +1,4 @@
-"""A CUDA program in Python that does what a test tells it, piece by piece, under the real preload.
+"""A CUDA program in Python that runs what a test sends it, piece by piece, under the real preload.
 
 For what needs structures or threads: the driver's functions are called by ctypes, which looks each up by dlsym as
 any program does. Names that a piece defines stay for the next; `programs.calls` has those that are there at first,

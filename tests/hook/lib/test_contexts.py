@@ -11,7 +11,7 @@ from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
 GREEN_MIB = 8
-"""The bytes of a green context itself on the emulator. No call tells them, so no word holds them."""
+"""The bytes of a green context itself on the emulator. No call shows them, so no word counts them."""
 
 
 @pytest.fixture(name="script")

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from monitor.core.idle import IdleMeters
-from monitor.core.lifecycle import NOBODY, Owner, TaskKey, begin
+from monitor.core.lifecycle import NO_OWNER, Owner, TaskKey, begin
 from monitor.core.node_state import Thresholds, gpus, is_state_due
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.nvml.readings import GpuReading
@@ -75,7 +75,7 @@ def test_a_first_state_and_a_lost_gpu_are_due() -> None:
 def test_an_owner_found_later_is_due() -> None:
     """A task is published again once its pod is known, as its memory is unattributed until then."""
     key = TaskKey(ProcessKey(1, 1), GpuUuid("GPU-0"))
-    life = begin(key, NOBODY, 5, 0.0, before=None).life
+    life = begin(key, NO_OWNER, 5, 0.0, before=None).life
     last = gpus([reading()], {}, (life,))
     found = gpus([reading()], {}, (replace(life, owner=Owner(PodUid("pod"))),))
     assert not is_state_due(last, last, 0, THRESHOLDS)

@@ -3,7 +3,7 @@
 import pytest
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import NOBODY, LoadingRules, Owner, TaskKey
+from monitor.core.lifecycle import NO_OWNER, LoadingRules, Owner, TaskKey
 from monitor.core.pace import LEAST_S, Pace
 from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
@@ -13,7 +13,7 @@ GPU = GpuUuid("GPU-a")
 HOOKED = Owner(PodUid("pod"), ContainerName("main"))
 
 
-def listed(tasks: Tasks, now_s: float, *held: tuple[int, int], owner: Owner = NOBODY) -> Tasks:
+def listed(tasks: Tasks, now_s: float, *held: tuple[int, int], owner: Owner = NO_OWNER) -> Tasks:
     """The table after a sample of (pid, bytes)."""
     seen = tuple(ListedProcess(TaskKey(ProcessKey(pid, 1), GPU), used, owner) for pid, used in held)
     return table.take_listing(tasks, Listing(frozenset({GPU}), seen), now_s, RULES)[0]

@@ -186,7 +186,7 @@ async def test_a_reader_that_hangs_up_is_no_error(caplog: pytest.LogCaptureFixtu
         decider.reports.apply(report(f"n{i:04}", gpus=gpus))
     reader = reader_of(decider)
     api = Api(reader.rows, reader, tuple, tuple, decider.metrics.registry)
-    gc.collect()  # what tests before this one left behind is told now
+    gc.collect()  # what tests before this one left behind is reported now
     caplog.clear()
     async with serving_port(api, "127.0.0.1", 0) as port:
         for _ in range(3):

@@ -226,7 +226,7 @@ def test_a_policy_that_ranks_in_parts_misses_no_change() -> None:
     for booking in parts.ledger.bookings():
         whole_one.ledger.book(booking)
     found = [
-        [(one.node.node, one.bound) for one in made.candidates.best_first(request, policy)]
+        [(one.node.node, one.score_bound) for one in made.candidates.best_first(request, policy)]
         for made in (parts, whole_one)
     ]
     assert found[0] == found[1]

@@ -19,7 +19,7 @@ from placer.core.refusal import Refusal
 from placer.core.room import SHARERS_PER_GPU, room_on
 from placer.core.site import Request
 from placer.core.view import node_view
-from placer.kube.binding.binding import answer
+from placer.kube.binding.binding import decision_annotations
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -313,7 +313,7 @@ def test_a_decision_gives_the_booking_back() -> None:
         init(percent("warm", 50), 0), init(declared("proxy", 1), 1, sidecar=True), declared("main", 2)
     )
     assert isinstance(found, Plan)
-    metadata = ObjectMeta(name="p", uid="p", annotations=answer(found, "2026-01-01T00:00:00Z"))
+    metadata = ObjectMeta(name="p", uid="p", annotations=decision_annotations(found, "2026-01-01T00:00:00Z"))
     read = booking_of(Pod(metadata=metadata, spec=PodSpec(nodeName="n")))
     assert read == found.booking
     assert start_of(found.booking) == StartOrder(

@@ -18,7 +18,7 @@ from placer.core.refusal import Refusal, together
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.binding.binding import answer
+from placer.kube.binding.binding import decision_annotations
 from placer.metrics import Metrics
 from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
@@ -99,7 +99,7 @@ class Cluster:
             assert len(refused.reasons) == len(self.nodes), "no node has a place"
             return tuple(sorted({why for reasons in refused.reasons.values() for why in reasons}))
         document = json.loads(json.dumps(document))
-        document["metadata"]["annotations"] |= answer(decided, "2026-01-01T00:00:00Z")
+        document["metadata"]["annotations"] |= decision_annotations(decided, "2026-01-01T00:00:00Z")
         document["spec"]["nodeName"] = decided.booking.node
         self.bound[document["metadata"]["name"]] = read(document)
         return {str(grant.gpu) for grant in decided.booking.grants}

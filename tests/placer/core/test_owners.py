@@ -1,4 +1,4 @@
-"""The owner of a pod, as its own object tells it."""
+"""The owner of a pod, as its own object shows it."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_pod_without_a_workload_is_known_by_image_and_command(controlled: Pod)
 
 
 def test_a_pod_of_which_nothing_is_known_has_no_owner() -> None:
-    """Without controller, image and command nothing tells which pods do the same work."""
+    """Without controller, image and command nothing shows which pods do the same work."""
     assert owner_of(Pod(spec=PodSpec(containers=[Container(name="main")]))) is None
 
 

@@ -143,8 +143,8 @@ def test_the_bound_of_a_node_is_the_score_of_its_plan(booked: list[ContainerDema
         for candidate in found:
             planned = decider.plan_on(asked, TOPOLOGY, candidate.node.node)
             assert isinstance(planned, Plan)
-            assert candidate.bound == planned.score
-        assert [one.bound for one in found] == sorted((one.bound for one in found), reverse=True)
+            assert candidate.score_bound == planned.score
+        assert [one.score_bound for one in found] == sorted((one.score_bound for one in found), reverse=True)
 
 
 def test_single_gpus_go_where_no_pair_breaks() -> None:
@@ -234,7 +234,7 @@ def booked(pod: str, uuid: str, gib: int, node: str = "n") -> Booking:
 
 
 def test_the_refusal_names_the_model_and_ends_with_the_owners_pods() -> None:
-    """A node of another model is refused for it; once the owner has no pod there, listeners hear and the pod fits."""
+    """A node of another model is refused for it. When the owner has no pod there any more, the pod fits."""
     decider = Decider(ReportView(), Ledger(), Metrics())
     pair = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X"
     for name, model in (("a", "NVIDIA L4"), ("b", "NVIDIA A10")):

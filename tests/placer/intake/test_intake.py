@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import partial
 
 import nats.errors
 import pytest
@@ -33,6 +34,7 @@ from tests.placer.arrivals import (
     unacknowledged,
 )
 from tests.placer.core.worlds import declared, gpu, request
+from tests.placer.listed import listed_scores
 
 
 async def outcomes(running: Running) -> dict[str, int]:
@@ -271,23 +273,25 @@ async def test_list_follows_promises_and_what_a_rebuild_gives(
         states = [report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("a", "b")]
         await publish(jetstream, *states)
         await eventually(running.listed, orders(*states))
-        decider, before = running.decider, await running.scores.scores()
+        decider, before = running.decider, await listed_scores(running.scores)
 
         async def by_gpu() -> dict[str, float]:
-            return {node: round(score, 4) for (node, _), score in (await running.scores.scores())[1].items()}
+            return {
+                node: round(score, 4) for (node, _), score in (await listed_scores(running.scores))[1].items()
+            }
 
         for pod in ("p", "q"):
             assert isinstance(decider.decide(request(pod, declared("main", 18)), HEADROOM), Plan)
         await eventually(by_gpu, {"a": 0.25, "b": 0.25})
         decider.ledger.forget(PodUid("p"))
         decider.ledger.forget(PodUid("q"))
-        await eventually(running.scores.scores, before)
+        await eventually(partial(listed_scores, running.scores), before)
         assert isinstance(decider.decide(request("p", declared("main", 12)), HEADROOM), Plan)
         await eventually(by_gpu, {"a": 1.0, "b": 0.5})
-        kept = await running.scores.scores()
+        kept = await listed_scores(running.scores)
         async with redis.Redis.from_url(valkey.url, protocol=2) as client:
             await client.flushall()
-        await eventually(running.scores.scores, kept)
+        await eventually(partial(listed_scores, running.scores), kept)
 
 
 async def test_intake_ends_when_it_is_told_to(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:

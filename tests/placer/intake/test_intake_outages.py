@@ -1,6 +1,7 @@
 """No report is lost and the list is complete again after Redis, NATS or the placer itself was away."""
 
 import asyncio
+from functools import partial
 
 import nats.errors
 import redis.asyncio as redis
@@ -24,6 +25,7 @@ from tests.placer.arrivals import (
     unacknowledged,
 )
 from tests.placer.core.worlds import declared, gpu, request
+from tests.placer.listed import listed_scores
 
 
 async def test_start_rebuilds_the_list_from_the_last_messages(
@@ -57,7 +59,7 @@ async def test_killed_redis_is_filled_again_without_any_event(
         await own_valkey.kill()
         await own_valkey.restart()
         await eventually(running.listed, orders(*nodes))
-        by_node, _ = await running.scores.scores()
+        by_node, _ = await listed_scores(running.scores)
         assert sorted(by_node) == sorted(state.node for state in nodes)
 
 
@@ -119,16 +121,16 @@ async def test_list_that_outlived_its_placer_gets_the_scores_of_the_next_one(
         async with taking_in(nats, valkey) as running:
             await publish(jetstream, report("a", gpus=(gpu("GPU-a"),)))
             await eventually(running.listed, {NodeName("a"): (1, 1)})
-            before = await running.scores.scores()
+            before = await listed_scores(running.scores)
             decided = running.decider.decide(request("p", declared("main", 18)), HEADROOM)
             assert isinstance(decided, Plan)
 
             async def changed() -> bool:
-                return await running.scores.scores() != before
+                return await listed_scores(running.scores) != before
 
             await eventually(changed, expected=True)
         async with taking_in(nats, valkey) as running:
-            await eventually(running.scores.scores, before)
+            await eventually(partial(listed_scores, running.scores), before)
 
 
 async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: EmbeddedServer) -> None:

@@ -18,7 +18,7 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.binding.binding import answer
+from placer.kube.binding.binding import decision_annotations
 from placer.kube.cluster.drift import DriftCheck
 from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
@@ -224,7 +224,10 @@ class Scene:
             return
         pod = placed.wanted.pod
         self._on_placed(pod.metadata.name)
-        given = {**(pod.metadata.annotations or {}), **answer(placed.plan, "2026-01-01T00:00:00Z")}
+        given = {
+            **(pod.metadata.annotations or {}),
+            **decision_annotations(placed.plan, "2026-01-01T00:00:00Z"),
+        }
         spec = msgspec.structs.replace(pod.spec, nodeName=placed.plan.booking.node)
         metadata = msgspec.structs.replace(pod.metadata, annotations=given)
         self.show(msgspec.structs.replace(pod, metadata=metadata, spec=spec))

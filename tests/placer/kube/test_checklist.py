@@ -1,7 +1,7 @@
 """The contract of a correct scheduler, row by row: each row has a test here, or names the tests that show it.
 
 The rows are those that a custom scheduler gets wrong: which pods it takes, which it counts, how it binds, what it
-tells, and the filters in three tiers. Without a filter of tier A the kubelet fails the pod for good. Without one of
+reports, and the filters in three tiers. Without a filter of tier A the kubelet fails the pod for good. Without one of
 tier B the pod is stuck, or a rule of its author is broken silently. Tier C are wishes.
 """
 

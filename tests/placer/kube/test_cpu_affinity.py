@@ -13,7 +13,7 @@ from placer.core.policies import policy_named
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
 from placer.core.view import node_view
-from placer.kube.binding.binding import answer
+from placer.kube.binding.binding import decision_annotations
 from plimsoll.decision import decision_of
 from plimsoll.demand import parse_pod
 from plimsoll.ids import GpuUuid, PodUid
@@ -44,7 +44,7 @@ def test_the_broker_binds_what_the_pod_asked_for(annotation: str, cpus: str) -> 
     policy = policy_named(demand.policy or "", "policy")
     planned = plan_on(Request(PodUid("u"), demand), node, Ledger(), policy)
     assert isinstance(planned, Plan)
-    bound = pod(answer(planned, "2026-01-01T00:00:00Z"))
+    bound = pod(decision_annotations(planned, "2026-01-01T00:00:00Z"))
     registered = registration(bound)
     decided = decision_of(bound)
     assert registered is not None

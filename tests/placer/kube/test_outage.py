@@ -11,6 +11,7 @@ from placer.stores.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import gpu_of, scheduler
+from tests.placer.listed import listed_scores
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -70,7 +71,7 @@ async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it
 
         async def listed() -> bool:
             with contextlib.suppress(ScoresAwayError):
-                return (await world.scores.scores())[0] == {"n1": pytest.approx(0.25, abs=1e-4)}
+                return (await listed_scores(world.scores))[0] == {"n1": pytest.approx(0.25, abs=1e-4)}
             return False
 
         await until(listed)

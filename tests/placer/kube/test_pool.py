@@ -376,7 +376,7 @@ async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
 def test_a_reservation_is_read_as_the_kubelet_reports_it() -> None:
     """The card comes by the first container's message; a failed one, or one without a UUID, is a problem.
 
-    The broker's annotation tells the card earlier, and no longer than until there is a message.
+    The broker's annotation names the card earlier, and no longer than until there is a message.
     """
 
     def with_card(early: str = "", /, **terminated: Any) -> Pod:  # noqa: ANN401 - of the API

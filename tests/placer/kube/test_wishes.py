@@ -6,7 +6,7 @@ import pytest
 
 from placer.core.plan import WISHES, Plan
 from placer.decide import FOR_TAINTS, MOST_PLANS
-from placer.kube.binding.binding import answer
+from placer.kube.binding.binding import decision_annotations
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state
@@ -110,7 +110,7 @@ async def test_the_decision_shows_its_wishes() -> None:
     plan = made.decide(pod("p", "1Gi", affinity=wish("name", "b")))
     assert isinstance(plan, Plan)
     assert plan.sub_scores[WISHES] == {"untainted": 1, "preferred-node-affinity": 0}
-    assert '"wishes":{' in answer(plan, "t")["plimsoll.dev/decision"]
+    assert '"wishes":{' in decision_annotations(plan, "t")["plimsoll.dev/decision"]
     plain = made.decide(pod("plain", "1Gi"))
     assert isinstance(plain, Plan)
     assert list(plain.sub_scores) == ["main/GPU-a-0"]

@@ -24,6 +24,7 @@ from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
+from tests.placer.listed import listed_scores
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def scores(valkey: EmbeddedServer) -> AsyncIterator[ScoreList]:
 
 async def best_first(scores: ScoreList) -> list[NodeName]:
     """Every node in the list, the best first."""
-    return list((await scores.scores())[0])
+    return list((await listed_scores(scores))[0])
 
 
 async def test_nodes_stand_best_first(scores: ScoreList) -> None:
@@ -86,7 +87,7 @@ async def test_gpus_that_vanished_leave_the_list(scores: ScoreList) -> None:
     """A newer report without a GPU removes that GPU, and leaves other nodes' GPUs alone."""
     await scores.apply([report("n1", gpus=(gpu("GPU-a"), gpu("GPU-b"))), report("n2", gpus=(gpu("GPU-a"),))])
     await scores.apply([report("n1", seq=2, gpus=(gpu("GPU-b"),))])
-    _, by_gpu = await scores.scores()
+    _, by_gpu = await listed_scores(scores)
     assert set(by_gpu) == {("n1", "GPU-b"), ("n2", "GPU-a")}
 
 
@@ -138,7 +139,7 @@ async def test_newest_report_wins_in_any_order(
     }
     assert await scores.orders() == {node: state.order for node, state in newest.items()}
     assert await scores.reports(list(newest)) == newest
-    by_node, by_gpu = await scores.scores()
+    by_node, by_gpu = await listed_scores(scores)
     assert set(by_node) == set(newest)
     assert set(by_gpu) == {(node, f"GPU-{node}") for node in newest}
 
@@ -147,9 +148,9 @@ async def test_replays_change_nothing(scores: ScoreList) -> None:
     """A repeated report is stale and changes nothing."""
     states = [report("n1", seq=seq) for seq in (1, 2, 3)]
     assert await scores.apply(states) == [ReportResult.APPLIED] * 3
-    before = await scores.scores()
+    before = await listed_scores(scores)
     assert await scores.apply(states) == [ReportResult.STALE] * 3
-    assert await scores.scores() == before
+    assert await listed_scores(scores) == before
 
 
 async def test_lost_list_is_an_error_and_not_an_empty_cluster(
@@ -195,12 +196,12 @@ async def test_scores_follow_promises_and_never_a_superseded_report(valkey: Embe
         await scores.fill([state])
         decider.reports.apply(state)
         assert isinstance(decider.decide(request("p", declared("main", 18)), HEADROOM), Plan)
-        assert (await scores.scores())[0] == {"n1": pytest.approx(1, abs=1e-5)}
+        assert (await listed_scores(scores))[0] == {"n1": pytest.approx(1, abs=1e-5)}
         stale = [report("n1", seq=1, gpus=(gpu("GPU-a"),)), report("n1", seq=3, gpus=(gpu("GPU-a"),))]
         assert await scores.rescore(stale) == [ReportResult.STALE] * 2
-        assert (await scores.scores())[0] == {"n1": pytest.approx(1, abs=1e-5)}
+        assert (await listed_scores(scores))[0] == {"n1": pytest.approx(1, abs=1e-5)}
         assert await scores.rescore([state]) == [ReportResult.APPLIED]
-        by_node, by_gpu = await scores.scores()
+        by_node, by_gpu = await listed_scores(scores)
         assert by_node == {"n1": pytest.approx(0.25, abs=1e-5)}
         assert by_gpu == {("n1", "GPU-a"): by_node[NodeName("n1")]}
         assert await scores.reports([NodeName("n1")]) == {"n1": state}
@@ -250,7 +251,6 @@ async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) ->
             scores.reports([NodeName("n1")]),
             scores.forget(NodeName("n1")),
             scores.rescore([report("n1")]),
-            scores.scores(),
         ):
             with pytest.raises(ScoresAwayError, match="Redis did not"):
                 await attempt

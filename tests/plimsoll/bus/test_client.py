@@ -66,7 +66,7 @@ async def _client(url: str) -> AsyncIterator[BusClient]:
 
 
 async def test_news_of_the_cluster_may_come_before_the_answer() -> None:
-    """A server whose cluster changes during the greeting tells that first. The client is connected all the same."""
+    """A server may announce a change of its cluster within the greeting; the client is connected all the same."""
 
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _greeted(reader, writer, INFO, PONG)
@@ -138,7 +138,7 @@ async def test_an_unexpected_error_ends_no_reconnection(monkeypatch: pytest.Monk
         monkeypatch.setattr(BusClient, "_select_next_server", breaks_once)
         broken.set()
         await until_true(lambda: len(tries) > 1 and client.is_connected)
-        with contextlib.suppress(Error):  # the connection may be the one that just ends
+        with contextlib.suppress(Error):  # the server may have ended this connection just now
             await client.flush()
         await until_true(lambda: client.is_connected)
 

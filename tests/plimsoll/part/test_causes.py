@@ -25,7 +25,7 @@ from plimsoll.part.causes import cause_of, disk_remedy
     ],
 )
 def test_refusals_of_jetstream_have_a_remedy(error: Exception, remedy: str) -> None:
-    """A server without JetStream, or without room for the stream, is told from one that is away."""
+    """A server without JetStream, or without room for the stream, is told apart from one that is away."""
     assert remedy in cause_of(error, "PLIMSOLL_NATS_URL")
 
 

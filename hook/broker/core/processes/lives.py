@@ -81,7 +81,7 @@ class Lives:
         """A container's living processes with their owner words."""
         return {key: life.owner for key, life in self._lives.get(container, {}).items()}
 
-    def places(self, key: ProcessKey) -> list[ContainerKey]:
+    def containers_of(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers in which a living process was announced."""
         return [container for container, lives in self._lives.items() if key in lives]
 
@@ -126,7 +126,7 @@ class Lives:
 
     def died(self, key: ProcessKey, now_s: float) -> list[Instruction]:
         """A process died: announce that for every container in which it was announced."""
-        return [step for container in self.places(key) for step in self._bury(container, key, now_s)]
+        return [step for container in self.containers_of(key) for step in self._bury(container, key, now_s)]
 
     def all_died(self, now_s: float) -> list[Instruction]:
         """The machine was booted: all known processes are dead."""

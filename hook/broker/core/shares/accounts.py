@@ -134,7 +134,7 @@ class Account:
         self.most_spare_ns = SPARE_NS * (1 - self.floor)
         self.rests = False
 
-    def must_stand(self, claim_ns: float, quantum_ns: float) -> bool:
+    def must_be_shut(self, claim_ns: float, quantum_ns: float) -> bool:
         """Whether the container's gate must be shut for the sake of this GPU.
 
         Args:

@@ -33,7 +33,7 @@ class ShareFindings:
         return self._announcer.announce(_unmet(span), now_s)
 
     def take_overuse(self, overuse: ShareOveruse, process: ProcessKey, now_s: float) -> list[Instruction]:
-        """Take in an overuse; `process` is `NOBODY` if its owner word is not known."""
+        """Take in an overuse; `process` is `NO_PROCESS` if its owner word is not known."""
         self.overuse[overuse.container] += 1
         return self._announcer.announce(_violated(overuse, process), now_s)
 

@@ -131,7 +131,7 @@ class SharedGpu:
             if excess_ns > 0:
                 self._forgive(excess_ns)
 
-    def standing(self, now_ns: int, quantum_ns: float) -> Iterator[Gate]:
+    def gates_to_shut(self, now_ns: int, quantum_ns: float) -> Iterator[Gate]:
         """The gates that must be shut."""
         behind_ns = quantum_ns / 4
         claims = [
@@ -145,7 +145,7 @@ class SharedGpu:
         for n, account in enumerate(self.live):
             if account.spare_ns > 0 and account.limit == 1:
                 continue  # Neither sum can shut its gate.
-            if account.must_stand(second_ns if n == first else first_ns, quantum_ns):
+            if account.must_be_shut(second_ns if n == first else first_ns, quantum_ns):
                 yield account.gate
 
     def _divide(self, now_ns: int) -> None:

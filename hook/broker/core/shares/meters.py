@@ -110,7 +110,7 @@ class Meter:
     def _place(self, words: Words, now_ns: int, span_ns: int, gained_ns: int, ran_ns: int) -> None:
         """Find where in this tick the process's work lies.
 
-        The words show the place while they tell of a single burst. A burst changes the words three times: at its
+        The words show the place while they record a single burst. A burst changes the words three times: at its
         begin, when its execution is found, and at its end. So two changes cannot end two bursts, or begin two.
         """
         settled, launched_ns = words[0], words[1]

@@ -9,7 +9,6 @@ from bench.hook.share.figures import (
     judge,
     met_ratio,
     parts_of,
-    percentile,
     progress_ratio,
 )
 from tests.bench.tracks import MS, S, track_of
@@ -40,12 +39,6 @@ def test_a_bound_is_at_least_one_kernels_length() -> None:
     assert bound_pts(1.0, 200 * MS, 10.0) == pytest.approx(2.0)
     assert bound_pts(3.0, 200 * MS, 1.0) == pytest.approx(20.0)
     assert bound_pts(3.0, 20_000, 1.0) == pytest.approx(3.0)
-
-
-def test_the_99th_percentile_of_few_is_the_largest() -> None:
-    """The 99th percentile of ten values is the largest, as no smaller one covers 99 % of them."""
-    assert percentile(list(range(10)), 99) == 9
-    assert percentile(list(range(1000)), 99) == 990
 
 
 def test_progress_is_measured_against_what_the_due_share_allows() -> None:

@@ -47,7 +47,6 @@ class Body:
     used: tuple[int, int] = (0, 0)
     holds_slot: bool = True
     alive: bool = True
-    said_hello: bool = False
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-/* A thread that was told to end launches while its gate is shut: it ends where it says so itself, not within
+/* A thread that was asked to end launches while its gate is shut: it ends where it says so itself, not within
  * the launch. Its thread-local data are larger than a small stack. Linked against the driver.
  *
  * Prints "ended 1" when that thread ended where it should, then the result of the next thread's launch.

@@ -139,7 +139,7 @@ def _memory(handle: object) -> list[int]:
 
 
 def memory() -> list[list[int]]:
-    """The memory of each GPU, as both versions tell it."""
+    """The memory of each GPU, as both versions give it."""
     return [_memory(gpu) for gpu in gpus()]
 
 

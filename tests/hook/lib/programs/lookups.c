@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNASKED "-" /* version 1 of the look-up tells no status */
+#define UNASKED "-" /* version 1 of the look-up gives no status */
 #define MIB ((size_t)1 << 20)
 
 struct question {

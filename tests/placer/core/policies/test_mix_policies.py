@@ -116,7 +116,7 @@ def test_plimsoll_spreads_pods_that_declare_no_memory() -> None:
             best = next(candidates.best_first(pod(name, undeclared), policy))
             placed = plan_on(pod(name, undeclared), best.node, ledger, policy)
             assert isinstance(placed, Plan)
-            assert placed.score <= best.bound
+            assert placed.score <= best.score_bound
             ledger.book(placed.booking)
             given.add(placed.booking.node)
         assert len(given) == gpus
@@ -164,10 +164,10 @@ def test_search_misses_no_place(
             for name, one in tried.items()
             if isinstance(one, Plan) and (ledger.spare_cpu.on(name) or 0) >= cpu_milli
         }
-        bounds = {one.node.node: one.bound for one in found}
+        bounds = {one.node.node: one.score_bound for one in found}
         assert placeable.keys() <= bounds.keys()
         assert all(score <= bounds[name] + 1e-9 for name, score in placeable.items())
-        assert [one.bound for one in found] == sorted((one.bound for one in found), reverse=True)
+        assert [one.score_bound for one in found] == sorted((one.score_bound for one in found), reverse=True)
         if len(named) == 1 and placeable:
             assert bounds[found[0].node.node] == pytest.approx(max(placeable.values()))
         best = plan(request, [one for one in nodes if one.node in placeable], ledger, policy)

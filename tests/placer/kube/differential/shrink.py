@@ -1,7 +1,7 @@
 """Makes a difference small enough to read: whatever can be left out while the two still differ, is left out."""
 
 import copy
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
@@ -13,8 +13,6 @@ from tests.servers.apiserver import RefusedError
 
 MOST_TRIES: Final = 150
 """The attempts to leave something out: a minute at most."""
-
-Still = Callable[[Scenario], Awaitable[Answers | None]]
 
 
 async def shrunk(ground: Ground, found: Difference) -> Difference:

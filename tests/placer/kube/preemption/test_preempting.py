@@ -293,7 +293,7 @@ async def test_what_was_found_for_others_does_not_bind_a_nominated_pod() -> None
 
 
 async def test_victims_are_sought_again_once_their_rule_alone_keeps_a_pod_out() -> None:
-    """Two pods of a zone keep a pod out. When one on another node is gone, the end of the other one helps."""
+    """Two pods of a zone keep a pod out. Once the one of higher priority is gone, the end of the other one helps."""
     async with board() as made:
         kept = {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "high"}}}]}
         rule: Object = {"affinity": {"podAntiAffinity": kept}}

@@ -271,7 +271,7 @@ def _check_all_come_out(queue: Queue, now_s: float, taken: set[PodUid], given_up
     assert len(out) == len(set(out))
     left = {uid for uid in UIDS if uid in queue} - taken
     assert left <= given_up
-    assert queue.counts[QueuePlace.HOPELESS] == len(left)
+    assert queue.counts[QueuePlace.GIVEN_UP] == len(left)
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 from placer.core.mounts import mounts_of
 from placer.kube.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.kube.volumes.index import Volumes
-from placer.kube.volumes.reservation import Reservation, give_up, reserve
+from placer.kube.volumes.reservation import VolumeReservation, give_up, reserve
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
@@ -42,7 +42,7 @@ class Scene:
     written: Written
     volumes: Volumes
     binder: VolumeBinder
-    reserved: Reservation
+    reserved: VolumeReservation
     nodes: dict[NodeName, Mapping[str, str]]
 
     def claim(self, version: int, node: str | None = NODE, volume: str = "") -> None:

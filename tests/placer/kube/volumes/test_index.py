@@ -10,7 +10,7 @@ import pytest
 from placer.core.mounts import ClaimKey, mounts_of
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.pinned import Pair
-from placer.kube.volumes.reservation import Reservation, give_up, reserve
+from placer.kube.volumes.reservation import VolumeReservation, give_up, reserve
 from placer.kube.volumes.users import Moves
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
@@ -63,7 +63,7 @@ class World:
         self.index.on_any_claim(lambda: self.published.update(ClaimKey("default", f"c{n}") for n in range(4)))
         self.objects: dict[tuple[type, str], Any] = {}
         self.residents: dict[str, tuple[NodeName, Pod]] = {}
-        self.reserved: list[Reservation] = []
+        self.reserved: list[VolumeReservation] = []
         self.pods = [self._pod(f"p{number}") for number in range(6)]
         self.version = 0
         for make in (self._class, self._claim, self._volume, self._limits):

@@ -284,7 +284,7 @@ class Simulation:
                     container.seconds.append(0.0)
 
     def _settle(self) -> None:
-        """Let all steps happen that take no time."""
+        """Do all steps that take no time."""
         has_moved = True
         while has_moved:
             if self._todo:
