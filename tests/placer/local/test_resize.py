@@ -107,12 +107,14 @@ async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path) -> None:
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         here.tell(idle_report("n1", 2))
         uid = await holding(front_end, "p", "2Gi")
-        (here.nodes[0].broker_root / "broker.sock").rename(tmp_path / "hidden")
+        name = here.nodes[0].broker_root / "broker.sock"
+        name.rename(tmp_path / "hidden")
+        name.touch()  # The broker would make a socket that is missing anew.
         await front_end._brokers[here.nodes[0].name].close()  # An open connection would still serve.
         with pytest.raises(NotNowError, match=r"did not .*; ask again"):
             await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
         assert counted_gib(here, uid) == 2
-        (tmp_path / "hidden").rename(here.nodes[0].broker_root / "broker.sock")
+        (tmp_path / "hidden").rename(name)
         await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
         assert counted_gib(here, uid) == 1
 
