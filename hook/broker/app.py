@@ -205,18 +205,18 @@ async def _serve_volumes(
 
 async def _serve_control(engine: Engine, root: Path, listener: socket.socket, start_task: StartTask) -> None:
     """Serve the control socket, and make it anew where somebody removed it, for instance a cleaner of old files."""
+    name = "connections to the control socket"
+    serving = start_task(serve_control(engine, listener, start_task), name)
     while True:
-        serving = start_task(serve_control(engine, listener, start_task), "connections to the control socket")
         await _until_removed(root / CONTROL_NAME)
         try:
             listener = await asyncio.to_thread(bind_control_socket, root)
         except OSError as error:
-            remedy = "end the programs that this broker holds, and start it again"
-            _log.error(
-                "control_socket_removed", problem=str(error), effect="nobody can ask it", remedy=remedy
-            )
-            return
+            details = {"effect": "nobody can ask the broker", "remedy": "mend that; the broker tries again"}
+            engine.bounded_log.error("control_socket_removed", None, problem=str(error), **details)
+            continue
         serving.cancel()
+        serving = start_task(serve_control(engine, listener, start_task), name)
         _log.warning("control_socket_made_anew", file=str(root / CONTROL_NAME))
 
 

@@ -92,7 +92,7 @@ def _kube_parts(
         _options(parts.settings),
         lease=lease,
         leads=leads,
-        room_memory=rooms,
+        relocation_memory=rooms,
     )
     kube.explainer.news_of = parts.limits.of
     kube.tickets.confirmations = StreamConfirmations(parts.client.jetstream())

@@ -83,7 +83,7 @@ class KubeParts:
         leads: set once this placer is the one that places, and knows all that an earlier one wrote.
         synced: set once all pods, nodes and namespaces were read.
         clock: the wall clock in UTC.
-        room_memory: keeps the rooms of moved pods for the next leader.
+        relocation_memory: keeps the rooms and the last moves for the next leader.
         work: set when the queue may have work.
         waiting: the pods without a node that this scheduler could place.
         queue: the same pods, by rank.
@@ -102,7 +102,7 @@ class KubeParts:
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    room_memory: RelocationMemory = field(default_factory=NoMemory)
+    relocation_memory: RelocationMemory = field(default_factory=NoMemory)
     work: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     waiting: dict[PodUid, PendingPod] = field(init=False, default_factory=dict)
     queue: Queue = field(init=False, default_factory=Queue)
@@ -233,7 +233,7 @@ class KubeParts:
         rules = self.options.relocation
         self.stuck = StuckPods(self.nominating, rules.keep_s, self.clock, self.results.nomination_given_up)
         self.relocating = Relocating(
-            rules, self.nominating, self.budgets, self.results, self.clock, self.room_memory
+            rules, self.nominating, self.budgets, self.results, self.clock, self.relocation_memory
         )
 
     def _wire_resizes(self) -> None:

@@ -32,7 +32,7 @@ class BusClient(Client):
             if task is not None:
                 task.cancel()
         if self._transport is not None:
-            self._transport.close()  # type: ignore[no-untyped-call]
+            self._transport.close()  # type: ignore[no-untyped-call]  # nats-py gives it no types
         await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:
@@ -64,4 +64,4 @@ class BusClient(Client):
                 subscription._stop_processing()  # noqa: SLF001 - nats-py has no public way
             self._subs.clear()
             if self._transport is not None:
-                self._transport.close()  # type: ignore[no-untyped-call]
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py gives it no types

@@ -124,7 +124,7 @@ class LabelSelector(Struct, frozen=True):
     """A selector of objects by their labels; an empty one selects everything."""
 
     matchLabels: Labels | None = None  # noqa: N815 - the API's name, like every field below
-    matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
+    matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815 - likewise
 
 
 class NodeSelectorTerm(Struct, frozen=True):

@@ -173,3 +173,22 @@ async def test_it_makes_its_socket_anew_where_somebody_removed_it(machine: Machi
     assert await machine.run("--gpu-memory", "1Gi", "--", "true") == (0, "", "")
     assert "plimsoll-run/sh" in (await machine.plimsoll("status"))[1]
     await process.communicate(b"\n")
+
+
+async def test_a_socket_that_cannot_be_made_anew_is_tried_again(machine: Machine) -> None:
+    """While the root directory is away the broker logs that; once it is back, commands find the broker again."""
+    process, away = await running(machine, "echo ready; read _"), machine.root.with_name("away")
+    await asyncio.to_thread((machine.root / "broker.sock").unlink)
+    await asyncio.to_thread(machine.root.rename, away)
+
+    async def is_logged() -> bool:
+        return "control_socket_removed" in await asyncio.to_thread((away / "private-broker.log").read_text)
+
+    await eventually(is_logged, expected=True)
+    await asyncio.to_thread(away.rename, machine.root)
+
+    async def is_answered() -> bool:
+        return "plimsoll-run/sh" in (await machine.plimsoll("status"))[1]
+
+    await eventually(is_answered, expected=True)
+    await process.communicate(b"\n")

@@ -23,7 +23,7 @@ class StoredRoom(msgspec.Struct, frozen=True):
 
 
 class StoredRelocations(msgspec.Struct, frozen=True):
-    """What the next leader has to know of relocations.
+    """The record of relocations that the next leader goes on with.
 
     Attributes:
         rooms: the kept rooms.

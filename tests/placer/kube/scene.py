@@ -65,7 +65,7 @@ class Scene:
                 relocation=relocation or RelocationRules(),
             ),
             clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
-            room_memory=rooms or NoMemory(),
+            relocation_memory=rooms or NoMemory(),
         )
         self.cluster, self.queue = self.parts.cluster, self.parts.queue
         self.cluster.bookings.decides = True

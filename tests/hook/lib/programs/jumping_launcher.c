@@ -15,8 +15,8 @@ static void must(CUresult result) {
         exit(3);
 }
 
-static void jump(int unused) {
-    siglongjmp(before_launch, unused);
+static void jump(int signal_number) {
+    siglongjmp(before_launch, signal_number);
 }
 
 int main(void) {
