@@ -67,6 +67,11 @@ test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer
 	@[ -d tests/__pycache__ ] || $(MAKE) --no-print-directory collected
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(PART),tests/$(PART))
 
+.PHONY: test-all
+test-all: native ## the tests that `make test` leaves out: sanitizers, long histories, real programs; no GPU and no node
+	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m pytest -m slow -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 # In a new clone no file is compiled yet, and each worker would compile all of them at the same time. The run itself
 # reports a file that cannot be imported.
 .PHONY: collected
