@@ -60,16 +60,21 @@ WORKERS ?= 6
 # The live page is tried in Debian's Chromium, and `plimsoll top` in tmux. On a machine that has none and cannot install
 # it, these tests are skipped, but never in CI.
 .PHONY: test
-test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part; WORKERS=3
+test: native ## the tests, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part; WORKERS=3
 	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m tests.servers.debian
 	@command -v chromium >/dev/null || tools/debian-packages chromium fonts-dejavu-core || [ -z "$$CI" ]
 	@command -v tmux >/dev/null || tools/debian-packages tmux || [ -z "$$CI" ]
 	@[ -d tests/__pycache__ ] || $(MAKE) --no-print-directory collected
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(PART),tests/$(PART))
 
+# All builds are here, before pytest: a test that builds would need minutes that its time limit does not have.
 .PHONY: test-all
-test-all: native ## the tests that `make test` leaves out: sanitizers, long histories, real programs; no GPU and no node
+test-all: native ## what `make test` leaves out: sanitizers, long histories, a wheel in a clean environment; WORKERS=3
+	+@$(MAKE) --no-print-directory build/programs/subscriber
+	@$(PYTHON) -m tests.hook.lib.sanitized
 	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m tests.servers.debian
 	@$(PYTHON) -m pytest -m slow -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # In a new clone no file is compiled yet, and each worker would compile all of them at the same time. The run itself

@@ -73,7 +73,12 @@ $(IN_CONTAINERS): $(BUILD)/bin/%: tests/node/programs/%.c tests/build.mk
 	@mkdir -p $(@D)
 	@$(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -isystem $(CUDA12_INCLUDE) -isystem $(NVML_INCLUDE) $< -ldl -o $@
 
-# The library and programs under a sanitizer, compiled when a test needs them. tests/hook/lib/sanitized.py chooses
+# The document's subscriber in Go, for `make test-all`.
+$(PROGRAMS)/subscriber: docs/events.md tests/docs/subscribers.py
+	@mkdir -p $(@D)
+	@$(PYTHON) -m tests.docs.subscribers
+
+# The library and programs under a sanitizer, for `make test-all`. tests/hook/lib/sanitized.py chooses
 # SANITIZER and COMPILER, as a machine has them.
 SANITIZED := $(BUILD)/sanitized/$(COMPILER)-$(SANITIZER)
 SANITIZED_CC := $(if $(filter zig,$(COMPILER)),$(ZIG) cc,$(COMPILER))

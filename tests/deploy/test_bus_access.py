@@ -28,6 +28,7 @@ from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
 from tests.monitor.harness import MonitorProcess, until_true
 from tests.placer.kube.extender.test_tls import authority
+from tests.servers.waiting import PATIENCE_S
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 NODES = ("node-1.test", "node-2.test")
@@ -123,7 +124,7 @@ async def test_a_node_with_a_new_name_is_not_held_up_by_events_under_its_old_one
         client = await nats.connect(server.url, nkeys_seed=str(reader_seed))
         events = await client.subscribe(state_subject(NodeName(NODES[0])))
         async with monitor_of(tmp_path / "monitor", server.url, nats_nkey=seed) as monitor:
-            await events.next_msg(timeout=60)
+            await events.next_msg(timeout=PATIENCE_S)
             dropped = monitor.logged("events under a former name of this node were dropped")
             assert sum(line["dropped"] for line in dropped) == len(former)
         await client.close()

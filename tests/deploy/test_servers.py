@@ -39,7 +39,7 @@ from tests.plimsoll.alerts.facts import B as B_GPU
 from tests.plimsoll.alerts.facts import Facts, ill
 from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
 from tests.servers.stores import ignore
-from tests.servers.waiting import TIMEOUT_S, until, until_true
+from tests.servers.waiting import PATIENCE_S, until, until_true
 
 PASSWORDS = {
     f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE", "ALERTS")
@@ -136,10 +136,10 @@ async def test_alerts_are_read_and_nothing_is_written(tmp_path: Path) -> None:
         monitor = await nats_client.connect(guarded.of("monitor").url)
         alerts = await nats_client.connect(guarded.of("alerts").url, error_cb=ignore)
         try:
-            await Stream().ensure(monitor.jetstream(timeout=TIMEOUT_S))
+            await Stream().ensure(monitor.jetstream(timeout=PATIENCE_S))
             for gpu in (A_GPU, B_GPU):
                 body = node.report(health=(ill(gpu),))
-                await monitor.jetstream(timeout=TIMEOUT_S).publish(node.subject(body), body)
+                await monitor.jetstream(timeout=PATIENCE_S).publish(node.subject(body), body)
                 await until_true(lambda gpu=gpu: gpu in str(book.firing(reader.clock_s)))  # type: ignore[misc]
             before = (await alerts.jetstream().stream_info(STREAM)).state.messages
             forged = node.report()
@@ -230,7 +230,7 @@ async def test_a_password_for_each_node_keeps_nodes_apart(valkey: EmbeddedServer
 
 async def close(client: Client) -> None:
     """Close a connection; it may have been closed by its server."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await client.close()
 
 
@@ -289,7 +289,7 @@ async def test_valkey_by_password(tmp_path: Path) -> None:
     async with running(kind, tmp_path / "server") as server:
         for login, comes_in in ((":pw@", True), ("", False), (":wrong@", False)):
             url = server.url.replace("//", f"//{login}")
-            client = open_redis(url, timeout_s=30, connections=1)
+            client = open_redis(url, timeout_s=PATIENCE_S, connections=1)
             try:
                 if comes_in:
                     assert await client.set("key", "value")

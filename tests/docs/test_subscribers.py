@@ -3,30 +3,22 @@
 import asyncio
 import contextlib
 import os
-import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats as nats_client
+import pytest
 from nats.aio.client import Client
 
 from plimsoll.asyncapi import KINDS
 from plimsoll.bus.stream import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.docs.subscribers import IN_GO, ROOT, program
 from tests.plimsoll.test_golden_events import UUID, message
+from tests.servers.waiting import PATIENCE_S
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
-GO = Path(sys.executable).parent / "go"
-WAIT_S = 120.0
 [LOADED] = [kind for kind in KINDS if kind.what == "task.loaded"]
-
-
-def program(language: str) -> str:
-    """The document's program in this language."""
-    [text] = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert isinstance(text, str)
-    return text
 
 
 @contextlib.asynccontextmanager
@@ -55,7 +47,7 @@ async def test_the_subscriber_in_python(nats: EmbeddedServer, tmp_path: Path) ->
         await client.jetstream().publish(subject, message(LOADED))
         async with running(sys.executable, str(path), NATS_URL=nats.url) as output:
             for _ in range(2):
-                async with asyncio.timeout(WAIT_S):
+                async with asyncio.timeout(PATIENCE_S):
                     line = (await output.readline()).decode()
                 assert line == f"dev.plimsoll.task.loaded.v1 /nodes/node-1.test {UUID}\n"
                 await client.jetstream().publish(subject, message(LOADED))
@@ -63,20 +55,14 @@ async def test_the_subscriber_in_python(nats: EmbeddedServer, tmp_path: Path) ->
         await client.close()
 
 
-async def test_the_subscriber_in_go(nats: EmbeddedServer, tmp_path: Path) -> None:
-    """Go alone builds it, and it prints each sort of event, also those that JetStream's headers come with."""
-    path, cache = tmp_path / "subscriber.go", Path.home() / ".cache" / "go-build"
-    await asyncio.to_thread(path.write_text, program("go"))
-    environment = {"GOCACHE": str(cache), "GOPROXY": "off", "GO111MODULE": "off", "HOME": str(Path.home())}
-    async with running(
-        str(GO), "build", "-o", str(tmp_path / "subscriber"), str(path), **environment
-    ) as output:
-        async with asyncio.timeout(WAIT_S):
-            assert await output.read() == b""
+@pytest.mark.slow
+async def test_the_subscriber_in_go(nats: EmbeddedServer) -> None:
+    """It prints each sort of event, also those that JetStream's headers come with."""
+    assert IN_GO.exists(), f"{IN_GO} is missing; remedy: make {IN_GO.relative_to(ROOT)}"
     client = await nats_client.connect(nats.url)
     try:
         address = nats.url.removeprefix("nats://")
-        async with running(str(tmp_path / "subscriber"), address) as output:
+        async with running(str(IN_GO), address) as output:
             for kind in KINDS:
                 subject = kind.subject.replace("{node}", "node-1_test")
                 line = await first_line(client, subject, message(kind), output)
@@ -89,7 +75,7 @@ async def test_the_subscriber_in_go(nats: EmbeddedServer, tmp_path: Path) -> Non
 async def first_line(client: Client, subject: str, body: bytes, output: asyncio.StreamReader) -> str:
     """Publish an event until the subscriber has printed it: nothing says when it has subscribed."""
     name = body.partition(b'"id":"')[2].partition(b'"')[0]
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             await client.publish(subject, body, headers={"Nats-Msg-Id": name.decode()})
             with contextlib.suppress(TimeoutError):

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from tests.servers.waiting import PATIENCE_S
+
 ROOT: Final = Path(__file__).parents[2]
 LIBRARIES: Final = ROOT / "build" / "emulator"
 BUSY: Final = ROOT / "build" / "bin" / "busy"
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 CONTEXT_BYTES: Final = 300 * MIB
-PATIENCE_S: Final = 60.0
 
 NODE: Final = """
 driver = 570.124.06

@@ -5,7 +5,8 @@ import subprocess
 import time
 from itertools import pairwise
 
-from tests.emulator.cuda_program import PATIENCE_S, Node, wait_for
+from tests.emulator.cuda_program import Node, wait_for
+from tests.servers.waiting import PATIENCE_S
 
 STEP_NS = 20_000_000
 """The time between two lines of a watched book."""

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from monitor.troubles import NO_GPU, Troubles
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.servers.waiting import PATIENCE_S
 
-PATIENT_S = 60.0
 NOBODY = """
 apiVersion: v1
 kind: Config
@@ -34,7 +34,7 @@ async def ended(*words: str, **environment: str) -> tuple[int, str]:
         sys.executable, "-m", *words, env={**HERE, **environment}, stderr=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             _, errors = await process.communicate()
     finally:
         if process.returncode is None:
@@ -103,7 +103,7 @@ async def test_a_command_writes_one_line(tmp_path: Path, pod: str, said: str) ->
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(PATIENCE_S):
         output, _ = await process.communicate()
     [line] = output.decode().splitlines()
     assert said in line
@@ -138,14 +138,14 @@ async def monitor(directory: Path, nats: EmbeddedServer) -> AsyncIterator[tuple[
     assert process.stderr is not None
     log: list[str] = []
     try:
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not (any("no GPU" in line for line in log) and any('"metrics"' in line for line in log)):
                 log.append((await process.stderr.readline()).decode())
                 assert log[-1], log
         port = next(json.loads(line)["port"] for line in log if '"metrics"' in line)
         yield f"http://127.0.0.1:{port}/metrics", log
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await process.communicate()
     finally:
         if process.returncode is None:

@@ -23,7 +23,7 @@ from plimsoll.kube.transport import PatchKind, RefusedError, TransientError
 from plimsoll.part.errors import InputError
 from tests.kube.plugin import Guard, Plugin, guard, kubeconfig
 from tests.servers.apiserver import ApiServer
-from tests.servers.waiting import until, until_true
+from tests.servers.waiting import PATIENCE_S, until, until_true
 
 AT_ONCE = 20
 """Requests that are sent together."""
@@ -92,7 +92,7 @@ async def test_requests_go_on_with_the_old_token_while_a_plugin_works(server: Gu
         client.credentials._renew_s = 0.0  # as if most of the hour were over
         plugin.hold()
         plugin.expire(None)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(plugin.pids()) < 2:
                 await client.get("/version")
                 await asyncio.sleep(0.05)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from monitor.processes import read_process
 from plimsoll.ids import ProcessKey
-from tests.monitor.harness import EMULATOR, WAIT_S
+from tests.monitor.harness import EMULATOR
+from tests.servers.waiting import PATIENCE_S
 
 GIB, MIB = 1024**3, 1024**2
 GPU_0 = "GPU-5a1c0d2e-0000-0000-0000-000000000001"
@@ -54,7 +55,7 @@ class Program:
     async def done(self) -> None:
         """Wait for the program's answer."""
         assert self._child.stdout is not None
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert await self._child.stdout.readline() == b"ok\n"
 
     async def kill(self) -> None:

@@ -22,12 +22,10 @@ from plimsoll.events import Report
 from plimsoll.ids import ProcessKey
 from tests import cloudevents
 from tests.servers.stores import ignore
+from tests.servers.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 EMULATOR = ROOT / "build" / "emulator"
-WAIT_S = 60.0
-ANSWER_S = 20.0
-"""A machine that stands still for some seconds answers in time. A request that died with a server is sent again."""
 
 
 class Message:
@@ -94,7 +92,7 @@ class MonitorProcess:
     async def ended(self) -> int:
         """Wait for the monitor's end and return its exit status."""
         assert self._process is not None
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._process.wait()
 
     @property
@@ -143,7 +141,7 @@ async def jetstream(url: str) -> AsyncIterator[JetStreamContext]:
     pause_s: Any = 0.1  # nats-py says int, and only sleeps it
     await client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=pause_s, error_cb=ignore)
     try:
-        yield client.jetstream(timeout=ANSWER_S)
+        yield client.jetstream(timeout=PATIENCE_S)
     finally:
         await client.close()
 
@@ -163,7 +161,7 @@ async def until(context: JetStreamContext, enough: Callable[[list[Message]], boo
     """Wait until the stream is not empty and `enough` is true for it, and return it."""
     messages: list[Message] = []
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 with contextlib.suppress(nats_client.errors.Error, OSError):
                     messages = await stored(context)
@@ -176,7 +174,7 @@ async def until(context: JetStreamContext, enough: Callable[[list[Message]], boo
 
 async def until_true(condition: Callable[[], object]) -> None:
     """Wait until `condition` is true."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - it is a child process that changes it
             await asyncio.sleep(0.02)
 

@@ -13,10 +13,10 @@ from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid
 from plimsoll.quantity import GIB
 from tests.servers.apiserver import ApiServer
+from tests.servers.waiting import PATIENCE_S
 
 NODE = "node-1"
 PATH = f"/api/v1/nodes/{NODE}"
-WAIT_S = 60.0
 GPUS = tuple(
     Gpu(
         uuid=GpuUuid(f"GPU-{index}"),
@@ -56,7 +56,7 @@ async def make_node(apiserver: ApiServer) -> None:
 async def until_shown(apiserver: ApiServer, expected: dict[str, Any]) -> None:
     """Wait until the node's status has exactly these quantities."""
     shown: dict[str, Any] = {}
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while shown != expected:
             status = (await apiserver.must("GET", PATH)).get("status", {})
             shown = {name: status.get(name, {}) for name in expected}
@@ -80,7 +80,7 @@ async def test_the_nodes_labels_are_passed_on(apiserver: ApiServer) -> None:
     advertiser.set_gpus(GPUS)
     task = asyncio.create_task(advertiser.run())
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             labels = await read.get()
     finally:
         task.cancel()

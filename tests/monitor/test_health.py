@@ -11,10 +11,11 @@ from plimsoll.cli.status import shown
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthChange, HealthClass, Pressure
 from tests.monitor.emulated import GPU_0, GPU_1, book, program, write_node
-from tests.monitor.harness import WAIT_S, Message, MonitorProcess, until, until_true
+from tests.monitor.harness import Message, MonitorProcess, until, until_true
 from tests.monitor.test_emulator import node
 from tests.monitor.test_hooked import brokering
 from tests.monitor.test_metrics import scraped
+from tests.servers.waiting import PATIENCE_S
 
 QUICK = {"health_hold_s": 0.2, "idle_period_s": 0.2, "glance_s": 0.2}
 """The driver's figures are read with the utilisation, at most once in each period of the idle average."""
@@ -88,7 +89,7 @@ async def test_a_node_whose_only_gpus_are_lost_says_so_in_plimsoll_status(
         await until(context, lambda all_: len(state(all_).gpus) == 2)
         for gpu in "01":
             await book(environment, "lose", gpu)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while (found := await broker.client.describe()).unhealthy.keys() != {GPU_0, GPU_1}:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert [
@@ -121,7 +122,7 @@ async def test_errors_of_a_gpu_that_was_lost_at_the_start_are_seen(
     async with node(tmp_path, nats.url) as (monitor, environment, context):
         await listening(monitor, context, environment)
         await book(environment, "find", "0")
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while "info" not in classes(await until(context, bool)):
                 await book(environment, "xid", "0", "31")
                 await asyncio.sleep(0.1)

@@ -10,10 +10,11 @@ from monitor.processes import read_process
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ProcessKey
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, program
-from tests.monitor.harness import EMULATOR, WAIT_S, tasks_of, until
+from tests.monitor.harness import EMULATOR, tasks_of, until
 from tests.monitor.test_detection import UNTIMED
 from tests.monitor.test_emulator import newest, node, told_of
 from tests.monitor.test_hooked import POD, brokering
+from tests.servers.waiting import PATIENCE_S
 
 
 class Server:
@@ -50,7 +51,7 @@ async def serving(environment: dict[str, str], pipe: Path) -> AsyncIterator[tupl
     server = Server(child, process)
     assert child.stdout is not None
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert await child.stdout.readline() == b"serving\n"
         yield server, clients
     finally:

@@ -27,7 +27,8 @@ from plimsoll.bus.subjects import EVENTS, STREAM, limit_subject, state_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import largest_epoch
 from plimsoll.ids import NodeName
-from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
+from tests.monitor.harness import jetstream, stored, until, until_true
+from tests.servers.waiting import PATIENCE_S
 
 NODE = NodeName("node-1")
 SNAPSHOT = NodeSnapshot(node=NODE, boot_id="boot", epoch=5, seq=0, time="2026-01-01T00:00:00Z", gpus=())
@@ -65,7 +66,7 @@ async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, l
         yield publisher, epochs
     finally:
         task.cancel()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.wait([task])
 
 
@@ -215,7 +216,7 @@ async def test_a_stream_without_direct_reading_has_a_last_epoch(tmp_path: Path, 
 
 async def until_forgotten(context: JetStreamContext, event_id: str) -> None:
     """Wait until the server stores a message with this id again, and remove that message."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             await asyncio.sleep(0.3)
             headers = {Header.MSG_ID.value: event_id}

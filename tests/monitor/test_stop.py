@@ -7,8 +7,7 @@ from pathlib import Path
 from monitor import settings
 from monitor.app import run
 from plimsoll.cli.demo.servers import EmbeddedServer
-
-STOP_S = 60.0
+from tests.servers.waiting import PATIENCE_S
 
 
 async def test_it_stops_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:
@@ -29,5 +28,5 @@ async def test_it_stops_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer)
         running = asyncio.create_task(run(settings.load(environment), stop))
         await asyncio.sleep(moments.uniform(0, 0.15))
         stop.set()
-        async with asyncio.timeout(STOP_S):
+        async with asyncio.timeout(PATIENCE_S):
             await running

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.placer.arrivals import PATIENCE_S
+from tests.servers.waiting import PATIENCE_S
 
 ROOT: Final = Path(__file__).parents[2]
 GPU: Final = "GPU-00000000-0000-4000-8000-000000000013"

@@ -13,6 +13,8 @@ from plimsoll.native import FILES
 from tests.package.installed import ROOT, Installed, built, ended, succeeded, uv
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+# It builds a wheel, and an environment for it.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 PACKAGES = {"plimsoll", "monitor", "placer", "solo", "hook", "simulator"}
 
 

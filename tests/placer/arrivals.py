@@ -25,8 +25,8 @@ from plimsoll.ids import NodeName
 from tests.placer.core.worlds import gpu
 from tests.servers.clusters import SentinelValkey
 from tests.servers.relay import Relay
+from tests.servers.waiting import PATIENCE_S
 
-PATIENCE_S = 60.0
 CHECK_S = 0.1
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from tests.placer.arrivals import PATIENCE_S
 from tests.placer.local.world import REPOSITORY
 from tests.servers.apiserver import ApiServer
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/plimsoll-placer"
 

@@ -16,10 +16,11 @@ import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, PodRow, State
-from tests.placer.arrivals import PATIENCE_S, bus, eventually, publish, report
+from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.local.world import BUILD, REPOSITORY, emulated_node, idle_report
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
+from tests.servers.waiting import PATIENCE_S
 
 MANIFEST = """
 apiVersion: v1

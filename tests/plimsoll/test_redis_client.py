@@ -29,11 +29,9 @@ from tests.servers import clusters
 from tests.servers.apiserver import ApiServer
 from tests.servers.clusters import SentinelValkey, sentinel_valkey
 from tests.servers.relay import tls_relay
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 VARIABLE = "PLIMSOLL_REDIS_URL"
-PATIENT_S = 15.0
-"""A hung sentinel costs a fifth of that, and one that only stands still for some seconds answers in time."""
 
 
 @pytest.mark.parametrize(
@@ -169,9 +167,9 @@ async def test_client_passes_hung_and_dead_sentinels_and_follows_the_master(tmp_
         valkey = await stack.enter_async_context(sentinel_valkey(tmp_path))
         hosts, _, path = valkey.url.removeprefix("redis+sentinel://").partition("/")
         url = f"redis+sentinel://127.0.0.1:{silent},127.0.0.1:1,{hosts}/{path}"
-        client = open_redis(url, timeout_s=PATIENT_S, connections=2)
+        client = open_redis(url, timeout_s=PATIENCE_S, connections=2)
         try:
-            async with asyncio.timeout(PATIENT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await set_and_get(client, "before") == "before"
             # More callers than connections wait for their turn.
             assert await asyncio.gather(*(client.get("key") for _ in range(9))) == ["before"] * 9
@@ -188,7 +186,7 @@ async def test_connections_that_ask_at_once_lose_no_sentinel(tmp_path: Path) -> 
     async with sentinel_valkey(tmp_path) as valkey:
         hosts, _, path = valkey.url.removeprefix("redis+sentinel://").partition("/")
         client = open_redis(
-            f"redis+sentinel://127.0.0.1:1,{hosts}/{path}", timeout_s=PATIENT_S, connections=8
+            f"redis+sentinel://127.0.0.1:1,{hosts}/{path}", timeout_s=PATIENCE_S, connections=8
         )
         try:
             await asyncio.gather(*(set_and_get(client, "value") for _ in range(8)))
@@ -213,7 +211,7 @@ async def test_client_logs_in_at_servers_and_at_sentinels(tmp_path: Path) -> Non
             (f"redis+sentinel://:p%2Fw@{host}/{path}", "No master found"),
             (f"redis+sentinel://{host}/{path}?sentinel_password=s%26x", "Authentication required"),
         ):
-            client = open_redis(url, timeout_s=PATIENT_S, connections=2)
+            client = open_redis(url, timeout_s=PATIENCE_S, connections=2)
             stack.push_async_callback(client.aclose)
             if error is None:
                 assert (await client.client_info())["db"] == 2
@@ -237,13 +235,13 @@ async def test_client_speaks_tls_with_sentinels_and_servers(
         sentinel = await clusters._sentinel(stack, tmp_path / "sentinel", to_master.port)
         to_sentinel = await stack.enter_async_context(tls_relay(sentinel.port, tls))
         url = f"rediss+sentinel://127.0.0.1:{to_sentinel.port}/{clusters.MASTER}/0"
-        distrusting = open_redis(url, timeout_s=PATIENT_S, connections=1)
+        distrusting = open_redis(url, timeout_s=PATIENCE_S, connections=1)
         stack.push_async_callback(distrusting.aclose)
         with pytest.raises(RedisConnectionError):
             await distrusting.ping()
         assert (to_sentinel.encrypted, to_master.encrypted) == (0, 0)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        client = open_redis(url, timeout_s=PATIENT_S, connections=1)
+        client = open_redis(url, timeout_s=PATIENCE_S, connections=1)
         stack.push_async_callback(client.aclose)
         assert await until(lambda: set_and_get(client, "by TLS")) == "by TLS"
         assert to_sentinel.encrypted >= 1

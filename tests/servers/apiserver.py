@@ -19,10 +19,10 @@ import pytest
 
 from tests.cluster import assets
 from tests.servers.control_plane import ADMIN, ControlPlane, control_plane
+from tests.servers.waiting import PATIENCE_S
 
 # Kubernetes makes these namespaces itself. Everything else is a test's and goes before the next one.
 SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
-KUBECTL_TIMEOUT_S = 60.0
 
 # JSON in Kubernetes' form; `Any` because tests read nested values.
 Object = dict[str, Any]
@@ -117,7 +117,7 @@ class ApiServer:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            async with asyncio.timeout(KUBECTL_TIMEOUT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 output, errors = await process.communicate(stdin.encode() if stdin is not None else None)
         finally:
             if process.returncode is None:

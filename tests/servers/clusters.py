@@ -17,7 +17,7 @@ from nats.js.api import ClusterInfo
 
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 NATS_SERVERS = ("nats-1", "nats-2", "nats-3")
 MASTER = "plimsoll"
@@ -26,7 +26,6 @@ QUORUM = 2
 # A failover begins this long after the master's death, and not while the machine stands still for some seconds.
 DOWN_MS = 5000
 # A sentinel that itself stood still for two seconds watches for the next thirty and does nothing ("tilt").
-FAILOVER_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class SentinelValkey:
     async def fail_over(self) -> None:
         """Kill the master by SIGKILL, and return once the sentinels have made the replica the master."""
         await self.master.kill()
-        await until(self._is_promoted, timeout_s=FAILOVER_TIMEOUT_S)
+        await until(self._is_promoted, timeout_s=PATIENCE_S)
 
     async def _is_promoted(self) -> bool:
         """Whether the replica has become the master. The promotion itself cuts clients off."""

@@ -15,6 +15,9 @@ import pytest
 
 from tests.cluster.assets import cache_root
 
+PROGRAMS: Final = (("prometheus", "promtool"), ("prometheus-alertmanager", "prometheus-alertmanager"))
+"""The packages and programs that tests use. `python -m tests.servers.debian` fetches them, before the tests."""
+
 FETCH_S: Final = 300.0
 """The time that one call of apt may take: a mirror may be slow."""
 
@@ -100,3 +103,16 @@ def _run(command: tuple[str, ...], folder: Path) -> None:
         text=True,
         timeout=FETCH_S,
     )
+
+
+def main() -> None:
+    """Fetch all `PROGRAMS`; name what cannot be had, whose tests are then skipped."""
+    for package, name in PROGRAMS:
+        try:
+            debian_program(package, name)
+        except MissingPackageError as error:
+            print(f"plimsoll: {error}")
+
+
+if __name__ == "__main__":
+    main()

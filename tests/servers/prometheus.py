@@ -13,9 +13,9 @@ import yaml
 
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.servers.debian import debian_program, program_or_skip
+from tests.servers.waiting import PATIENCE_S
 
 PACKAGE: Final = "prometheus"
-PROMTOOL_S: Final = 120.0
 INTERVAL: Final = "1s"
 """Between two scrapes, and between two evaluations of rules."""
 
@@ -36,7 +36,7 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=PROMTOOL_S,
+        timeout=PATIENCE_S,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio as redis
 
 from plimsoll.cli.demo.servers import EmbeddedServer, nats_server, valkey_server
-from tests.servers.waiting import TIMEOUT_S
+from tests.servers.waiting import PATIENCE_S
 
 KEPT = "KEPT"
 """A stream that stays in the shared NATS, without a message, on a subject that nobody uses.
@@ -32,7 +32,7 @@ async def session_nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     async with nats_server(tmp_path_factory.mktemp("nats")) as server:
         client = await nats_client.connect(server.url)
         try:
-            await client.jetstream(timeout=TIMEOUT_S).add_stream(name=KEPT, subjects=["kept"])
+            await client.jetstream(timeout=PATIENCE_S).add_stream(name=KEPT, subjects=["kept"])
         finally:
             await client.close()
         yield server
@@ -43,7 +43,7 @@ async def nats(session_nats: EmbeddedServer) -> EmbeddedServer:
     """A NATS server with JetStream that holds no stream but `KEPT`. Tests do not kill it."""
     client = await nats_client.connect(session_nats.url)
     try:
-        context = client.jetstream(timeout=TIMEOUT_S)
+        context = client.jetstream(timeout=PATIENCE_S)
         for stream in await context.streams_info():
             assert stream.config.name is not None
             if stream.config.name != KEPT:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers.apiserver import Answer, ApiServer, Object, RefusedError
 from tests.servers.objects import apply_manifest, create_node, create_pod, get_pod, pod_manifest
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 GPU_KEY = "gpus.plimsoll.dev/main"
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
@@ -28,7 +28,7 @@ async def first_change(api: ApiServer, namespace: str, pod: Object) -> Object:
     """The pod after the first write that followed `pod`."""
     since = pod["metadata"]["resourceVersion"]
     path = f"/api/v1/namespaces/{namespace}/pods?watch=1&resourceVersion={since}"
-    async with asyncio.timeout(60), api.http.get(path, headers=api.authorization()) as answer:
+    async with asyncio.timeout(PATIENCE_S), api.http.get(path, headers=api.authorization()) as answer:
         change: Object = json.loads(await answer.content.readline())
     changed: Object = change["object"]
     return changed

@@ -13,6 +13,7 @@ import redis.asyncio as redis
 
 from plimsoll.cli.demo import servers as embedded
 from plimsoll.cli.demo.servers import EmbeddedServer, EmbeddedServerError, nats_server, valkey_server
+from tests.servers.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,7 +118,7 @@ async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
         asyncio.get_running_loop().add_reader(watch, gone.set)
         os.kill(parent.pid, signal.SIGKILL)
         await parent.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await gone.wait()
     finally:
         asyncio.get_running_loop().remove_reader(watch)

@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-# The time is far above a loaded machine's need, so only a state that never comes reaches it.
-TIMEOUT_S = 60.0
+PATIENCE_S: Final = 300.0
+"""The one limit on every wait of every test: a start, an answer, a state.
+
+The time is far above a loaded machine's need, so only a state that never comes reaches it. A process that ends
+instead of getting ready ends the wait at once. pytest's own `timeout` is longer, so the message of the wait is seen.
+"""
+
 LOOK_S = 0.05
 
 T = TypeVar("T")
 
 
-async def until(look: Callable[[], Awaitable[T]], *, timeout_s: float = TIMEOUT_S) -> T:
+async def until(look: Callable[[], Awaitable[T]], *, timeout_s: float = PATIENCE_S) -> T:
     """Call `look` again and again until its result is true, and return that result.
 
     Args:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from plimsoll.broker.client import BrokerClient
 from plimsoll.ids import PodUid
-from tests.placer.arrivals import PATIENCE_S
 from tests.placer.local.world import BUILD, GPU_GIB, REPOSITORY, gpu_of
+from tests.servers.waiting import PATIENCE_S
 
 
 class Machine:

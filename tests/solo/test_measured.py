@@ -13,7 +13,8 @@ from pathlib import Path
 
 from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.quantity import GIB, MIB
-from tests.placer.arrivals import PATIENCE_S, eventually
+from tests.placer.arrivals import eventually
+from tests.servers.waiting import PATIENCE_S
 from tests.solo.machine import Machine
 
 CONTEXT = 300 * MIB

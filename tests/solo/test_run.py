@@ -13,8 +13,9 @@ from plimsoll.broker.root import default_root
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from solo.options import RunOptions, memory_asked, pod_of
-from tests.placer.arrivals import PATIENCE_S, eventually
+from tests.placer.arrivals import eventually
 from tests.placer.local.world import BUILD, BUSY, GPU_GIB, gpu_of
+from tests.servers.waiting import PATIENCE_S
 from tests.solo.machine import Machine
 
 

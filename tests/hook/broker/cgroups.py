@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.ids import PodUid
-from tests.hook.broker.conftest import DEADLINE_S
+from tests.servers.waiting import PATIENCE_S
 
 
 def cgroup2_mount() -> Path | None:
@@ -65,7 +65,7 @@ def inside(group: Path) -> tuple[str, ...]:
 
 def _remove(group: Path) -> None:
     """Remove a group once its last process, which was killed, is gone."""
-    deadline_s = time.monotonic() + DEADLINE_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while group.is_dir():
         try:
             group.rmdir()

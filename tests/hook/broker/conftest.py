@@ -20,14 +20,12 @@ from plimsoll.broker.pages import Counts, Limits
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register, Subscribe
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from tests.servers.waiting import PATIENCE_S
 
 GIB: Final = 1 << 30
 GPUS: Final = (GpuUuid("GPU-aaaa"), GpuUuid("GPU-bbbb"))
 POD: Final = PodUid("6c4b1c0e-0d6f-4b7e-9d0c-9a1c2f3e4d5a")
 MAIN: Final = ContainerName("main")
-
-DEADLINE_S: Final = 60.0
-"""Generous, as the tests wait for states and a loaded machine may reach them late."""
 
 
 @pytest.fixture(scope="session")
@@ -73,11 +71,11 @@ def gpu_of(entry: Announcement) -> GpuUuid | None:
 async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
     """Wait until a condition holds."""
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not await holds():  # noqa: ASYNC110 - the state is another process's
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+        pytest.fail(f"not reached in {PATIENCE_S} s: {what}")
 
 
 class Process:
@@ -92,7 +90,7 @@ class Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(command.encode() + b"\n")
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             answer = (await self._process.stdout.readline()).decode().strip()
         assert answer, f"the stand-in failed at {command!r}"
         return answer
@@ -131,7 +129,7 @@ class Broker:
         self.wrapper = wrapper
         self.root = root
         self._node = node or {}
-        self.client = BrokerClient(root, timeout_s=DEADLINE_S)
+        self.client = BrokerClient(root, timeout_s=PATIENCE_S)
         self.log_path = root.parent / "broker.log"
         self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
@@ -162,7 +160,7 @@ class Broker:
     async def wait(self) -> int:
         """Wait until the broker ends by itself; returns its exit status."""
         assert self._process is not None
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._process.wait()
 
     async def kill(self) -> None:
@@ -254,7 +252,7 @@ class Broker:
         entries: list[Announcement] = []
         try:
             async with (
-                asyncio.timeout(DEADLINE_S),
+                asyncio.timeout(PATIENCE_S),
                 contextlib.aclosing(subscribed(self.root, Subscribe())) as stream,
             ):
                 async for entry in stream:

@@ -24,8 +24,9 @@ from plimsoll.broker.pages import (
 )
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
-from tests.hook.broker.conftest import DEADLINE_S, MAIN, Broker
+from tests.hook.broker.conftest import MAIN, Broker
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node, compiled
+from tests.servers.waiting import PATIENCE_S
 
 STRETCH_S: Final = 2.0
 TRIES: Final = 5
@@ -57,7 +58,7 @@ class Restless:
     async def finish(self) -> int:
         """Wait until the program ends without an error; returns the number of its rounds."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 told, complaints = await self._process.communicate()
         except TimeoutError:
             pytest.fail(f"{self._what} never ended")
@@ -146,14 +147,14 @@ class Card:
     async def until(self, holds: Callable[[Looked], bool], what: str) -> Looked:
         """Wait until a reading of the book meets a condition."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     looked = await self.look()
                     if holds(looked):
                         return looked
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+            pytest.fail(f"not reached in {PATIENCE_S} s: {what}")
 
     async def at_work(self, *programs: Restless, gpu: int = 0) -> Looked:
         """Wait until each of these programs has launched anew."""
@@ -175,11 +176,11 @@ class Card:
     async def until_shared(self, holds: Callable[[Looked, Looked], bool], what: str) -> None:
         """Wait until a span shows these shares. Work that was queued behind an open gate is paid back first."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while not holds(*await self.during(STRETCH_S)):
                     pass
         except TimeoutError:
-            pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+            pytest.fail(f"not reached in {PATIENCE_S} s: {what}")
 
     async def until_had(self, attempt: Callable[[], Awaitable[float]], least: float) -> None:
         """Repeat until a program had more than this share.
@@ -221,11 +222,11 @@ class Card:
 async def wait(holds: Callable[[], Awaitable[bool]], what: str) -> None:
     """Wait for a state with frequent checks."""
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not await holds():  # noqa: ASYNC110 - the state is another process's
                 await asyncio.sleep(0.001)
     except TimeoutError:
-        pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+        pytest.fail(f"not reached in {PATIENCE_S} s: {what}")
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,15 @@ from hook.broker.app import run
 from hook.broker.settings import PREFIX, Settings
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import load
-from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, registration, until
+from tests.hook.broker.conftest import (
+    GIB,
+    GPUS,
+    POD,
+    Broker,
+    registration,
+    until,
+)
+from tests.servers.waiting import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -22,7 +30,7 @@ async def _running(settings: Settings) -> AsyncIterator[None]:
         yield
     finally:
         stop.set()
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await task
 
 

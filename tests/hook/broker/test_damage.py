@@ -16,7 +16,8 @@ from hook.broker.bounded_log import BURST
 from plimsoll.broker.announcements import Announcement, Context, Hello, Other, decode
 from plimsoll.broker.pages import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, SOCKET_NAME, VERSION, Message
 from plimsoll.broker.wire import BrokerAnswer, Description, Done, Refused
-from tests.hook.broker.conftest import DEADLINE_S, GPUS, POD, Broker, registration, until
+from tests.hook.broker.conftest import GPUS, POD, Broker, registration, until
+from tests.servers.waiting import PATIENCE_S
 
 
 def _message(**fields: Any) -> str:  # noqa: ANN401 - any field of the structure
@@ -29,7 +30,7 @@ def _answer_to(question: bytes, limits_dir: Path) -> Message:
     directory = os.open(limits_dir, os.O_PATH)  # The whole path may be too long for a socket's address.
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(DEADLINE_S)
+            connection.settimeout(PATIENCE_S)
             connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
             connection.send(question)
             return Message.from_buffer_copy(connection.recv(ctypes.sizeof(Message)))
@@ -217,7 +218,7 @@ async def test_a_request_between_announcements_gets_its_own_answer(broker: Broke
 
 
 async def _answer(reader: asyncio.StreamReader) -> BrokerAnswer | Announcement:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         return decode(await reader.readuntil(b"\n"), msgspec.json.Decoder(BrokerAnswer | Other))
 
 

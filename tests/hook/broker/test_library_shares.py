@@ -20,8 +20,9 @@ from bench.hook.share.tenants import LINE_MIB, Json, TenantProcess, Workload
 from plimsoll.broker.pages import LOST_NS
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
-from tests.hook.broker.conftest import DEADLINE_S, MAIN
+from tests.hook.broker.conftest import MAIN
 from tests.hook.lib.program import MIB
+from tests.servers.waiting import PATIENCE_S
 
 MS = 1_000_000
 WORK = Workload("async", MS)
@@ -77,11 +78,11 @@ class Cast:
         """Wait for a span in which the shares, in percent, meet a condition."""
         seen: list[list[float]] = []
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while not seen or not holds(seen[-1]):
                     seen.append(await self._shares_pct(*processes))
         except TimeoutError:
-            pytest.fail(f"not reached in {DEADLINE_S} s; seen {seen}")
+            pytest.fail(f"not reached in {PATIENCE_S} s; seen {seen}")
 
     async def until_shares(self, wanted: Sequence[float], within: float, *processes: TenantProcess) -> None:
         """Wait for a span in which the programs have these shares, each within some points."""

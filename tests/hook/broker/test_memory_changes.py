@@ -10,15 +10,16 @@ import pytest
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import MemoryChange, Subscribe
-from tests.hook.broker.conftest import DEADLINE_S, GIB, Broker
+from tests.hook.broker.conftest import GIB, Broker
 from tests.hook.broker.test_library import GPU, MIB, emulated_node, one_gpu, start_program
+from tests.servers.waiting import PATIENCE_S
 
 Stream = AsyncGenerator[Announcement | MemoryChange]
 
 
 async def change(stream: Stream, holds: Callable[[MemoryChange], bool]) -> MemoryChange:
     """Wait for a change of memory for which `holds` is true."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         async for message in stream:
             if isinstance(message, MemoryChange) and holds(message):
                 return message
@@ -27,7 +28,7 @@ async def change(stream: Stream, holds: Callable[[MemoryChange], bool]) -> Memor
 
 async def announcements_until(stream: Stream, what: str) -> None:
     """Wait for an announcement; no change of memory may come before."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         async for message in stream:
             assert isinstance(message, Announcement)
             if message.what == what:

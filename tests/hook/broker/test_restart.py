@@ -12,7 +12,15 @@ from plimsoll.broker.client import RefusedError
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Subscribe
 from plimsoll.ids import PodUid
-from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, gpu_of, registration
+from tests.hook.broker.conftest import (
+    GIB,
+    GPUS,
+    POD,
+    Broker,
+    gpu_of,
+    registration,
+)
+from tests.servers.waiting import PATIENCE_S
 
 
 async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker) -> None:
@@ -101,7 +109,7 @@ async def test_a_subscription_survives_restarts_without_gaps(broker: Broker) -> 
         await broker.kill()
         await broker.start()
         await process.kill()
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await listening
     assert sorted(seen) == list(range(1, 7))
     assert sorted(entry.what for entry in seen.values()) == ["exited"] * 3 + ["hello"] * 3
@@ -113,7 +121,7 @@ async def test_a_request_waits_for_a_broker_that_is_restarting(broker: Broker) -
     waiting = asyncio.create_task(broker.client.register(registration()))
     await asyncio.sleep(0)
     await broker.start()
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         answer = await waiting
     assert answer.containers[0].limits_dir == str(broker.limits_dir())
 

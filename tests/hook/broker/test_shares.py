@@ -18,8 +18,17 @@ from plimsoll.broker.pages import (
 )
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
-from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, MAIN, POD, Broker, Process, until
+from tests.hook.broker.conftest import (
+    GIB,
+    GPUS,
+    MAIN,
+    POD,
+    Broker,
+    Process,
+    until,
+)
 from tests.hook.broker.gateview import GateView
+from tests.servers.waiting import PATIENCE_S
 
 OTHER = PodUid("other")
 THIRD = PodUid("third")
@@ -75,11 +84,11 @@ async def until_pct(
     """Measure until a span meets a condition: a span in which the machine stood still shows nothing."""
     seen: list[list[float]] = []
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not seen or not holds(seen[-1]):
                 seen.append(await measured())
     except TimeoutError:
-        pytest.fail(f"not reached in {DEADLINE_S} s; seen {seen}")
+        pytest.fail(f"not reached in {PATIENCE_S} s; seen {seen}")
 
 
 async def used_pct(seconds: float, one: Process, other: Process) -> list[float]:
@@ -232,7 +241,7 @@ async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
     After a long gap the new broker announces that no broker held them.
     """
     processes = [await begun(broker, sharing(POD, 30, 30)), await begun(broker, sharing(OTHER, 70, 70))]
-    working = asyncio.create_task(at_work_pct(DEADLINE_S, *processes))
+    working = asyncio.create_task(at_work_pct(PATIENCE_S, *processes))
     await until_state(GateView(broker.limits_dir()), GATE_SHUT)
     await broker.kill()
     await asyncio.sleep(LOST_NS / 1e9 + 0.5)

@@ -21,9 +21,7 @@ from plimsoll.broker.pages import (
     Message,
     Slot,
 )
-
-ANSWER_S = 60
-"""How long a test waits for a message: generous, since the machine may be busy."""
+from tests.servers.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ class Ear:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
 
-    def next(self, timeout_s: float = ANSWER_S) -> Message | None:
+    def next(self, timeout_s: float = PATIENCE_S) -> Message | None:
         """The next message; None if none comes in time."""
         self._listener.settimeout(timeout_s)
         try:
@@ -149,5 +147,5 @@ class Ear:
         except TimeoutError:
             return None
         with connection:
-            connection.settimeout(ANSWER_S)
+            connection.settimeout(PATIENCE_S)
             return Message.from_buffer_copy(connection.recv(ctypes.sizeof(Message) + 1))

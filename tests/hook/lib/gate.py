@@ -10,7 +10,8 @@ from time import monotonic, monotonic_ns, sleep
 from typing import Final
 
 from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_STATES, GATE_STEP, VERSION, Gate
-from tests.hook.lib.container import ANSWER_S, Container
+from tests.hook.lib.container import Container
+from tests.servers.waiting import PATIENCE_S
 
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 _FUTEX_WAKE: Final = 1
@@ -89,7 +90,7 @@ def beating(gate: GateWriter) -> Iterator[GateWriter]:
 
 def until(state: Callable[[], bool]) -> None:
     """Wait for a state; fails if it does not come."""
-    end = monotonic() + ANSWER_S
+    end = monotonic() + PATIENCE_S
     while not state():
         assert monotonic() < end, "it has not come to that"
         sleep(0.005)

@@ -23,6 +23,7 @@ from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker, until
 from tests.hook.lib.program import LIBRARY, MIB, Node, compiled
+from tests.servers.waiting import PATIENCE_S
 
 CONTEXT_MIB: Final = 64
 LINES_MIB: Final = (1024, 768)
@@ -36,8 +37,6 @@ PATHS: Final = (
 exporter let it go is counted nowhere yet."""
 
 LARGEST_MIB: Final = 64
-SETTLE_S: Final = 170.0
-"""How long the processes may take to give everything back: under sanitizers on a busy machine, a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ class Hammering:
                 running[at] = await self.spawn(chance.randrange(1 << 20), left_s, plan)
             if plan.is_broker_stopped:
                 os.kill(self._broker.pid, signal.SIGCONT)
-            async with asyncio.timeout(SETTLE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await self._settle(running, outcome)
         finally:
             for process in running:

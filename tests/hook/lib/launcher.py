@@ -7,8 +7,9 @@ from typing import Any
 
 from plimsoll.broker.pages import Work
 from tests.hook.lib.container import Container
-from tests.hook.lib.program import ANSWER_S, Node
+from tests.hook.lib.program import Node
 from tests.hook.lib.script import Script
+from tests.servers.waiting import PATIENCE_S
 
 
 class Launcher(Script):
@@ -27,7 +28,7 @@ class Launcher(Script):
         """Let it come to its end; returns its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        return self._process.wait(ANSWER_S)
+        return self._process.wait(PATIENCE_S)
 
     def launches(self, gpu: int = 0) -> int:
         """Kernels that the driver was given, by its own book."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.hook.lib.program import ROOT, compiled
+from tests.servers.waiting import PATIENCE_S
 
 HEADERS = [
     next(ROOT.glob(f".venv/lib/python3.*/site-packages/nvidia/{package}/include"))
@@ -57,7 +58,7 @@ def run(environment: dict[str, str], *arguments: str) -> list[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

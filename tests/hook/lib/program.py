@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.servers.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = ROOT / "build/hook/libplimsoll.so"
 EMULATOR = ROOT / "build/emulator"
@@ -18,7 +20,6 @@ SUCCESS, OUT_OF_MEMORY, NOT_INITIALIZED, NOT_FOUND, NOT_READY = 0, 2, 3, 500, 80
 """Results of the CUDA driver."""
 
 MIB = 1 << 20
-ANSWER_S = 120
 
 
 def compiled(name: str) -> Path:
@@ -71,8 +72,8 @@ class Program:
         """The words of the next answer."""
         assert self._process.stdout is not None
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
-            assert ready, f"no answer within {ANSWER_S} s; standard error: {self.errors()}"
+            ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
+            assert ready, f"no answer within {PATIENCE_S} s; standard error: {self.errors()}"
             words = os.read(self._process.stdout.fileno(), 1 << 16)
             assert words, f"the program ended with {self._process.wait()}; standard error: {self.errors()}"
             self._heard += words
@@ -118,7 +119,7 @@ class Program:
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
-            code = self._process.wait(ANSWER_S)
+            code = self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill()  # it shall not outlive the test
             raise
@@ -173,7 +174,7 @@ class Node:
             env=self.environment(preload=None),
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
         book: dict[str, Any] = json.loads(output)
         return book

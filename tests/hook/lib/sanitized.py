@@ -1,11 +1,11 @@
 """The preload library and its programs, built with a sanitizer of gcc or clang: zig carries the runtime of neither.
 
 What always holds: only what is compiled here is watched, so the emulator that stands behind it is not. Programs
-reach the hooks by linking them, as such a build does not export `dlsym`. `tests/build.mk` has the rules. All tests
-share one build, and a later run compiles only what has changed.
+reach the hooks by linking them, as such a build does not export `dlsym`. `tests/build.mk` has the rules.
+`python -m tests.hook.lib.sanitized` builds all that this machine can, before the tests: a test only looks for the
+files, because a build of minutes has no place under a test's time limit.
 """
 
-import fcntl
 import os
 import platform
 import shutil
@@ -30,8 +30,8 @@ ENVIRONMENT: Final = {
 }
 
 
-MAKE_S: Final = 590
-"""On its first use zig builds ThreadSanitizer's runtime, minutes of work for a core."""
+BY_ZIG: Final = ("undefined", "thread")
+"""The sanitizers whose runtime zig builds itself, for a program without the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +66,52 @@ def _runtime(compiler: str, sanitizer: str) -> Path | None:
 
 
 def built(sanitizer: str) -> Build:
-    """The library, `hammer` and `gate_hammer` with `sanitizer`, a key of RUNTIMES."""
+    """The library and its hammers with `sanitizer`, a key of RUNTIMES; skips the test where nothing can build it."""
     compiler, runtime = compiler_for(sanitizer)
-    folder = make("sanitized", compiler, sanitizer)
-    return Build((runtime, folder / "libplimsoll.so"), folder)
+    folder = _folder(compiler, sanitizer)
+    return Build((runtime, _present(folder / "libplimsoll.so")), folder)
 
 
-def make(target: str, compiler: str, sanitizer: str) -> Path:
-    """Make a target of `tests/build.mk`, and return its folder."""
-    lock = ROOT / "build/sanitized.lock"
-    # The flags of a `make test` around this run name its job server, whose descriptors pytest does not have.
+def built_books(sanitizer: str) -> Path:
+    """The program of `test_books` with a sanitizer: of BY_ZIG, or `address`."""
+    compiler = "zig" if sanitizer in BY_ZIG else compiler_for(sanitizer)[0]
+    return _present(_folder(compiler, sanitizer) / "books")
+
+
+def _folder(compiler: str, sanitizer: str) -> Path:
+    return ROOT / f"build/sanitized/{compiler}-{sanitizer}"
+
+
+def _present(path: Path) -> Path:
+    assert path.exists(), f"{path} is missing; remedy: python -m {__spec__.name}, as `make test-all` does"
+    return path
+
+
+def _make(target: str, compiler: str, sanitizer: str) -> None:
+    """Make a target of `tests/build.mk`; it compiles only what has changed."""
+    # The flags of a `make test-all` around this run name its job server, whose descriptors Python does not have.
     environment = {
         name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}
     }
     choices = (f"COMPILER={compiler}", f"SANITIZER={sanitizer}")
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        subprocess.run(
-            ["make", "--no-print-directory", f"-j{os.cpu_count()}", *choices, target],
-            cwd=ROOT,
-            env=environment,
-            check=True,
-            timeout=MAKE_S,
-        )
-    return ROOT / f"build/sanitized/{compiler}-{sanitizer}"
+    command = ["make", "--no-print-directory", f"-j{os.cpu_count()}", *choices, target]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+
+
+def main() -> None:
+    """Build all that the sanitizers of this machine can; name what is missing."""
+    for sanitizer in BY_ZIG:
+        _make("sanitized-books", "zig", sanitizer)
+    for sanitizer in RUNTIMES:
+        try:
+            compiler, _ = compiler_for(sanitizer)
+        except pytest.skip.Exception as missing:
+            print(f"plimsoll: {missing}")
+            continue
+        _make("sanitized", compiler, sanitizer)
+        if sanitizer not in BY_ZIG:
+            _make("sanitized-books", compiler, sanitizer)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.hook.lib.program import ANSWER_S, ROOT, Node
+from tests.hook.lib.program import ROOT, Node
+from tests.servers.waiting import PATIENCE_S
 
 
 class Script:
@@ -45,7 +46,7 @@ class Script:
             if pipe is not None:
                 pipe.close()
         try:
-            self._process.wait(ANSWER_S)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:  # a thread of it never comes back; it shall not outlive the test
             self._process.kill()
             self._process.wait()
@@ -69,7 +70,7 @@ class Script:
         """Run one piece; returns what it left in `answer`.
 
         Raises:
-            AssertionError: it failed, or has not ended within `ANSWER_S`.
+            AssertionError: it failed, or has not ended within `PATIENCE_S`.
         """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(textwrap.dedent(source)) + "\n")
@@ -81,7 +82,7 @@ class Script:
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
+        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
         line = self._process.stdout.readline() if ready else ""
         assert line, f"no answer; standard error: {self._errors.read_text()}"
         return line

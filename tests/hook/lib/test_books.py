@@ -8,24 +8,24 @@ import pytest
 
 from tests.hook.lib import sanitized
 from tests.hook.lib.program import compiled
+from tests.servers.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(sanitized.MAKE_S + 10)
+WITH_SANITIZERS: Final = (
+    pytest.param(name, marks=pytest.mark.slow) for name in (*sanitized.BY_ZIG, "address")
+)
 
-SANITIZED_BY_ZIG: Final = ("undefined", "thread")
 
-
-@pytest.fixture(name="books", scope="session", params=["plain", *SANITIZED_BY_ZIG, "address"])
+@pytest.fixture(name="books", scope="session", params=["plain", *WITH_SANITIZERS])
 def _books(request: pytest.FixtureRequest) -> Path:
     """The driver of both, built plainly and with each sanitizer."""
     build = str(request.param)
-    if build == "plain":
-        return compiled("books")
-    compiler = "zig" if build in SANITIZED_BY_ZIG else sanitized.compiler_for(build)[0]
-    return sanitized.make("sanitized-books", compiler, build) / "books"
+    return compiled("books") if build == "plain" else sanitized.built_books(build)
 
 
 def _run(books: Path, *arguments: str) -> list[int]:
-    done = subprocess.run([books, *arguments], capture_output=True, text=True, check=False, timeout=170)
+    done = subprocess.run(
+        [books, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split()]
 

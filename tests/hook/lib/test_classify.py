@@ -10,6 +10,7 @@ from hook.lib.classify import HEADERS, PROFILER_TYPES
 from plimsoll.broker.pages import KIND_CONTEXT, KIND_HELLO, KIND_UNKNOWN
 from tests.hook.lib.container import Container, Ear
 from tests.hook.lib.program import LIBRARY, ROOT, Node, Program
+from tests.servers.waiting import PATIENCE_S
 
 NVIDIA = next(ROOT.glob(".venv/lib/python3.*/site-packages/nvidia"))
 INCLUDES = [NVIDIA / "cuda_runtime/include", NVIDIA / "cu13/include"]
@@ -33,7 +34,7 @@ def classify(output: Path, *includes: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -19,6 +19,7 @@ from tests.hook.broker.conftest import MAIN, POD, Broker
 from tests.hook.lib.container import Container, Line
 from tests.hook.lib.hammer import tell_context_bytes
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node, Program, compiled
+from tests.servers.waiting import PATIENCE_S
 
 SHORT_PROGRAMS: Final = 200
 HELD_MIB: Final = 300
@@ -40,7 +41,11 @@ def _lines(node: Node) -> list[Line]:
 def _result(node: Node, brief: Path, place: dict[str, str]) -> int:
     """Run a short program to its end, and see what it got."""
     done = subprocess.run(
-        [brief, str(HELD_MIB)], env=node.environment(place), capture_output=True, check=False, timeout=120
+        [brief, str(HELD_MIB)],
+        env=node.environment(place),
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     return int(done.stdout)

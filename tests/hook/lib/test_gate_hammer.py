@@ -52,6 +52,7 @@ def _swinging(gate: GateWriter) -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", sanitized.RUNTIMES)
 @pytest.mark.usefixtures("swinging")
 def test_sanitizers_find_nothing(node: Node, container: Container, sanitizer: str) -> None:

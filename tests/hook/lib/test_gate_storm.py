@@ -7,9 +7,9 @@ from time import monotonic, sleep
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
-from tests.hook.lib.container import ANSWER_S
 from tests.hook.lib.gate import until
 from tests.hook.lib.stage import Stage, staged
+from tests.servers.waiting import PATIENCE_S
 
 SEEDS = range(6)
 THREADS = 3
@@ -32,7 +32,7 @@ def test_programs_come_out_the_same_under_any_gate(stage: Stage, seed: int) -> N
         workers = [Worker({seed} * 100 + n, {STEPS}) for n in range({THREADS})]
         for worker in workers: worker.start()
     """)
-    end = monotonic() + ANSWER_S
+    end = monotonic() + PATIENCE_S
     while stage.script.get("any(worker.is_alive() for worker in workers)") and monotonic() < end:
         stage.gate.set(dice.choice(states))
         sleep(dice.choice((0.0005, 0.002, 0.008)))

@@ -71,6 +71,7 @@ async def test_imports_leave_nothing(tmp_path: Path, seed: int) -> None:
     assert min(outcome.tallies["import"]) > 0, outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", sanitized.RUNTIMES)
 async def test_sanitizers_find_nothing(tmp_path: Path, seed: int, sanitizer: str) -> None:
     """The same run is clean under AddressSanitizer and UBSan, and its threads under ThreadSanitizer."""

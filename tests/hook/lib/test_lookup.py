@@ -8,6 +8,7 @@ import pytest
 from tests.hook.lib.container import Container
 from tests.hook.lib.elf import read_library
 from tests.hook.lib.program import LIBRARY, MIB, OUT_OF_MEMORY, SUCCESS, Node, Program, compiled
+from tests.servers.waiting import PATIENCE_S
 
 HOOK, DRIVER = LIBRARY.name, "libcuda.so.1"
 PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -85,7 +86,12 @@ def test_rtld_next_stays_relative_to_its_caller(node: Node, program_name: str, *
     preload += [str(compiled("upper.so")), str(compiled("lower.so"))]
     environment = node.environment(preload=":".join(preload))
     done = subprocess.run(
-        [compiled(program_name)], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [compiled(program_name)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.split() == ["upper", "lower", "end"]
 

@@ -7,10 +7,11 @@ import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.conftest import CONTEXT_MIB
-from tests.hook.lib.container import ANSWER_S, Container, Line
+from tests.hook.lib.container import Container, Line
 from tests.hook.lib.gate import GateWriter, until
 from tests.hook.lib.launcher import Launcher
 from tests.hook.lib.program import MIB, SUCCESS, Node
+from tests.servers.waiting import PATIENCE_S
 
 US, MS = 1_000, 1_000_000
 SECOND = 1_000_000_000
@@ -49,7 +50,7 @@ def _until_agreed(
     things want the machine, some attempts fail.
     """
     seen: list[tuple[int, int]] = []
-    end = monotonic() + ANSWER_S
+    end = monotonic() + PATIENCE_S
     while (
         not seen
         or sum(booked for _, booked in seen) < least_ns

@@ -12,6 +12,7 @@ import pytest
 from plimsoll.broker.pages import FLAG_WHOLE_GPUS, LIMITS_NAME
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, ROOT, SUCCESS, Node, Program, look_command
+from tests.servers.waiting import PATIENCE_S
 
 INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, NOT_READY = 7, 2, 3, 6, 27
 """Results of NVML."""
@@ -37,7 +38,7 @@ def look(node: Node, container: Container | None, what: str, *arguments: object)
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -19,6 +19,7 @@ from tests.hook.lib.program import (
     Program,
     compiled,
 )
+from tests.servers.waiting import PATIENCE_S
 
 
 def test_the_line_is_the_containers(program: Program, node: Node, asker: Path, container: Container) -> None:
@@ -133,7 +134,7 @@ def test_of_two_that_ask_at_once_for_what_one_can_have_one_gets_it(
         capture_output=True,
         text=True,
         check=True,
-        timeout=170,
+        timeout=PATIENCE_S,
     )
     none, one, both = (int(word) for word in done.stdout.split())
     assert (none, one, both) == (0, rounds, 0)

@@ -14,6 +14,7 @@ import pytest
 from plimsoll.broker.pages import LIMITS_DIR_VARIABLE, Limits
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node, Program, compiled
+from tests.servers.waiting import PATIENCE_S
 
 REASONS = {
     "missing": "the files do not exist; start the broker",
@@ -113,7 +114,7 @@ def test_a_program_without_cuda_is_left_alone(node: Node, container: Container) 
         environment = node.environment(container.environment, preload=preload)
         command: list[str | Path] = [plain, "libcuda"]
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True, timeout=60
+            command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_S
         )
         return done.stdout.split()
 
@@ -130,7 +131,7 @@ def test_a_linked_program_is_held_to_the_line(node: Node, container: Container) 
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.split() == ["0", "0", "0", "0", "2", "0", str(192 * MIB), str(320 * MIB)]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from plimsoll.broker.pages import LIMITS_NAME
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, ROOT, SUCCESS, Node, Program, look_command
+from tests.servers.waiting import PATIENCE_S
 
 
 def look(node: Node, container: Container, what: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +19,7 @@ def look(node: Node, container: Container, what: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -21,9 +21,10 @@ from plimsoll.broker.pages import (
     VERSION,
     Message,
 )
-from tests.hook.lib.container import ANSWER_S, Container, Line
+from tests.hook.lib.container import Container, Line
 from tests.hook.lib.program import MIB, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Node, Program
 from tests.hook.lib.script import Script
+from tests.servers.waiting import PATIENCE_S
 
 
 class ScriptedBroker:
@@ -34,13 +35,13 @@ class ScriptedBroker:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(self._path))
         self._listener.listen(64)
-        self._listener.settimeout(ANSWER_S)
+        self._listener.settimeout(PATIENCE_S)
 
     def next(self, kind: int) -> tuple[Message, socket.socket]:
         """The next message of a kind, past others, and its connection."""
         while True:
             connection, _ = self._listener.accept()
-            connection.settimeout(ANSWER_S)
+            connection.settimeout(PATIENCE_S)
             message = Message.from_buffer_copy(connection.recv(ctypes.sizeof(Message)))
             if message.kind == kind:
                 return message, connection

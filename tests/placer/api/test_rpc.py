@@ -17,7 +17,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 DONE = Resizing(
     node=NodeName("n1"),
@@ -77,7 +77,7 @@ async def served(nats: EmbeddedServer, *front_ends: FrontEnd, later: int = 0) ->
 
 async def _answers(client: Client) -> bool:
     with suppress(nats_client.errors.NoRespondersError):
-        return bool((await client.request(RESIZE, b"?", timeout=10)).data)
+        return bool((await client.request(RESIZE, b"?", timeout=PATIENCE_S)).data)
     return False
 
 
@@ -85,7 +85,7 @@ async def ask(client: Client, request: bytes | Resize) -> ResizeAnswer:
     """Send one request and return its answer."""
     data = request if isinstance(request, bytes) else msgspec.json.encode(request)
     answer: ResizeAnswer = msgspec.json.decode(
-        (await client.request(RESIZE, data, timeout=30)).data, type=ResizeAnswer
+        (await client.request(RESIZE, data, timeout=PATIENCE_S)).data, type=ResizeAnswer
     )
     return answer
 

@@ -23,7 +23,6 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import SHOWN_CHARS
 from tests.placer.arrivals import (
     CHECK_S,
-    PATIENCE_S,
     Running,
     bus,
     eventually,
@@ -35,6 +34,7 @@ from tests.placer.arrivals import (
 )
 from tests.placer.core.worlds import declared, gpu, request
 from tests.placer.listed import listed_scores
+from tests.servers.waiting import PATIENCE_S
 
 
 async def outcomes(running: Running) -> dict[str, int]:

@@ -15,7 +15,6 @@ from plimsoll.envelope import encode, fact_id
 from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
 from tests.placer.arrivals import (
-    PATIENCE_S,
     bus,
     eventually,
     orders,
@@ -26,6 +25,7 @@ from tests.placer.arrivals import (
 )
 from tests.placer.core.worlds import declared, gpu, request
 from tests.placer.listed import listed_scores
+from tests.servers.waiting import PATIENCE_S
 
 
 async def test_start_rebuilds_the_list_from_the_last_messages(

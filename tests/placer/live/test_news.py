@@ -14,7 +14,7 @@ from plimsoll.events import Limit, Phase, Placement, Report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 from tests.placer.live.world import card, loading, state
-from tests.servers.waiting import until_true
+from tests.servers.waiting import PATIENCE_S, until_true
 
 DENIED = Limit(
     node=NodeName("n1"),
@@ -115,7 +115,7 @@ async def test_events_are_read_from_the_bus(nats: EmbeddedServer) -> None:
         return news.number == 2
 
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not await publish():  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.05)
         await until_true(lambda: {one.what for one in news.since(0)} == {"limit.denied", "pod.unplaceable"})

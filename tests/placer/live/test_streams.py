@@ -14,7 +14,7 @@ from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import LIVE_PATH, LiveNode, News, Status, WaitingPod, WaitingPods
 from tests.placer.live.test_news import denied
 from tests.placer.live.world import Stream, card, decoded, reading, serving, state, world
-from tests.servers.waiting import until_true
+from tests.servers.waiting import PATIENCE_S, until_true
 
 
 async def test_a_reader_gets_every_node_once_and_then_what_changed() -> None:
@@ -107,7 +107,7 @@ async def test_open_pages_do_not_delay_the_end_of_the_server() -> None:
 
 async def _rest(response: aiohttp.ClientResponse) -> None:
     """Read to the proper end; a connection that was cut off raises `ClientPayloadError`."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while await response.content.readline():
             pass
     response.release()

@@ -25,8 +25,7 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.live import LIVE_PATH, WaitingPod
 from plimsoll.quantity import GIB
 from tests.placer.states import reader_of
-
-PATIENCE_S = 60.0
+from tests.servers.waiting import PATIENCE_S
 
 T = TypeVar("T")
 

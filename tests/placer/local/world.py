@@ -24,8 +24,8 @@ from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.placer_api.http import PodRow
-from tests.placer.arrivals import PATIENCE_S
 from tests.placer.core.worlds import gpu
+from tests.servers.waiting import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[3]
 BUILD = REPOSITORY / "build"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.monitor.emulated import GPU_0, NODE, write_node
+from tests.servers.waiting import PATIENCE_S
 
 ONE = NODE.partition("[gpu 1]")[0]
 
@@ -17,7 +18,7 @@ def card(directory: Path, environment: dict[str, str]) -> tuple[int, str]:
     message = directory / "message"
     code = f"import pathlib, sys; from placer.pool.card import main; sys.exit(main(pathlib.Path({str(message)!r})))"
     ended = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, check=False, timeout=60
+        [sys.executable, "-c", code], env={**os.environ, **environment}, check=False, timeout=PATIENCE_S
     )
     return ended.returncode, message.read_text()
 

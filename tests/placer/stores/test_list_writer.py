@@ -21,6 +21,7 @@ from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
 from tests.placer.arrivals import CHECK_S, eventually, orders, report
 from tests.placer.core.worlds import gpu
+from tests.servers.waiting import PATIENCE_S
 
 Client = redis.Redis
 NODES = [report(f"n{index}", gpus=(gpu(f"GPU-{index}-a"), gpu(f"GPU-{index}-b"))) for index in range(3)]
@@ -55,7 +56,7 @@ async def writing(url: str, reports: ReportView) -> AsyncIterator[Written]:
     async with redis.Redis.from_url(url, protocol=2, legacy_responses=True, decode_responses=True) as client:
         task = asyncio.create_task(writer.run())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await writer.complete.wait()
             yield Written(client, reports)
             assert not task.done()
@@ -202,7 +203,7 @@ async def test_a_node_that_came_back_before_the_list_was_filled_stays_in_it(valk
         reports.forget(state.node)
         reports.apply(state)
     leads.set()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await writer.complete.wait()
     newer = report("n0", 2)
     reports.apply(newer)
@@ -222,6 +223,6 @@ async def test_writer_whose_cancellation_was_swallowed_while_it_filled_the_list_
     task = asyncio.create_task(ListWriter(cast("ScoreList", scores), decider, CHECK_S).run())
     await scores.asked.wait()
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=60)
+    done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
     assert done == {task}
     assert task.cancelled()

@@ -25,6 +25,7 @@ from plimsoll.placer_api import redis_keys as keys
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
 from tests.placer.listed import listed_scores
+from tests.servers.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -240,7 +241,7 @@ async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: Embedded
 
 async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) -> None:
     """While Redis is dead every method fails with the error to retry on; once it is back, all work."""
-    scores = ScoreList(own_valkey.url, timeout_s=30)
+    scores = ScoreList(own_valkey.url, timeout_s=PATIENCE_S)
     try:
         await scores.fill([report("n1")])
         await own_valkey.kill()

@@ -7,7 +7,7 @@ import sys
 
 from placer.webhook.settings import PREFIX
 from tests.servers.apiserver import ApiServer
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 
 async def test_the_process_starts_and_ends(apiserver: ApiServer, namespace: str) -> None:
@@ -25,13 +25,13 @@ async def test_the_process_starts_and_ends(apiserver: ApiServer, namespace: str)
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while (logged := json.loads(await process.stderr.readline()))["event"] != "webhook ready":
                 pass
         assert logged["port"] > 0
         await until(lambda: _made(apiserver, namespace))
         process.terminate()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await process.stderr.read()
             assert await process.wait() == 0
     finally:

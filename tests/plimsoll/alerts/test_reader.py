@@ -12,7 +12,7 @@ from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.plimsoll.alerts.facts import A, B, Facts, ill, task
-from tests.servers.waiting import TIMEOUT_S, until_true
+from tests.servers.waiting import PATIENCE_S, until_true
 
 
 async def test_the_clock_stands_still_while_nats_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ async def test_a_stream_that_is_made_anew_is_read_from_its_start(nats: EmbeddedS
     """Known states stay until nodes report, and numbers that begin again count as later ones."""
     node, other = Facts(), Facts("node-2")
     client = await nats_client.connect(nats.url)
-    jetstream = client.jetstream(timeout=TIMEOUT_S)
+    jetstream = client.jetstream(timeout=PATIENCE_S)
     reader = Reader(book := AlertBook(), nats.url, BusAccess())
 
     async def publish(facts: Facts, body: bytes) -> None:

@@ -25,7 +25,7 @@ from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import GIB, A, B, Facts, ill, task
 from tests.servers.alertmanager import alertmanager, alerts, until_firing
 from tests.servers.stores import ignore
-from tests.servers.waiting import TIMEOUT_S, until, until_true
+from tests.servers.waiting import PATIENCE_S, until, until_true
 
 USER, PASSWORD = "plimsoll", "one secret"
 BCRYPT = "$2b$04$aCqrgjx/HARAuf8JOMR6Su2kRFcyUhtH9Exr3PuKAi4BSizZbfvOO"  # of PASSWORD, by crypt(3)
@@ -50,7 +50,7 @@ async def service(nats_url: str, *managers: str, **settings: str) -> AsyncIterat
         yield stop
     finally:
         stop.set()
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await task
 
 
@@ -63,7 +63,7 @@ class Bus:
     async def publish(self, facts: Facts, *bodies: bytes) -> None:
         """Publish these events, in order."""
         for body in bodies:
-            await self._client.jetstream(timeout=TIMEOUT_S).publish(facts.subject(body), body)
+            await self._client.jetstream(timeout=PATIENCE_S).publish(facts.subject(body), body)
 
 
 @contextlib.asynccontextmanager
@@ -71,7 +71,7 @@ async def publishing(server: EmbeddedServer) -> AsyncIterator[Bus]:
     """A bus with the stream."""
     client = await nats_client.connect(server.url, error_cb=ignore, max_reconnect_attempts=-1)
     try:
-        await Stream().ensure(client.jetstream(timeout=TIMEOUT_S))
+        await Stream().ensure(client.jetstream(timeout=PATIENCE_S))
         yield Bus(client)
     finally:
         await client.close()
@@ -241,7 +241,7 @@ async def test_the_command(nats: EmbeddedServer, manager: EmbeddedServer) -> Non
             await until_firing(manager.url, "PlimsollGpuPressure GPU-a")
             assert process.stderr is not None
             port = ""
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while not port:
                     line = (await process.stderr.readline()).decode()
                     port = line.partition('"port": ')[2].partition(",")[0].strip("} \n")
@@ -254,7 +254,7 @@ async def test_the_command(nats: EmbeddedServer, manager: EmbeddedServer) -> Non
 
                 await until(counted)
             process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await process.communicate()
             assert process.returncode == 0
         finally:

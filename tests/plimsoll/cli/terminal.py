@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.placer.arrivals import PATIENCE_S
 from tests.placer.local.world import REPOSITORY
+from tests.servers.waiting import PATIENCE_S
 
 MISSING = "tmux is missing; remedy: tools/debian-packages tmux"
 

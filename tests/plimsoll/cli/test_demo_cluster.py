@@ -11,7 +11,7 @@ import aiohttp
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.ids import NodeName
 from tests.placer.local.world import REPOSITORY
-from tests.servers.waiting import until_true
+from tests.servers.waiting import PATIENCE_S, until_true
 
 NODE = EmulatedNode(NodeName("n1"), (EmulatedGpu("NVIDIA L4", "24Gi"),))
 
@@ -36,7 +36,7 @@ async def test_a_demo_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
     )
     await until_true(lambda: any(tmp_path.glob("plimsoll-demo-*/*")))
     process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         _, said = await process.communicate()
     assert (process.returncode, said) == (143, b"")
     assert await asyncio.to_thread(lambda: list(tmp_path.glob("plimsoll-demo-*"))) == []

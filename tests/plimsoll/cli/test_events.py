@@ -20,9 +20,9 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.events import line
 from tests import cloudevents
 from tests.plimsoll.test_golden_events import NODE, POD, message
+from tests.servers.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 60.0
 
 
 async def publish_all(url: str) -> None:
@@ -59,7 +59,7 @@ async def running(url: str, *words: str) -> AsyncIterator[asyncio.subprocess.Pro
 
 async def types(url: str, *words: str) -> list[str]:
     """The types of the events that the command prints as JSON; a stranger reads each of them."""
-    async with running(url, "-o", "json", *words) as process, asyncio.timeout(WAIT_S):
+    async with running(url, "-o", "json", *words) as process, asyncio.timeout(PATIENCE_S):
         printed, problems = await process.communicate()
     assert process.returncode == 0, problems.decode()
     events = [cloudevents.read(each) for each in printed.splitlines()]
@@ -90,7 +90,7 @@ async def test_following_prints_new_events_over_a_restart_of_nats(own_nats: Embe
         lines: list[bytes] = []
         for expected in (3, 6):
             # Nothing says when the command has begun to follow. So the events are published until it prints some.
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(lines) < expected:
                     await publish_all(own_nats.url)
                     with contextlib.suppress(TimeoutError):
@@ -115,7 +115,7 @@ async def test_what_cannot_be_printed_is_named(
     nats: EmbeddedServer, words: tuple[str, ...], code: int, problem: str
 ) -> None:
     """A type that is none, a server that is away, and a bus without the stream are named in one line."""
-    async with running(nats.url, *words) as process, asyncio.timeout(WAIT_S):
+    async with running(nats.url, *words) as process, asyncio.timeout(PATIENCE_S):
         printed, problems = await process.communicate()
     assert (process.returncode, printed) == (code, b"")
     assert problem in problems.decode()
@@ -132,7 +132,7 @@ async def test_a_server_that_is_no_nats_is_named(greeting: bytes, monkeypatch: p
             writer.write(data)
         writer.close()
 
-    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server, asyncio.timeout(WAIT_S):
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server, asyncio.timeout(PATIENCE_S):
         url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(events.NoEventsError, match=f"NATS at {url} (does not answer|has no stream)"):
             await anext(events.events(url, events.EventFilter(), BusAccess(), follow=False))

@@ -26,11 +26,11 @@ from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 from plimsoll.quantity import GIB
+from tests.servers.waiting import PATIENCE_S
 
 N1, POD, MAIN = NodeName("n.1"), PodUid("u"), ContainerName("main")
 A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
 REQUEST = Resize(pod="p", gpu_memory="6Gi")
-PATIENT_S = 60.0
 SHORT_S = 5.0
 """For what never comes. The answers and announcements before it need some milliseconds, or a few seconds on a machine
 that stands still."""
@@ -110,7 +110,7 @@ async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedSe
     held = "holds 3.1Gi now: growth is refused until it is below"
     later = (limit(A, 3), limit(B, 3, PodUid("other")), limit(B, 9), limit(B, 3, reason=held))
     async with placer(nats, resizing(), later, earlier=noise):
-        confirmed = await resize(REQUEST, nats.url, PATIENT_S)
+        confirmed = await resize(REQUEST, nats.url, PATIENCE_S)
     assert isinstance(confirmed, Confirmed)
     assert list(confirmed.lines()) == [
         "GPU-A on n.1: line 4Gi -> 3Gi, holds 1Gi now",
@@ -121,13 +121,13 @@ async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedSe
 async def test_a_server_that_is_away_is_passed_over(nats: EmbeddedServer) -> None:
     """With several servers given, one that answers is enough."""
     async with placer(nats, resizing(), (limit(A, 3), limit(B, 3))):
-        await resize(REQUEST, f"nats://127.0.0.1:1,{nats.url}", PATIENT_S)
+        await resize(REQUEST, f"nats://127.0.0.1:1,{nats.url}", PATIENCE_S)
 
 
 async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: EmbeddedServer) -> None:
     """A request repeated after a lost confirmation finds it in the stream, if no newer one is there."""
     async with placer(nats, resizing(before_gib=3), earlier=(limit(A, 3), limit(B, 3))):
-        await resize(REQUEST, nats.url, PATIENT_S)
+        await resize(REQUEST, nats.url, PATIENCE_S)
 
 
 async def test_a_line_announced_once_and_changed_since_is_not_confirmed(nats: EmbeddedServer) -> None:
@@ -143,7 +143,7 @@ async def test_a_share_is_confirmed_by_shares_whatever_else_changes(nats: Embedd
     request = Resize(pod="p", gpu_share="40", gpu_share_limit="80")
     then = (limit(A, 1, share=40, most=60), limit(A, 9, share=40, most=80))
     async with placer(nats, resharing(), then, request=request):
-        confirmed = await resize(request, nats.url, PATIENT_S)
+        confirmed = await resize(request, nats.url, PATIENCE_S)
     assert list(confirmed.lines()) == ["GPU-A on n.1: share 20 % -> 40 %, limit 60 % -> 80 %"]
 
 
@@ -160,7 +160,7 @@ async def test_line_and_share_asked_together_are_confirmed_together(nats: Embedd
     request = Resize(pod="p", gpu_memory="1Gi", gpu_share="40")
     then = (limit(A, 2, share=40), limit(A, 1, share=20), limit(A, 1, share=40))
     async with placer(nats, resharing(), then, request=request):
-        confirmed = await resize(request, nats.url, PATIENT_S)
+        confirmed = await resize(request, nats.url, PATIENCE_S)
     assert list(confirmed.lines()) == ["GPU-A on n.1: line 1Gi -> 1Gi, share 20 % -> 40 %, holds 1Gi now"]
 
 
@@ -194,7 +194,7 @@ async def test_a_request_that_a_stopped_leader_lost_is_sent_again(nats: Embedded
         await stopped.subscribe(RESIZE, cb=lose)
         await Stream().ensure(stopped.jetstream())
         async with asyncio.TaskGroup() as tasks:
-            resized = tasks.create_task(resize(REQUEST, nats.url, PATIENT_S))
+            resized = tasks.create_task(resize(REQUEST, nats.url, PATIENCE_S))
             await lost.wait()
             async with placer(nats, resizing(), (limit(A, 3), limit(B, 3))):
                 assert (await resized).asked == resizing()
@@ -214,7 +214,7 @@ async def test_a_leader_that_ends_after_it_lost_a_request_is_waited_for(nats: Em
     await ending.subscribe(RESIZE, cb=lose)
     await ending.flush()
     async with asyncio.TaskGroup() as tasks:
-        resized = tasks.create_task(resize(REQUEST, nats.url, PATIENT_S))
+        resized = tasks.create_task(resize(REQUEST, nats.url, PATIENCE_S))
         await lost.wait()
         await ending.close()
         await asyncio.sleep(ASK_AGAIN_S * 1.5)  # the request that nobody reads falls into this time
@@ -225,14 +225,14 @@ async def test_a_leader_that_ends_after_it_lost_a_request_is_waited_for(nats: Em
 async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
     """No NATS, no stream, no placer: each with its remedy, at once."""
     with pytest.raises(NotConfirmedError, match=r"NATS at nats://127.0.0.1:1 does not answer: .*--nats-url"):
-        await resize(REQUEST, "nats://127.0.0.1:1", PATIENT_S)
+        await resize(REQUEST, "nats://127.0.0.1:1", PATIENCE_S)
     with pytest.raises(NotConfirmedError, match="stream PLIMSOLL cannot be read"):
-        await resize(REQUEST, nats.url, PATIENT_S)
+        await resize(REQUEST, nats.url, PATIENCE_S)
     client = await nats_client.connect(nats.url)
     await Stream().ensure(client.jetstream())
     await client.close()
     with pytest.raises(NotConfirmedError, match="no placer answers; nothing was changed"):
-        await resize(REQUEST, nats.url, PATIENT_S)
+        await resize(REQUEST, nats.url, PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ async def test_the_exit_code_is_the_outcome(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             output, _ = await process.communicate()
     assert (process.returncode, said in output.decode()) == (code, True), output.decode()
 
@@ -273,7 +273,7 @@ async def test_a_refusal_is_an_error_of_its_own(nats: EmbeddedServer) -> None:
     """A refusal is an error of its own, as it shows that nothing was changed."""
     async with placer(nats, Refused(message="no")):
         with pytest.raises(NotResizedError, match="no"):
-            await resize(REQUEST, nats.url, PATIENT_S)
+            await resize(REQUEST, nats.url, PATIENCE_S)
 
 
 @pytest.mark.parametrize("namespace", ["default", "plimsoll-run"])
@@ -284,7 +284,7 @@ async def test_a_resize_that_asks_nothing_is_refused(namespace: str) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(PATIENCE_S):
         output, _ = await process.communicate()
     message = "nothing is to be changed; give at least one of --gpu-memory, --gpu-share, --gpu-share-limit"
     assert (process.returncode, message in output.decode()) == (2, True), output.decode()

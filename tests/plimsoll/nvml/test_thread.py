@@ -8,6 +8,7 @@ import pytest
 
 from plimsoll.nvml import thread as thread_module
 from plimsoll.nvml.thread import DriverThread
+from tests.servers.waiting import PATIENCE_S
 
 
 async def test_a_driver_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ async def test_a_driver_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.
     asking = asyncio.create_task(driver.ask(lambda _: None))
     try:
         await asyncio.to_thread(has_begun.wait)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await driver.close()
     finally:
         is_over.set()

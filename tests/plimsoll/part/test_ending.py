@@ -9,6 +9,7 @@ import pytest
 
 from plimsoll.part.ending import heed_cancellation, noticed, run_to_end, tasks_until
 from plimsoll.part.errors import CannotGoOnError
+from tests.servers.waiting import PATIENCE_S
 
 SOON_S = 0.01
 """Long enough for every other task to begin, as each of them waits at once."""
@@ -43,7 +44,7 @@ def test_swallowed_cancellations_are_repeated() -> None:
     """Loops that lose cancellations end all the same, and the error of the part is raised."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await run_to_end(run(0, 1, 3), look_s=SOON_S, again_s=2 * SOON_S)
 
     with pytest.raises(ExceptionGroup, match="unhandled errors in a TaskGroup"):
@@ -99,7 +100,7 @@ async def test_a_swallowed_cancellation_is_heeded() -> None:
     task = asyncio.create_task(work())
     await begun.wait()
     task.cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.wait([task])
     assert task.cancelled()
 
@@ -115,7 +116,7 @@ async def test_tasks_end_once_a_part_is_stopped() -> None:
         finally:
             steps.append("tidied")
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         async with tasks_until(stop) as tasks:
             tasks.create_task(live())
         steps.append("stopped")
@@ -125,7 +126,7 @@ async def test_tasks_end_once_a_part_is_stopped() -> None:
 async def test_the_contexts_own_code_ends_before_the_tasks() -> None:
     """Code that waits for the signal itself still has the tasks while it ends."""
     stop, lives = asyncio.Event(), list[bool]()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         async with tasks_until(stop) as tasks:
             task = tasks.create_task(asyncio.Event().wait())
             asyncio.get_running_loop().call_soon(stop.set)
@@ -147,7 +148,7 @@ async def test_a_task_that_fails_ends_all_with_its_error(stopped: bool) -> None:
             raise RuntimeError("ended")
 
     async def part() -> None:
-        async with asyncio.timeout(30), tasks_until(stop) as tasks:
+        async with asyncio.timeout(PATIENCE_S), tasks_until(stop) as tasks:
             tasks.create_task(fail_at_the_end() if stopped else fail())
             await asyncio.sleep(0)
             if stopped:
@@ -169,7 +170,7 @@ async def test_a_part_that_is_cancelled_is_cancelled() -> None:
     task = asyncio.create_task(part())
     await asyncio.sleep(SOON_S)
     task.cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.wait([task])
     assert task.cancelled()
 

@@ -16,6 +16,7 @@ import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
 from plimsoll.part.settings import PREFIX, usage
+from tests.servers.waiting import PATIENCE_S
 
 PARTS = ("hook.broker", "monitor", "placer", "placer.pool", "placer.webhook")
 
@@ -28,7 +29,9 @@ def started(part: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "PLIMSOLL_NATS_URL": "none",
     }
     command = (sys.executable, "-m", part, *arguments)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.servers.waiting import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[3]
 NOISY = "tests.plimsoll.part.programs.noisy"
 
@@ -22,7 +24,12 @@ SAID = (
 def test_every_line_is_json() -> None:
     """Lines of libraries, warnings, and errors of threads, tasks and the program itself; only the last ends it."""
     ended = subprocess.run(
-        (sys.executable, "-m", NOISY), cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60
+        (sys.executable, "-m", NOISY),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     lines = [json.loads(line) for line in ended.stderr.splitlines()]
     assert ended.returncode == 1
@@ -47,6 +54,6 @@ def test_a_full_disk_under_the_log_ends_nothing() -> None:
             stderr=full,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
     assert ended.stdout == "went on\n"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.waiting import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[3]
 PROGRAM = REPOSITORY / "tests/plimsoll/part/programs/hanging.py"
-PATIENCE_S = 60.0
 
 Start = Callable[[str], Awaitable[asyncio.subprocess.Process]]
 

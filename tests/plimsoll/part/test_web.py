@@ -11,7 +11,7 @@ from aiohttp import web
 from plimsoll.part import web as web_part
 from plimsoll.part.errors import InputError
 from plimsoll.part.web import read_body, serving_tcp
-from tests.servers.waiting import until_true
+from tests.servers.waiting import PATIENCE_S, until_true
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -61,7 +61,7 @@ async def test_connections_that_send_no_request_are_closed(monkeypatch: pytest.M
         for sent in (b"", b"GET / HTTP/1.1\r\nHost: ", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await reader.read()).startswith(
                     b"HTTP/1.1 200" if sent.endswith(b"\r\n\r\n") else b""
                 )
@@ -75,7 +75,7 @@ async def test_the_oldest_connections_make_room(monkeypatch: pytest.MonkeyPatch)
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
         async with aiohttp.request("GET", f"http://127.0.0.1:{port}/") as response:
             assert response.status == 200
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for reader, _ in held[:30]:
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""

@@ -21,10 +21,11 @@ from hook.broker.core.volume import Mount, read_mounts
 from plimsoll.ids import PodUid
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.quantity import GIB
-from tests.hook.broker.conftest import DEADLINE_S, Broker, Process, until
+from tests.hook.broker.conftest import Broker, Process, until
 from tests.hook.broker.csi.kubelet import Kubelet
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import PATIENCE_S
 
 NODE: Final = "n1"
 GPU: Final = "GPU-aaaa"
@@ -178,7 +179,7 @@ async def node_machine(apiserver: ApiServer, namespace: str, directory: Path) ->
         *("unshare", "--mount", "sh", "-c", script, str(directory)), stdout=asyncio.subprocess.PIPE
     )
     assert holder.stdout is not None
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert await holder.stdout.readline() == b"ready\n"
     await create_node(apiserver, NODE)
     machine = NodeMachine(directory, holder.pid, apiserver, namespace)

@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 
 from hook.broker.csi.messages import SERVICES
-from tests.hook.broker.conftest import DEADLINE_S, MAIN
+from tests.hook.broker.conftest import MAIN
+from tests.servers.waiting import PATIENCE_S
 
 DRIVER: Final = "plimsoll.dev"
 _Untyped = Any
@@ -117,6 +118,6 @@ class Kubelet:
                 response_deserializer=kind.response.FromString,
             )
             try:
-                return await call(kind.request(**fields), timeout=DEADLINE_S, wait_for_ready=True)
+                return await call(kind.request(**fields), timeout=PATIENCE_S, wait_for_ready=True)
             except grpc.aio.AioRpcError as error:
                 raise RefusedError(error.code().name, error.details() or "") from error

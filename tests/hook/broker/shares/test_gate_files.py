@@ -14,8 +14,8 @@ import pytest
 from hook.broker.shares.gate_files import GateConstants, GateFile, open_gate
 from plimsoll.broker.pages import GATE_MAGIC, GATE_METERED, GATE_OPEN, GATE_SHUT, GATE_STEP, VERSION
 from plimsoll.broker.pages import Gate as GatePage
-from tests.hook.broker.conftest import DEADLINE_S
 from tests.hook.broker.gateview import GateView
+from tests.servers.waiting import PATIENCE_S
 
 PACE = GateConstants(ahead_us=10_000, alone_us=100_000, slice_us=2000)
 
@@ -140,7 +140,7 @@ def test_a_broker_knows_whether_nobody_held_a_container(
         file.write(bytes(page))
     with opened(tmp_path) as gate:
         assert gate.was_unheld == was_unheld
-        assert time.monotonic_ns() - GateView(tmp_path).page.beat_ns < DEADLINE_S * 10**9
+        assert time.monotonic_ns() - GateView(tmp_path).page.beat_ns < PATIENCE_S * 10**9
 
 
 def test_everybody_who_waits_is_woken(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_everybody_who_waits_is_woken(tmp_path: Path) -> None:
     with opened(tmp_path) as gate, ThreadPoolExecutor(3) as threads:
         gate.set(GATE_STEP + GATE_SHUT)
         view = GateView(tmp_path)
-        waiting = [threads.submit(view.wait, view.word, DEADLINE_S) for _ in range(3)]
+        waiting = [threads.submit(view.wait, view.word, PATIENCE_S) for _ in range(3)]
         time.sleep(0.1)  # Most threads wait by now; a late one reads the new word.
         gate.set(2 * GATE_STEP + GATE_METERED)
-        assert [each.result(DEADLINE_S / 2) for each in waiting] == [True] * 3
+        assert [each.result(PATIENCE_S / 2) for each in waiting] == [True] * 3
 
 
 def test_who_waits_at_a_lost_gate_is_let_through(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from hook.broker.shares.utilisation import SPAN_US
-from tests.hook.broker.conftest import DEADLINE_S
 from tests.monitor.emulated import GPU_0, GPU_1, program, write_node
+from tests.servers.waiting import PATIENCE_S
 
 SPAN_NS = SPAN_US * 1000
 Row = tuple[str, int, float, int, int]
@@ -29,7 +29,7 @@ class Asker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(b"use\n")
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             return [tuple(row) for row in json.loads(await self.process.stdout.readline())]
 
 
@@ -43,7 +43,7 @@ async def asker(environment: Mapping[str, str], errors: Path) -> AsyncIterator[A
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
         )  # fmt: skip
     yield Asker(process)
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await process.communicate(b"")
     assert process.returncode == 0
 

@@ -13,7 +13,7 @@ from hook.broker.engine import Engine
 from hook.broker.sockets.control import bind_control_socket, serve_control
 from hook.broker.sockets.hook import StartTask
 from plimsoll.broker.wire import CONTROL_NAME
-from tests.hook.broker.conftest import DEADLINE_S
+from tests.servers.waiting import PATIENCE_S
 
 
 def _ends(_work: Coroutine[Any, Any, None], _name: str) -> asyncio.Task[None]:
@@ -29,7 +29,7 @@ async def _cut_off(tmp_path: Path, start_task: StartTask) -> list[dict[str, Any]
     only_log = cast("Engine", SimpleNamespace(bounded_log=BoundedLog()))  # no request is read
     serving = asyncio.create_task(serve_control(only_log, listener, start_task))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(DEADLINE_S)
+        peer.settimeout(PATIENCE_S)
         peer.connect(str(tmp_path / CONTROL_NAME))
         assert await asyncio.to_thread(peer.recv, 1) == b""
     serving.cancel()

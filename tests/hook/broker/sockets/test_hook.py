@@ -15,7 +15,8 @@ from hook.broker.sockets import hook as hook_sockets
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.pages import SOCKET_NAME
 from plimsoll.ids import ContainerName
-from tests.hook.broker.conftest import DEADLINE_S, POD
+from tests.hook.broker.conftest import POD
+from tests.servers.waiting import PATIENCE_S
 
 
 async def _nobody_listens(*_: object) -> Any:  # noqa: ANN401 - in the place of several functions
@@ -42,7 +43,7 @@ async def _sockets(
     listeners: dict[ContainerKey, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[HookSockets]:
     """Both containers' sockets, which accept no connection for the length of a test."""
-    monkeypatch.setattr(hook_sockets, "DRAIN_DEAD_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(hook_sockets, "DRAIN_DEAD_S", 10 * PATIENCE_S)
     held: list[Coroutine[Any, Any, None]] = []
 
     def hold(task: Coroutine[Any, Any, None], _: str) -> asyncio.Task[None]:
@@ -68,7 +69,7 @@ def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: AR
 @pytest.mark.usefixtures("caller")
 async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
     """A burial waits for the unaccepted connections of the dead process's own container, and of no other one."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await sockets.drain_dead(os.getpid(), [OWN])
     words = asyncio.create_task(sockets.drain_dead(os.getpid(), [OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
@@ -84,5 +85,5 @@ async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     sockets.close(OTHER)
     listeners[OTHER].close()
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await words

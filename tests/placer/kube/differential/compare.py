@@ -19,12 +19,12 @@ from tests.placer.kube.differential.draw import Object, Scenario
 from tests.placer.kube.differential.ground import (
     CANARY,
     POLICY,
-    SETTLED_S,
     Ground,
     refusal_of,
     soon,
     twin_of,
 )
+from tests.servers.waiting import PATIENCE_S
 
 SECOND_LOOK_S: Final = 0.5
 """The pause before two different answers are asked for again. Claims and namespaces have watches of their own, so one
@@ -174,7 +174,7 @@ async def _selected(ground: Ground, pod: Object) -> tuple[str | None, str]:
     """The node that the placer wrote into the pod's claim. Nobody provides volumes here, so the pod is not bound."""
     [claim] = [one["name"] for one in pod["spec"]["volumes"] if one["name"].endswith("-later")]
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/persistentvolumeclaims/{claim}"
-    async with asyncio.timeout(SETTLED_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if (text := refusal_of(ground.seen(pod))) is not None:
                 return None, text

@@ -31,12 +31,11 @@ from tests.placer.kube.differential.pods import KUBELET, RUNTIME_CLASSES
 from tests.placer.kube.world import Published
 from tests.servers.apiserver import ApiServer, RefusedError
 from tests.servers.tasks import running
+from tests.servers.waiting import PATIENCE_S
 
 POLICY: Final[Policy] = POLICIES["headroom"]
 CANARY: Final = "canary"
 ROUND: Final = "differential/round"
-SETTLED_S: Final = 60.0
-"""The time after which an answer counts as lost: far above what a loaded machine needs."""
 LOOK_S: Final = 0.004
 """The pause between two checks of what the placer's watch has shown. A look reads a dictionary, and a run waits
 thousands of times."""
@@ -158,7 +157,7 @@ class Ground:
             return found is not None and (found.metadata.labels or {}).get(ROUND) == round_id
 
         await soon(placer_knows)
-        async with asyncio.timeout(SETTLED_S):
+        async with asyncio.timeout(PATIENCE_S):
             for number in itertools.count():
                 if await self._kube_scheduler_knows(f"probe-{number}", round_id):
                     return
@@ -204,9 +203,9 @@ async def soon(look: Callable[[], object]) -> None:
     """Wait until `look`, which reads memory alone, gives a true value.
 
     Raises:
-        TimeoutError: that took longer than `SETTLED_S`.
+        TimeoutError: that took longer than `PATIENCE_S`.
     """
-    async with asyncio.timeout(SETTLED_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not look():  # noqa: ASYNC110 - the placer's watches set no event for others
             await asyncio.sleep(LOOK_S)
 

@@ -9,6 +9,7 @@ from placer.kube.refusals.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
 from plimsoll.ids import PodUid
 from tests.placer.kube.objects import MEMORY, WHOLE, pod_of
 from tests.placer.kube.scene import scene
+from tests.servers.waiting import PATIENCE_S
 
 
 def wanted(name: str) -> Wanted:
@@ -70,7 +71,7 @@ async def test_new_pods_are_tried_before_many_others_are_explained() -> None:
         await asyncio.sleep(0)  # as after each try
     assert slices < len(uids) / 2
     before = slices
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while slices < before + len(uids):  # noqa: ASYNC110 - the slices run meanwhile
             await asyncio.sleep(0)
     explaining.cancel()

@@ -19,8 +19,7 @@ from tests.placer.kube.resize.pods import Counted, one_gpu, placed, written
 from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.tickets import answer_in, ticket, ticketing
-
-PATIENT_S = 60.0
+from tests.servers.waiting import PATIENCE_S
 
 
 class Brokers:
@@ -85,17 +84,17 @@ async def test_a_ticket_is_carried_out_and_answered(
         brokers = world.parts.tickets.confirmations = Brokers()
         await placed(world, "p", "4Gi", 30)
         request = Resize(pod="p", namespace=namespace, gpu_memory="6Gi", gpu_share="40")
-        confirmed = await resize_pod(request, cluster(world), PATIENT_S)
+        confirmed = await resize_pod(request, cluster(world), PATIENCE_S)
         assert [line.partition(",")[0] for line in confirmed.lines()] == ["GPU-n1-0 on n1: line 4Gi -> 6Gi"]
         assert await written(world, "p") == Counted(6, 40, 100)
         with pytest.raises(NotResizedError, match="gpu-memory: '60Gi' does not fit"):
             await resize_pod(
-                Resize(pod="p", namespace=namespace, gpu_memory="60Gi"), cluster(world), PATIENT_S
+                Resize(pod="p", namespace=namespace, gpu_memory="60Gi"), cluster(world), PATIENCE_S
             )
         brokers.are_heard = False
         with pytest.raises(NotConfirmedError, match=r"no node could confirm it.*nothing was changed"):
             await resize_pod(
-                Resize(pod="p", namespace=namespace, gpu_memory="5Gi"), cluster(world), PATIENT_S
+                Resize(pod="p", namespace=namespace, gpu_memory="5Gi"), cluster(world), PATIENCE_S
             )
         brokers.are_heard = True
         assert await written(world, "p") == Counted(6, 40, 100)
@@ -107,7 +106,7 @@ async def test_a_ticket_is_carried_out_and_answered(
         assert (await written(world, "p")).line_gib == 5
         with pytest.raises(NotResizedError, match=r"pod: '.*/none' does not exist; name a running pod"):
             await resize_pod(
-                Resize(pod="none", namespace=namespace, gpu_memory="5Gi"), cluster(world), PATIENT_S
+                Resize(pod="none", namespace=namespace, gpu_memory="5Gi"), cluster(world), PATIENCE_S
             )
 
 
@@ -192,7 +191,7 @@ async def test_a_user_without_rights_is_told_which(apiserver: ApiServer, namespa
     """The refusal is the API server's own, with the role that would help."""
     asked = Resize(pod="p", namespace=namespace, gpu_memory="6Gi")
     with pytest.raises(NotResizedError, match=r'cannot patch resource "pods".*deploy/resize-role.yaml'):
-        await resize_pod(asked, Cluster(str(apiserver.kubeconfig("somebody"))), PATIENT_S)
+        await resize_pod(asked, Cluster(str(apiserver.kubeconfig("somebody"))), PATIENCE_S)
 
 
 async def test_the_bus_resizes_no_pod_of_kubernetes() -> None:
