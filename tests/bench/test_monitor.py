@@ -3,7 +3,11 @@
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from bench.monitor import fleet, truth
+
+pytestmark = pytest.mark.slow
 
 
 async def test_every_task_has_its_events_though_every_part_is_killed() -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.measures.percentile import percentile
 from bench.placer.__main__ import BenchPlan, Size, measure
 from bench.placer.binds import BindWatch
@@ -27,6 +29,7 @@ OF_A_RUN = (
 )
 
 
+@pytest.mark.slow
 async def test_a_run_in_small_has_every_figure(tmp_path: Path) -> None:
     """Both schedulers place all pods on the same nodes, and each figure of the whole run is there."""
     plan = BenchPlan(

@@ -26,7 +26,8 @@ def test_a_plan_is_a_function_of_its_seed() -> None:
     assert kinds(draw_plan(SEED, SECONDS)) == FAULTS.keys()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 async def test_promises_hold_through_every_fault(tmp_path: Path) -> None:
     """While everything breaks no GPU is promised beyond its size, and afterwards every copy of the truth is right."""
     summary = await run(Options(SEED, SECONDS), tmp_path)
@@ -47,6 +48,7 @@ async def _resize(here: World, **change: str) -> None:
     await until(resized)
 
 
+@pytest.mark.slow
 async def test_every_placer_counts_what_one_of_them_resized(tmp_path: Path) -> None:
     """After a lowering all placers show the freed room, not only the placer that wrote it."""
     with contextlib.closing(Journal(tmp_path / "journal.jsonl", SEED)) as journal:

@@ -5,6 +5,8 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.journal import Journal
 from tests.chaos.pods import COUNT, MEMORY
 from tests.chaos.proxy import Weather
@@ -89,6 +91,7 @@ async def _late_writes(directory: Path, path: str) -> AsyncIterator[tuple[World,
     assert journal.findings == []
 
 
+@pytest.mark.slow
 async def test_a_bind_of_a_dead_leader_that_arrives_late_takes_no_room_twice(tmp_path: Path) -> None:
     """A bind that is under way when its leader dies does not take a GPU that the next leader gave away."""
     async with _late_writes(tmp_path, "/binding") as (here, first):
@@ -102,6 +105,7 @@ async def test_a_bind_of_a_dead_leader_that_arrives_late_takes_no_room_twice(tmp
         assert "nodeName" not in early["spec"]
 
 
+@pytest.mark.slow
 async def test_a_resize_of_a_dead_leader_that_arrives_late_changes_nothing(tmp_path: Path) -> None:
     """The next leader carries out the ticket of a dead one, and the dead one's late write then fails."""
     async with _late_writes(tmp_path, "/grows") as (here, first):

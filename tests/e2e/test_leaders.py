@@ -45,6 +45,8 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.stores import ignore
 from tests.servers.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NODES = tuple(NodeName(f"n{number}") for number in range(5))
 CARD_GIB, POD_GIB = 24, 8

@@ -131,6 +131,7 @@ async def test_one_places_and_the_other_goes_on_when_it_is_killed(pair: Pair) ->
     assert counts == {f"p{index}": 1 for index in range(12)}
 
 
+@pytest.mark.slow
 async def test_the_next_leader_writes_to_few_of_many_pods_that_wait(pair: Pair) -> None:
     """However many pods wait, the next leader changes only those to which the dead one may have been writing."""
     names = [f"w{index}" for index in range(40)]
@@ -205,6 +206,7 @@ async def test_one_that_stood_still_places_nothing_after_the_other_took_over(pai
     assert pair.leader.placed() == []
 
 
+@pytest.mark.slow
 async def test_a_leader_that_stands_still_amid_binds_double_books_nothing(
     nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
 ) -> None:
@@ -242,6 +244,7 @@ async def test_a_leader_that_stands_still_amid_binds_double_books_nothing(
         assert max(placed.values()) == 1
 
 
+@pytest.mark.slow
 async def test_placers_with_two_leases_notice_each_other(
     nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
 ) -> None:
@@ -288,6 +291,7 @@ async def deaf_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
         yield server
 
 
+@pytest.mark.slow
 async def test_one_that_cannot_read_reports_leaves_the_lease_to_others(
     deaf_nats: EmbeddedServer, apiserver: ApiServer, started: Placers
 ) -> None:
@@ -334,6 +338,7 @@ async def test_the_next_leader_keeps_the_room_of_a_preemption(pair: Pair) -> Non
         await pair.api.must("DELETE", f"{classes}/test-below")
 
 
+@pytest.mark.slow
 async def test_the_next_leader_keeps_the_rooms_of_a_relocation(pair: Pair) -> None:
     """A leader is killed once the moved pod is evicted. A later pod gets neither its room nor its replacement's.
 

@@ -21,6 +21,8 @@ from tests.servers.control_plane import ADMIN, control_plane
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = 3
 """The number of placers in each state. Each placer needs seconds of a core to start."""
 NODES = 4

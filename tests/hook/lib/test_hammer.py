@@ -36,6 +36,7 @@ def _check(outcome: Outcome, plan: Plan, slack_bytes: int = 0) -> None:
     assert not outcome.left_bytes, "memory was left in words or book" + again
 
 
+@pytest.mark.slow
 async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
     """With every path, forks, execs and kill -9, the book never exceeds the lines, and ends at 0."""
     plan = Plan(seed, SECONDS)

@@ -4,6 +4,8 @@ import asyncio
 import json
 from base64 import b64decode, b64encode
 
+import pytest
+
 from placer.webhook.authority import KEY, Authority, CertificateObjects
 from placer.webhook.core.generations import CertificateTiming, Generation
 from plimsoll.kube.client import connect
@@ -134,6 +136,7 @@ CHECK_S = 0.3
 that later than it does otherwise."""
 
 
+@pytest.mark.slow
 async def test_certificates_change_under_load_without_a_refusal(apiserver: ApiServer, namespace: str) -> None:
     """The API server calls the webhook all the while that its certificate changes, and no call fails."""
     async with scene(apiserver, namespace, check_s=CHECK_S, certificate_life_s=30) as running_scene:

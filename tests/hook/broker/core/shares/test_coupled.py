@@ -4,6 +4,7 @@ import pytest
 
 from tests.hook.broker.core.shares.model import Container, Program, Simulation
 from tests.hook.broker.core.shares.programs import collective, greedy, light, locked, persistent, two_streams
+from tests.slow import quick_and_slow
 
 PROGRAMS: dict[str, tuple[Program | list[Program], int]] = {
     "a lock, one thread": (locked(1), 1),
@@ -14,6 +15,7 @@ PROGRAMS: dict[str, tuple[Program | list[Program], int]] = {
     "a persistent kernel, 30 launches later": (persistent(30), 1),
     "a persistent kernel, never idle": (persistent(8, is_synced=False), 1),
 }
+QUICK = ("a lock, two threads", "two streams")
 ALONE = dict.fromkeys(PROGRAMS, 0.95) | {
     "a persistent kernel, 30 launches later": 0.85,
     "a persistent kernel, never idle": 0.08,
@@ -36,7 +38,7 @@ def _steps(name: str, *, limit: float, beside: bool, gated: bool = True) -> tupl
     return one.steps, one.work / gpus
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", quick_and_slow(QUICK, (name for name in PROGRAMS if name not in QUICK)))
 def test_a_coupled_program_gets_on(name: str) -> None:
     """A coupled program progresses alone under a limit of 60, and with a request of 60 beside a greedy one."""
     steps, work = _steps(name, limit=1, beside=False, gated=False)
@@ -45,6 +47,7 @@ def test_a_coupled_program_gets_on(name: str) -> None:
     assert _steps(name, limit=1, beside=True)[0] / ideal >= BESIDE[name]
 
 
+@pytest.mark.slow
 def test_a_neighbours_short_kernels_cost_little() -> None:
     """A kernel of 20 µs in each 50 ms has run by the next tick, so no launch need stand for it."""
     steps = []

@@ -6,6 +6,7 @@ import pytest
 
 from tests.hook.broker.core.shares.model import Container, Program, Simulation
 from tests.hook.broker.core.shares.programs import greedy, light, sync
+from tests.slow import quick_and_slow
 
 
 def _check(make: Callable[[], list[Container]], slower_most: float = 1.3) -> None:
@@ -23,7 +24,7 @@ def _check(make: Callable[[], list[Container]], slower_most: float = 1.3) -> Non
 
 @pytest.mark.parametrize("at_random", [False, True])
 @pytest.mark.parametrize("demand", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("count", [3, 9, 27])
+@pytest.mark.parametrize("count", quick_and_slow([3], [9, 27]))
 def test_light_ones_within_their_requests_are_not_held(count: int, demand: float, *, at_random: bool) -> None:
     """Light containers that together want most of the GPU, each within its request, are not held."""
     request = max(demand / count, 0.01)
@@ -50,7 +51,7 @@ def test_light_ones_that_want_more_than_their_request_are_hardly_held(*, at_rand
 
 
 @pytest.mark.parametrize("at_random", [False, True])
-@pytest.mark.parametrize("trainer", [greedy(1), greedy(20), greedy(200), sync(1)])
+@pytest.mark.parametrize("trainer", quick_and_slow([greedy(20), sync(1)], [greedy(1), greedy(200)]))
 def test_serving_beside_training_waits_no_longer(trainer: Program, *, at_random: bool) -> None:
     """A server with 2 ms of work every 20 ms waits no longer beside kernels of any length."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.hook.broker.core.shares.model import Container, Program, Simulation
 from tests.hook.broker.core.shares.programs import endless, greedy, hoarding, light, share, sync
+from tests.slow import quick_and_slow
 
 KINDS = {
     "greedy 0.02": greedy(0.02),
@@ -22,7 +23,7 @@ LONG = {"greedy 200", "graph 50"}
 """For long kernels the use in one second says little."""
 
 
-@pytest.mark.parametrize("limit", [30, 50, 60])
+@pytest.mark.parametrize("limit", quick_and_slow([50], [30, 60]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_limit_is_kept_to_a_point_and_every_second_to_three(kind: str, limit: int) -> None:
     """A limit holds to a point, and in each second to three.
@@ -38,7 +39,7 @@ def test_a_limit_is_kept_to_a_point_and_every_second_to_three(kind: str, limit: 
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-@pytest.mark.parametrize("kernel", [0.02, 1, 20])
+@pytest.mark.parametrize("kernel", quick_and_slow([1], [0.02, 20]))
 def test_several_processes_have_the_limit_together(processes: int, kernel: float) -> None:
     """Processes of one container, whose bursts begin and end together with its gate, use the limit to a point."""
     for limit in (30, 60):
@@ -64,7 +65,7 @@ def test_a_kernel_that_never_ends_is_seen_though_no_gate_can_stop_it() -> None:
     assert use.waited_s < 10
 
 
-@pytest.mark.parametrize("kernel", [1, 20, 200])
+@pytest.mark.parametrize("kernel", quick_and_slow([20], [1, 200]))
 @pytest.mark.parametrize("estimate", [0.1, 0.5])
 def test_wrong_guesses_of_queues_cost_no_share(kernel: float, estimate: float) -> None:
     """A library that first takes its queues for two or ten times shorter learns their length and loses no share."""

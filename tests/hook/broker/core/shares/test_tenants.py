@@ -10,6 +10,7 @@ import pytest
 from hook.broker.core.shares.events import UnmetSpan
 from tests.hook.broker.core.shares.model import MS, Container, Program, Simulation
 from tests.hook.broker.core.shares.programs import greedy, locked, share, sync
+from tests.slow import quick_and_slow
 
 
 def _worst(*containers: Container, span: float = 10_000.0) -> float:
@@ -19,8 +20,8 @@ def _worst(*containers: Container, span: float = 10_000.0) -> float:
     return max(abs(share(simulation, one) - 100 * one.request) for one in containers)
 
 
-@pytest.mark.parametrize("first", [10, 30, 50])
-@pytest.mark.parametrize("own", [0.02, 1, 20, 200])
+@pytest.mark.parametrize("first", quick_and_slow([30], [10, 50]))
+@pytest.mark.parametrize("own", quick_and_slow([1, 20], [0.02, 200]))
 @pytest.mark.parametrize("others", [1, 200])
 def test_two_have_what_they_requested(first: int, own: float, others: float) -> None:
     """Two containers get their requests for kernels of any length."""
@@ -47,6 +48,7 @@ def test_four_processes_have_no_more_than_one() -> None:
     assert _worst(Container("20", 0.2, 1, [greedy(1)] * 4), Container("80", 0.8, 1, [greedy(1)])) <= 1
 
 
+@pytest.mark.slow
 def test_thirty_have_equal_parts() -> None:
     """Thirty containers with kernels of three lengths get equal shares."""
     thirty = [Container(str(i), 1 / 30, 1, [greedy((0.1, 1, 20)[i % 3])]) for i in range(30)]
