@@ -2,8 +2,7 @@
 
 import json
 from pathlib import Path
-
-import pytest
+from typing import NamedTuple
 
 from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.events import Phase
@@ -12,6 +11,16 @@ from plimsoll.quantity import GIB
 from tests.e2e.cluster import GPUS_PER_NODE, NODES, USABLE_BYTES, KubeCluster, kube_cluster, promised_bytes
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
+
+
+class Bad(NamedTuple):
+    """A manifest that is refused, and the words of the refusal."""
+
+    name: str
+    annotations: dict[str, str]
+    share: int
+    field_and_value: str
+    remedy: str
 
 
 async def _until_loaded(cluster: KubeCluster, count: int) -> None:
@@ -23,20 +32,43 @@ async def _until_loaded(cluster: KubeCluster, count: int) -> None:
     await cluster.until_placer_caught_up()
 
 
-async def test_a_pod_goes_where_the_monitors_say_there_is_room(
+BAD = (
+    Bad(
+        "percent",
+        {},
+        101,
+        "spec.containers[main].resources[plimsoll.dev/gpu-share]: '101'",
+        "give at most 100",
+    ),
+    Bad(
+        "misspelled",
+        {"plimsoll.dev/gpu-modle": "NVIDIA L4"},
+        0,
+        "metadata.annotations[plimsoll.dev/gpu-modle]: 'NVIDIA L4'",
+        "did you mean plimsoll.dev/gpu-model?",
+    ),
+)
+
+
+async def test_a_pod_waits_until_the_monitors_report_room_and_is_bound_to_it(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """If all GPUs but one are full of other tasks, the pod is bound to that one, node and GPU in one write."""
-    room = (NodeName("bravo"), 1)
+    """A pod that fits nowhere has the exact reason for all three nodes.
+
+    The exit of one task is enough: the pod is bound to its GPU, node and GPU in one write.
+    """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
-        full = [(node, gpu) for node in NODES for gpu in range(GPUS_PER_NODE) if (node, gpu) != room]
-        for node, gpu in full:
-            await cluster.load(node, gpu, "20Gi")
-        await _until_loaded(cluster, len(full))
-        await cluster.submit("trainer", "8Gi", share=30)
-        places = await cluster.until_bound("trainer")
-        assert places["trainer"] == (room[0], gpu_uuid(*room))
-        pod = (await cluster.pods())["trainer"]
+        hogs = [await cluster.load(node, gpu, "20Gi") for node in NODES for gpu in range(GPUS_PER_NODE)]
+        await _until_loaded(cluster, len(hogs))
+        await cluster.submit("patient", "8Gi", share=30)
+        message = await cluster.until_told_why("patient")
+        assert message.startswith(
+            "0/3 nodes are available: 3 Insufficient plimsoll.dev/gpu-memory on one GPU"
+        )
+        hogs[3].kill()
+        places = await cluster.until_bound("patient")
+        assert places["patient"] == ("bravo", gpu_uuid(NodeName("bravo"), 1))
+        pod = (await cluster.pods())["patient"]
         decision = json.loads(pod["metadata"]["annotations"]["plimsoll.dev/decision"])
         assert decision["policy"] == "headroom"
 
@@ -44,30 +76,21 @@ async def test_a_pod_goes_where_the_monitors_say_there_is_room(
             events = await apiserver.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
             return [e["note"] for e in events["items"] if e["reason"] == "Scheduled"]
 
-        assert await until(notes) == [f"Successfully assigned {namespace}/trainer to bravo"]
+        assert await until(notes) == [f"Successfully assigned {namespace}/patient to bravo"]
 
 
-async def test_a_pod_that_fits_nowhere_waits_and_is_told_why_and_goes_when_room_is_made(
+async def test_a_burst_with_bad_manifests_is_never_overpacked(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """The condition has the exact reason for all three nodes, and the exit of one task is enough to place the pod."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
-        hogs = [await cluster.load(node, gpu, "20Gi") for node in NODES for gpu in range(GPUS_PER_NODE)]
-        await _until_loaded(cluster, len(hogs))
-        await cluster.submit("patient", "8Gi")
-        message = await cluster.until_told_why("patient")
-        assert message.startswith(
-            "0/3 nodes are available: 3 Insufficient plimsoll.dev/gpu-memory on one GPU"
-        )
-        hogs[3].kill()
-        assert (await cluster.until_bound("patient"))["patient"] == ("bravo", gpu_uuid(NodeName("bravo"), 1))
+    """Twenty pods at once fill six GPUs exactly: no GPU exceeds its memory, and each pod is bound once.
 
-
-async def test_a_burst_is_never_overpacked(tmp_path: Path, apiserver: ApiServer, namespace: str) -> None:
-    """Twenty pods at once fill six GPUs exactly: no GPU exceeds its memory, and each pod is bound once."""
+    Malformed manifests among them are refused with field, value and remedy.
+    """
     declared = {f"pod-{index}": 7 * GIB for index in range(20)}
     fitting = len(NODES) * GPUS_PER_NODE * (USABLE_BYTES // (7 * GIB))
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        for bad in BAD:
+            await cluster.submit(bad.name, "1Gi", share=bad.share, annotations=bad.annotations)
         for name in declared:
             await cluster.submit(name, "7Gi")
 
@@ -80,37 +103,7 @@ async def test_a_burst_is_never_overpacked(tmp_path: Path, apiserver: ApiServer,
         promised = promised_bytes(await cluster.pods(), declared)
         assert max(promised.values()) <= USABLE_BYTES
         assert sum(promised.values()) == fitting * 7 * GIB
-
-
-@pytest.mark.parametrize(
-    ("annotations", "share", "field", "value", "remedy"),
-    [
-        ({}, 101, "spec.containers[main].resources[plimsoll.dev/gpu-share]", "'101'", "give at most 100"),
-        (
-            {"plimsoll.dev/gpu-modle": "NVIDIA L4"},
-            0,
-            "metadata.annotations[plimsoll.dev/gpu-modle]",
-            "'NVIDIA L4'",
-            "did you mean plimsoll.dev/gpu-model?",
-        ),
-    ],
-)
-async def test_bad_manifests_are_answered_and_others_go_on(
-    tmp_path: Path,
-    apiserver: ApiServer,
-    namespace: str,
-    annotations: dict[str, str],
-    share: int,
-    field: str,
-    value: str,
-    remedy: str,
-) -> None:
-    """A malformed or unhandled manifest is refused with field, value and remedy, and a good pod is bound."""
-    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
-        await cluster.submit("bad", "1Gi", share=share, annotations=annotations)
-        await cluster.submit("good", "1Gi")
-        await cluster.until_bound("good")
-        message = await cluster.until_told_why("bad")
-        assert field in message
-        assert value in message
-        assert remedy in message
+        for bad in BAD:
+            message = await cluster.until_told_why(bad.name)
+            assert bad.field_and_value in message
+            assert bad.remedy in message
