@@ -14,18 +14,18 @@ from plimsoll.events import Limit
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import ALPHA, USABLE_BYTES, KubeCluster, kube_cluster
 from tests.servers.apiserver import ApiServer
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 GPU = gpu_uuid(ALPHA, 0)
 PLACE = (str(ALPHA), GPU)
 
 
-async def resize(cluster: KubeCluster, name: str, size: str, timeout_s: float = 60) -> tuple[int, str]:
+async def resize(cluster: KubeCluster, name: str, size: str, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
     """Request a new line."""
     return await change(cluster, name, "--gpu-memory", size, timeout_s=timeout_s)
 
 
-async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: float = 60) -> tuple[int, str]:
+async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
     """Run `plimsoll resize` as an operator does; returns exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "resize", "-n", cluster.namespace, name),
