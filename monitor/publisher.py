@@ -100,6 +100,22 @@ class PublisherListeners:
     foreign: Callable[[ForeignReport], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The longest message that NATS takes, and what to change so that it takes longer ones."""
+
+    most_bytes: int
+    remedy: str
+
+
+def _limits(of_server: int, of_stream: int | None) -> _Limits:
+    """The smaller of both limits; a stream without one has None, or -1."""
+    if of_stream is not None and 0 < of_stream < of_server:
+        remedy = f"raise the stream's, now {of_stream} bytes: `nats stream edit {STREAM} --max-msg-size=-1`"
+        return _Limits(of_stream, remedy)
+    return _Limits(of_server, f"give NATS's max_payload, now {of_server} bytes, its default of 1 MB or more")
+
+
 class Publisher:
     """Empties the outbox into JetStream. `run` it as a task, and `wake` it when something was stored."""
 
@@ -216,23 +232,17 @@ class Publisher:
             return
         self._unreachable(error)
 
-    async def _drop_refused(self, batch: tuple[StoredEntry, ...], most_bytes: int) -> tuple[StoredEntry, ...]:
-        """Drop the events that NATS takes under no circumstances; returns the others.
-
-        Args:
-            batch: the events.
-            most_bytes: the server's limit of a message.
-        """
+    async def _drop_refused(self, batch: tuple[StoredEntry, ...], limits: _Limits) -> tuple[StoredEntry, ...]:
+        """Drop the events that NATS takes under no circumstances; returns the others."""
         former = [entry for entry in batch if entry.subject.lower() in self._refused]
         rest = [entry for entry in batch if entry not in former]
-        large = [entry for entry in rest if len(entry.body) + HEADER_BYTES > most_bytes]
+        large = [entry for entry in rest if len(entry.body) + HEADER_BYTES > limits.most_bytes]
         if former:
             problem = "events under a former name of this node were dropped: NATS takes no such event from this user"
             await self._drop(former, problem, remedy="none is needed")
         if large:
             problem = "events were dropped: NATS takes no message so large"
-            remedy = f"give NATS's max_payload, now {most_bytes} bytes, its default of 1 MB or more"
-            await self._drop(large, problem, remedy=remedy)
+            await self._drop(large, problem, remedy=limits.remedy)
         return tuple(entry for entry in rest if entry not in large)
 
     async def _drop(self, entries: list[StoredEntry], problem: str, remedy: str) -> None:
@@ -255,6 +265,7 @@ class Publisher:
         if not self._epoch_checked:
             await self._pass_epochs(client, jetstream, str(found.created))
             self._epoch_checked = True
+        limits = _limits(client.max_payload, found.config.max_msg_size)
         await self._resume(jetstream, found.config.duplicate_window or 0.0)
         self._reached()
         while True:
@@ -262,7 +273,7 @@ class Publisher:
             self._wakened.clear()
             batch = await self._store.oldest(BATCH)
             if batch:
-                await self._send(jetstream, await self._drop_refused(batch, client.max_payload))
+                await self._send(jetstream, await self._drop_refused(batch, limits))
                 self._disk.ended()
             else:
                 await self._wakened.wait()

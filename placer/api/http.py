@@ -101,8 +101,7 @@ async def serving_socket(api: Api, listener: socket.socket) -> AsyncIterator[Non
         # For `plimsoll top` and `plimsoll pods`; readers of the TCP port take none of the owner's places.
         routes.append(web.get(LIVE_PATH, api.page.streams.serve_owner))
     try:
-        async with serving(routes, MANIFEST_BYTES, (_problems,)) as runner:
-            await web.SockSite(runner, listener).start()
+        async with serving(routes, [listener], body_bytes=MANIFEST_BYTES, middlewares=(_problems,)):
             try:
                 yield
             finally:
@@ -126,6 +125,7 @@ def open_socket(path: Path) -> socket.socket:
         os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
         listener.bind(os.fspath(path))
         listener.listen()
+        listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
     except OSError as error:
         listener.close()
         remedy = "name a path of at most 107 bytes in a directory of your own"

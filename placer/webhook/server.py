@@ -21,8 +21,7 @@ from placer.webhook.core.generations import Generation
 from placer.webhook.core.judgement import AdmissionRules
 from placer.webhook.core.review import NoReviewError, ReviewAnswer, answer
 from placer.webhook.metrics import CertificateMetrics, ReviewMetrics
-from plimsoll.part.errors import InputError
-from plimsoll.part.web import read_body, serving
+from plimsoll.part.web import open_tcp, port_of, read_body, serving
 
 PATH: Final = "/review"
 
@@ -126,13 +125,10 @@ async def serving_reviews(
         InputError: the port is taken, or the address is not one of this machine.
     """
     reviewer = _Reviewer(rules, metrics)
-    async with serving([web.post(PATH, reviewer.review)], BODY_BYTES) as runner:
-        try:
-            await web.TCPSite(runner, address, port, ssl_context=certificates.context).start()
-        except OSError as error:
-            problem = f"cannot be served at {address} ({error})"
-            raise InputError(variable, port, problem, "choose a free port, or 0 for any") from error
-        yield int(runner.addresses[0][1])
+    listeners = await open_tcp(address, port, variable)
+    number, routes = port_of(listeners), [web.post(PATH, reviewer.review)]
+    async with serving(routes, listeners, body_bytes=BODY_BYTES, tls=certificates.context):
+        yield number
 
 
 def _context(generation: Generation) -> ssl.SSLContext:

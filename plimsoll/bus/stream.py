@@ -11,6 +11,7 @@ answers again once the servers that are left have chosen another leader, some se
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import nats.errors
 import structlog
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
@@ -47,6 +48,9 @@ LOST_PINGS: Final = 2
 So a client leaves a server that hangs, or whose machine has vanished, within half a minute. nats-py's own
 defaults take six minutes.
 """
+
+SUBJECTS_OVERLAP: Final = 10065
+"""JetStream's code for a stream whose subjects another stream has."""
 
 NATS_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 """The schemes of a NATS server's URL."""
@@ -92,7 +96,8 @@ class Stream:
         this at once.
 
         Raises:
-            nats.errors.Error: NATS is away, has no JetStream, lacks the space, or has fewer servers than replicas.
+            nats.errors.Error: NATS is away, has no JetStream, lacks the space or the replicas, or has
+                another stream for our subjects, which the message names.
         """
         try:
             found = await jetstream.stream_info(STREAM)
@@ -106,7 +111,20 @@ class Stream:
                     max_age_s=self.max_age_s,
                     replicas=self.replicas,
                 )
-            except BadRequestError:
-                # Another part made the stream meanwhile, with limits of its own. If not, this raises.
-                found = await jetstream.stream_info(STREAM)
+            except BadRequestError as error:
+                try:
+                    # Another part may have made the stream meanwhile, with limits of its own.
+                    found = await jetstream.stream_info(STREAM)
+                except NotFoundError:
+                    if error.err_code == SUBJECTS_OVERLAP:
+                        error.description = f"{error.description}: {await _holder(jetstream)}"
+                    raise error from None
         return found
+
+
+async def _holder(jetstream: JetStreamContext) -> str:
+    """The name of a stream that holds our subjects, for a message."""
+    try:
+        return str(await jetstream.find_stream_name_by_subject(EVENTS))
+    except nats.errors.Error:
+        return "its name is not shown to this user"

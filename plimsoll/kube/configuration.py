@@ -7,21 +7,26 @@ parts of `kubernetes`, which takes long; importing this module does not.
 
 import asyncio
 import importlib.util
+import os
 import ssl
 import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import unquote
+
+import structlog
 
 from plimsoll.kube import credentials as kube_credentials
 from plimsoll.kube import kubeconfig as kubeconfig_check
 from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
-from plimsoll.kube.exec_plugin import exec_plugin
+from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin, exec_plugin
 from plimsoll.kube.kubeconfig import IN_CLUSTER
+from plimsoll.kube.proxies import proxy_of
 from plimsoll.kube.transport import text_of
 from plimsoll.part.errors import InputError
+
+log = structlog.get_logger("plimsoll.kube.configuration")
 
 
 def kubeconfig_path(where: str) -> Path | None:
@@ -47,13 +52,11 @@ async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any,
             await asyncio.to_thread(config.load_incluster_config, configuration, try_refresh_token=False)
             credentials = await file_credentials(kube_credentials.SERVICE_TOKEN)
         else:
-            loading = config.load_kube_config(
-                str(kubeconfig), context=context, client_configuration=configuration
-            )
-            loader = await asyncio.to_thread(asyncio.run, loading)
+            loader, plugin = await asyncio.to_thread(_loader, config.kube_config, str(kubeconfig), context)
+            await asyncio.to_thread(asyncio.run, loader.load_and_set(configuration))
             # The cluster may stand in one of several files, and no public attribute says in which.
             kubeconfig_check.check_server(loader._cluster.path, configuration.host)  # noqa: SLF001
-            credentials = await _credentials(configuration, loader)
+            credentials = await _credentials(configuration, loader, plugin)
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)
     except InputError:
@@ -80,18 +83,19 @@ def _unusable(kubeconfig: Path | None, error: Exception) -> InputError:
 
 
 def way_to(configuration: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped library
-    """How requests reach the server: by the kubeconfig, or a proxy that the environment names when we connect."""
+    """How requests reach the server: by the kubeconfig, or a proxy that the environment names when we connect.
+
+    Raises:
+        InputError: the proxy cannot be used.
+    """
     way: dict[str, Any] = {}
     if configuration.tls_server_name:
         way["server_hostname"] = configuration.tls_server_name
-    server = urlsplit(configuration.host)
-    proxy = configuration.proxy
-    if not proxy and not proxy_bypass(server.hostname or ""):
-        proxy = getproxies().get(server.scheme)
-    if proxy:
-        address = urlsplit(proxy)
-        credentials, _, host = address.netloc.rpartition("@")
-        way["proxy"] = address._replace(netloc=host).geturl()
+    field = "clusters[].cluster.proxy-url"
+    proxy = proxy_of(configuration.host, field, configuration.proxy, os.environ)
+    if proxy is not None:
+        credentials, _, host = proxy.netloc.rpartition("@")
+        way["proxy"] = proxy._replace(netloc=host).geturl()
         headers = dict(configuration.proxy_headers or {})
         if credentials:
             headers["Proxy-Authorization"] = f"Basic {b64encode(unquote(credentials).encode()).decode()}"
@@ -120,15 +124,54 @@ def _imported() -> tuple[Any, Any]:
     return client, config
 
 
-async def _credentials(configuration: Any, loader: Any) -> Credentials:  # noqa: ANN401 - untyped library
+def _loader(library: Any, files: str, context: str | None) -> tuple[Any, ExecPlugin | None]:  # noqa: ANN401 - untyped library
+    """The library's loader of a kubeconfig, and the exec plugin, which is run by our own means. Blocks.
+
+    The library gives a plugin no information about the cluster, and starts it relative to our own folder.
+
+    Raises:
+        InputError: the user's entry cannot be used.
+    """
+    loader = library._get_kube_config_loader_for_yaml_file(files, active_context=context)  # noqa: SLF001 - with no public name
+    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry; None without one
+    kubeconfig_check.check_user(
+        node.path if node is not None else files, node.value if node is not None else {}
+    )
+    plugin = None
+    if node is not None and "exec" in node.value:
+        cluster = loader._cluster  # noqa: SLF001 - likewise
+        plugin = exec_plugin(
+            node.value["exec"], Path(node.path).parent, cluster.value, Path(cluster.path).parent
+        )
+
+    async def run() -> bool:
+        assert plugin is not None, "the library asks only where the user's entry has `exec`"
+        try:
+            status = await plugin.run()
+        except CredentialsError as error:  # A later run may succeed, and a request says why none has.
+            log.warning("the exec plugin gave no credentials, retrying", error=str(error))
+            return False
+        if status.token:
+            loader.token = f"Bearer {status.token}"
+        loader.exec_plugin_expiry = status.expirationTimestamp
+        if status.clientCertificateData and status.clientKeyData:
+            keep = library._create_temp_file_with_content  # noqa: SLF001 - its files go at the end of the process
+            loader.cert_file = await asyncio.to_thread(keep, status.clientCertificateData)
+            loader.key_file = await asyncio.to_thread(keep, status.clientKeyData)
+        return True
+
+    loader.load_from_exec_plugin = run
+    return loader, plugin
+
+
+async def _credentials(configuration: Any, loader: Any, plugin: ExecPlugin | None) -> Credentials:  # noqa: ANN401 - untyped library
     """The credentials of a kubeconfig's user. Only an exec plugin's token and a token's file are ever renewed."""
     header = configuration.api_key.get("BearerToken")
     node = loader._user  # noqa: SLF001 - nothing public gives the user's entry; None without one
     user = node.value if node is not None else {}
     if "auth-provider" in user:
         return Credentials(Token(header))
-    if "exec" in user and (header is not None or configuration.cert_file is None):
-        plugin = exec_plugin(user["exec"])
+    if plugin is not None and (header is not None or configuration.cert_file is None):
         return plugin_credentials(plugin, header, getattr(loader, "exec_plugin_expiry", None))
     if "tokenFile" in user:
         return await file_credentials(Path(node.path).parent / user["tokenFile"])

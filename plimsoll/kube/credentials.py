@@ -163,7 +163,9 @@ def plugin_credentials(plugin: ExecPlugin, header: str | None, expires: datetime
 
     async def run() -> Token:
         status = await plugin.run()
-        return expiring(f"Bearer {status.token}", status.expirationTimestamp, datetime.now(UTC))
+        return expiring(
+            f"Bearer {status.token}" if status.token else None, status.expirationTimestamp, datetime.now(UTC)
+        )
 
     missing = Token(None, renew_s=0.0, lasts_s=0.0)
     return Credentials(expiring(header, expires, datetime.now(UTC)) if header else missing, run)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -51,6 +52,22 @@ def check_server(kubeconfig: str, server: str) -> None:
     if urlsplit(server).username is not None:
         remedy = "write them into users[].user of the same file"
         raise InputError(field, shown_url(server), "has a user or password in it", remedy)
+
+
+def check_user(kubeconfig: str, user: Mapping[str, object]) -> None:
+    """Refuse a user who wants to act as another one: without that, requests would have rights that nobody meant.
+
+    Args:
+        kubeconfig: the file that has the user.
+        user: its `users[].user`.
+
+    Raises:
+        InputError: the message names file and field.
+    """
+    for name in ("as", "as-uid", "as-groups", "as-user-extra"):
+        if user.get(name):
+            remedy = "give Plimsoll credentials of its own, without impersonation"
+            raise InputError(f"{kubeconfig}: users[].user.{name}", user[name], "is not supported", remedy)
 
 
 class _Context(msgspec.Struct):

@@ -26,7 +26,7 @@ LOGIN: Final = (
 RIGHTS: Final = ("permissions violation", "noperm", "no permissions")
 """Words by which NATS and Redis refuse an action that a known user may not do."""
 
-BUS: Final = (
+ANSWERS: Final = (
     (
         "serviceunavailableerror: code=none",
         "the server has no JetStream, or has just started",
@@ -38,12 +38,53 @@ BUS: Final = (
         "give it more (max_file_store), or lower PLIMSOLL_STREAM_MAX_BYTES",
     ),
     (
+        "subjects overlap with an existing stream",
+        "another stream of this server holds the subjects plimsoll.v1.>",
+        "take them from that stream, or name an account or server of Plimsoll's own in {login}",
+    ),
+    (
         "stream not found",
         "nobody has made it yet",
         "start a monitor or a placer, which make it, or name another server in {login}",
     ),
+    (
+        "message size exceeds maximum allowed",
+        "the stream takes no message so large",
+        "give it the size that messages may have (`nats stream edit PLIMSOLL --max-msg-size=-1`)",
+    ),
+    (
+        "maximum bytes exceeded",
+        "the stream is full, and keeps its old messages",
+        "have it drop them (`nats stream edit PLIMSOLL --discard=old`), or give it more room",
+    ),
+    (
+        "maximum messages exceeded",
+        "the stream has its most messages, and keeps its old ones",
+        "have it drop them (`nats stream edit PLIMSOLL --discard=old`)",
+    ),
+    (
+        "no response from stream",
+        "no stream takes this subject",
+        "give the stream PLIMSOLL the subject plimsoll.v1.>, or delete it, so that a monitor makes it",
+    ),
+    (
+        "expected stream does not match",
+        "another stream of this server takes this subject",
+        "give the subject plimsoll.v1.> to the stream PLIMSOLL alone, or name another account in {login}",
+    ),
+    (
+        "against a read only replica",
+        "it is a read-only replica",
+        "name its master, which its INFO shows as master_host, in {login}",
+    ),
+    ("command not allowed when used memory", "it is full, and evicts nothing", "raise its maxmemory"),
+    (
+        "misconf",
+        "it takes no writes, because it cannot save to its disk",
+        "see its log, and free some room on its disk",
+    ),
 )
-"""Words by which NATS refuses a stream, each with the cause and the remedy."""
+"""Words by which NATS and Redis refuse a request, each with the cause and the remedy."""
 
 LONGEST_TEXT: Final = 300
 """The most characters of a library's own words."""
@@ -62,7 +103,7 @@ def cause_of(error: BaseException, login: str) -> str:
         return f"the user or password is refused; mend it in {login}"
     if any(text in words for text in RIGHTS):
         return f"the user has too few rights ({_text(error)}); give them to the user in {login}"
-    for text, problem, remedy in BUS:
+    for text, problem, remedy in ANSWERS:
         if text in words:
             return f"{problem} ({_text(error)}); {remedy.format(login=login)}"
     for one in chain:

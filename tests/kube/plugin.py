@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -88,15 +88,16 @@ class Plugin:
         return {"exec": {"apiVersion": version, "command": str(self.program), "interactiveMode": "Never"}}
 
 
-def kubeconfig(path: Path, url: str, user: dict[str, object], authority: Path | None = None) -> Path:
-    """Write a kubeconfig with one user; returns its path."""
-    cluster = {"server": url} | ({"certificate-authority": str(authority)} if authority else {})
+def kubeconfig(
+    path: Path, url: str, user: dict[str, object], cluster: Mapping[str, object] | None = None
+) -> Path:
+    """Write a kubeconfig with one user, and with more fields of its cluster; returns its path."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": cluster}],
+        "clusters": [{"name": "c", "cluster": {"server": url, **(cluster or {})}}],
         "users": [{"name": "u", "user": user}],
     }
     path.write_text(yaml.safe_dump(config))

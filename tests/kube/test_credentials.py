@@ -182,7 +182,7 @@ async def test_a_plugin_without_a_token_is_transient(server: Guard, plugin: Plug
         with capture_logs() as logs, pytest.raises(RefusedError, match="401"):
             await client.get("/version")
     no_token, refused = (entry["error"] for entry in logs)
-    assert "printed no ExecCredential with a token" in no_token
+    assert "printed no ExecCredential with credentials" in no_token
     assert "does not accept this token" in refused
 
 
@@ -214,7 +214,12 @@ async def test_a_lease_is_held_while_a_plugin_hangs(
     """A leader renews its Lease with the old token, however long the plugin takes for the next one."""
     plugin.give(apiserver.token)
     plugin.expire(3600)
-    path = kubeconfig(plugin.folder / "config", apiserver.url, plugin.user(), apiserver.plane.ca_file)
+    path = kubeconfig(
+        plugin.folder / "config",
+        apiserver.url,
+        plugin.user(),
+        {"certificate-authority": str(apiserver.plane.ca_file)},
+    )
     async with connect(path) as client:
         client.credentials._renew_s = 0.0  # as if most of the hour were over
         plugin.hold()
@@ -267,6 +272,67 @@ async def test_a_plugin_gets_its_arguments_and_environment(server: Guard, plugin
         "kind": "ExecCredential",
         "spec": {"interactive": False},
     }
+
+
+async def test_a_plugin_knows_its_cluster_and_a_relative_command_its_kubeconfig(
+    server: Guard, plugin: Plugin, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """`provideClusterInfo` is honoured from the first run on, and `./plugin` is beside the kubeconfig."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    seen = plugin.folder / "seen"
+    text = plugin.program.read_text().replace("\n", f'\necho "$KUBERNETES_EXEC_INFO" > {seen}\n', 1)
+    plugin.program.write_text(text)
+    entry = plugin.user()["exec"]
+    assert isinstance(entry, dict)
+    entry |= {"command": "./plugin", "provideClusterInfo": True}
+    cluster = {
+        "tls-server-name": "api",
+        "extensions": [{"name": exec_plugin.CLUSTER_EXTENSION, "extension": {"shoot": "a"}}],
+    }
+    path = kubeconfig(plugin.folder / "config", server.url, {"exec": entry}, cluster)
+    async with connect(path) as client:
+        await client.get("/version")
+    assert json.loads(seen.read_text())["spec"] == {
+        "interactive": False,
+        "cluster": {"server": server.url, "tls-server-name": "api", "config": {"shoot": "a"}},
+    }
+    assert len(plugin.pids()) == 1
+
+
+async def test_a_missing_plugin_is_named_with_the_kubeconfigs_hint(plugin: Plugin) -> None:
+    """The failure says which program is missing, and how the kubeconfig says to install it."""
+    entry = plugin.user()["exec"]
+    assert isinstance(entry, dict)
+    entry |= {"command": "no-such-login", "installHint": "brew install no-such-login"}
+    path = kubeconfig(plugin.folder / "config", "http://127.0.0.1:9", {"exec": entry})
+    async with connect(path) as client:
+        with pytest.raises(TransientError, match=r"no-such-login cannot be started .*; brew install"):
+            await client.get("/version")
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "named"),
+    [
+        ({"as": "root"}, {}, "users\\[\\].user.as: 'root' is not supported"),
+        ({"as-groups": ["system:masters"]}, {}, "user.as-groups"),
+        ({"as-uid": "7"}, {}, "user.as-uid"),
+        ({"as-user-extra": {"a": ["b"]}}, {}, "user.as-user-extra"),
+        (
+            {"exec": {"command": "x", "apiVersion": "v1", "interactiveMode": "Always"}},
+            {},
+            "exec.interactiveMode: 'Always' cannot be met",
+        ),
+        ({}, {"proxy-url": "socks5://127.0.0.1:1"}, "cluster.proxy-url: 'socks5://127.0.0.1:1' is a SOCKS"),
+        ({}, {"proxy-url": "gopher://127.0.0.1:1"}, "is no HTTP proxy"),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_by_name(
+    tmp_path: Path, user: dict[str, object], cluster: dict[str, object], named: str
+) -> None:
+    """A field that kubectl honours and Plimsoll does not is never passed over."""
+    with pytest.raises(InputError, match=named):
+        async with connect(kubeconfig(tmp_path / "config", "http://127.0.0.1:9", user, cluster)):
+            pass
 
 
 @contextlib.asynccontextmanager

@@ -13,14 +13,14 @@ from blockbuster import BlockBuster, BlockBusterFunction
 PARTS = ["plimsoll", "monitor", "placer", "solo", "hook"]
 # The kernel answers from memory. No device is involved, and a thread would cost more than the read.
 IN_MEMORY = ("/proc/", "/sys/", "/dev/shm/")  # noqa: S108 - compared with, never created
-READS = ("io.TextIOWrapper.read", "io.BufferedReader.read")
+READS = ("io.TextIOWrapper.read", "io.BufferedReader.read", "os.listdir")
 
 
 def or_in_memory(allowed: Callable[..., bool]) -> Callable[..., bool]:
-    """Allow the calls of `allowed`, and reads of files that the kernel generates on demand."""
+    """Allow the calls of `allowed`, and reads of files and folders that the kernel generates on demand."""
 
-    def allows(file: object, *arguments: object, **options: object) -> bool:
-        name = str(getattr(file, "name", ""))
+    def allows(file: object = "", *arguments: object, **options: object) -> bool:
+        name = str(getattr(file, "name", file))
         return name.startswith(IN_MEMORY) or allowed(file, *arguments, **options)
 
     return allows

@@ -8,6 +8,7 @@ no other and costs no memory.
 import asyncio
 import contextlib
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, assert_never
 
@@ -17,7 +18,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.memory_changes import MemoryWatch
 from hook.broker.sockets.hook import StartTask
-from hook.broker.sockets.listeners import Acceptor, bind_unix
+from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
     CONTROL_NAME,
@@ -34,6 +35,7 @@ from plimsoll.broker.wire import (
     Subscribe,
     Unregister,
 )
+from plimsoll.part.accepting import Acceptor
 from plimsoll.part.errors import InputError
 
 CONTROL_MODE: Final = 0o600
@@ -78,7 +80,7 @@ async def serve_control(engine: Engine, listener: socket.socket, start_task: Sta
         else:  # A task that is cancelled before its first step runs no `finally` of its own.
             task.add_done_callback(lambda _: peer.close())
 
-    await Acceptor(listener, take_in, engine.bounded_log).run()
+    await Acceptor(listener, take_in, partial(engine.bounded_log.error, container=None)).run()
 
 
 class _Peer:

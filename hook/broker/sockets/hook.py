@@ -22,9 +22,10 @@ from hook.broker.core.events import ConnectionClosed, DatagramReceived
 from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
 from hook.broker.core.instructions import Reply
 from hook.broker.processes import read_process, uptime_ticks
-from hook.broker.sockets.listeners import Acceptor, bind_unix
+from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.pages import SOCKET_NAME
 from plimsoll.ids import GpuUuid, ProcessKey
+from plimsoll.part.accepting import Acceptor
 from plimsoll.part.errors import InputError
 
 BACKLOG: Final = 1024
@@ -115,7 +116,8 @@ class HookSockets:
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
         self._connections[container] = {}
-        acceptor = Acceptor(listener, partial(self._take_in, container), self._log, container)
+        log_error = partial(self._log.error, container=container)
+        acceptor = Acceptor(listener, partial(self._take_in, container), log_error)
         task = self._start_task(acceptor.run(), name)
         self._listeners[container] = (listener, task)
 

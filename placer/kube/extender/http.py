@@ -35,7 +35,7 @@ from placer.kube.extender.wire import (
 )
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.settings import PREFIX
-from plimsoll.part.web import read_body, serving
+from plimsoll.part.web import open_tcp, port_of, read_body, serving
 
 PATH: Final = "/extender/v1"
 """The end of kube-scheduler's `urlPrefix`."""
@@ -76,15 +76,10 @@ async def serving_extender(
         web.post(f"{PATH}/{verb}", _handler(verb, make(extender), metrics, clients))
         for verb, make in verbs.items()
     ]
-    host, port = address
-    async with serving([*routes, web.get("/readyz", _ready(extender))], BODY_BYTES) as runner:
-        try:
-            await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        except OSError as error:
-            problem = f"cannot be served at {host} ({error})"
-            remedy = "choose a free port, or 0 for any"
-            raise InputError(PREFIX + "EXTENDER_PORT", port, problem, remedy) from error
-        yield int(runner.addresses[0][1])
+    listeners = await open_tcp(*address, PREFIX + "EXTENDER_PORT")
+    number, routes = port_of(listeners), [*routes, web.get("/readyz", _ready(extender))]
+    async with serving(routes, listeners, body_bytes=BODY_BYTES, tls=tls):
+        yield number
 
 
 def _handler(

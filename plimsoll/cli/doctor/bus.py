@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 from nats.aio.client import Client
@@ -17,7 +17,7 @@ from nats.js.api import DeliverPolicy
 
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.consumers import kept_messages
-from plimsoll.bus.subjects import REPORTS, STREAM
+from plimsoll.bus.subjects import EVENTS, REPORTS, STREAM
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.events import NoEventsError, connected
 from plimsoll.envelope import decode_event, decode_report
@@ -35,6 +35,9 @@ CLOCK_S: Final = 10.0
 
 LATE_S: Final = 120.0
 """A report stored this many seconds after it was made comes from a slow clock, or has waited in an outbox."""
+
+EVENT_BYTES: Final = 256 * 1024
+"""Bytes that a message must be allowed to have: a report of 1000 tasks on 16 GPUs is not longer."""
 
 MONITORS: Final = (
     "see `kubectl get pods -A -o wide -l app=plimsoll-monitor`, and `kubectl logs` of the monitor there"
@@ -97,6 +100,8 @@ async def _stream(client: Client, failures: list[Exception]) -> AsyncIterator[Fi
             "stream", f"there is no stream {STREAM} ({info['error'].get('description', '')})", remedy
         )
         return
+    for finding in _unfit(info["config"], client.max_payload):
+        yield finding
     state = info["state"]
     yield ok("stream", f"{STREAM}, {state['messages']} events, {state['bytes'] >> 20} MiB")
     now = _moment(info["ts"])
@@ -108,6 +113,24 @@ async def _stream(client: Client, failures: list[Exception]) -> AsyncIterator[Fi
         return
     for finding in _judged(reports, now):
         yield finding
+
+
+def _unfit(config: dict[str, Any], max_payload: int) -> Iterator[Finding]:
+    """What an operator's stream or server has that keeps our events out: each would make nodes fall silent."""
+    if EVENTS not in config["subjects"] and ">" not in config["subjects"]:
+        remedy = (
+            f"`nats stream edit {STREAM} --subjects='{EVENTS}'`, or delete it, so that a monitor makes it"
+        )
+        yield failed("stream", f"{STREAM} does not take the subjects {EVENTS}", remedy)
+    if config.get("discard") == "new":
+        remedy = f"`nats stream edit {STREAM} --discard=old`"
+        yield failed("stream", f"{STREAM} keeps its old messages: once it is full it takes no event", remedy)
+    if 0 < (most := config.get("max_msg_size", -1)) < EVENT_BYTES:
+        remedy = f"`nats stream edit {STREAM} --max-msg-size=-1`"
+        yield failed("stream", f"{STREAM} takes no message above {most} bytes, and events are longer", remedy)
+    if max_payload < EVENT_BYTES:
+        remedy = "give max_payload in its configuration its default of 1 MB or more"
+        yield failed("nats", f"it takes no message above {max_payload} bytes, and events are longer", remedy)
 
 
 def _own_clock(now: datetime, asked: datetime, answered: datetime) -> Finding:

@@ -5,6 +5,7 @@ What always holds: names are those of the chart, which are fixed, as a cluster h
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,6 +16,7 @@ from plimsoll.cli.doctor.finding import Finding, failed, listed, ok, skipped, wa
 from plimsoll.contract import GPU_MEMORY
 from plimsoll.kube.client import KubeClient
 from plimsoll.kube.transport import NotFoundError
+from plimsoll.pool import DEVICE
 
 PARTS: Final = {
     "deployments": ("plimsoll-placer", "plimsoll-webhook"),
@@ -50,6 +52,9 @@ RIGHTS: Final = {
 
 POLICIES: Final = ("plimsoll-annotations", "plimsoll-monitor")
 WEBHOOK: Final = "plimsoll-webhook"
+POOL: Final = "plimsoll-pool"
+"""The Deployment of the pool's controller."""
+
 SOON_S: Final = 24 * 3600.0
 """An authority is replaced long before its last day, so one that ends within a day is not being replaced."""
 
@@ -148,34 +153,39 @@ async def webhook(client: KubeClient, namespace: str) -> list[Finding]:
     except NotFoundError:
         text = "the API server asks no webhook, so pods get no library: nothing holds them to their lines"
         return [failed("webhook", text, "apply deploy/webhook.yaml, or install the chart")]
-    findings = []
-    for one in configuration.get("webhooks", []):
-        config = one["clientConfig"]
-        if problem := await asyncio.to_thread(_authority_problem, config.get("caBundle", "")):
-            text = f"pods with GPUs are refused: {one['name']} {problem}"
-            findings.append(failed("webhook", text, f"{logs}; it writes the authority there at its start"))
-        service = config.get("service")
-        if service and not await _endpoints(client, service["namespace"], service["name"]):
-            name = f"{service['namespace']}/{service['name']}"
-            text = f"pods with GPUs are refused: no pod is ready behind Service {name}"
+    entries, findings = configuration.get("webhooks", []), []
+    # Its entries have one authority and one service in common: one finding is enough for all of them.
+    for bundle in {one["clientConfig"].get("caBundle", ""): None for one in entries}:
+        findings += await asyncio.to_thread(
+            _authority, bundle, f"{logs}; it writes the authority at its start"
+        )
+    services = [one["clientConfig"].get("service") for one in entries]
+    for namespace_, name in {(one["namespace"], one["name"]): None for one in services if one}:
+        if not await _endpoints(client, namespace_, name):
+            text = f"pods with GPUs are refused: no pod is ready behind Service {namespace_}/{name}"
             findings.append(
                 failed("webhook", text, f"{logs}, and `kubectl -n {namespace} describe deploy/{WEBHOOK}`")
             )
     return findings or [ok("webhook", "the API server asks it, trusts it, and a pod answers")]
 
 
-def _authority_problem(bundle: str) -> str | None:
-    """The end of a sentence: why the API server cannot trust a webhook with this bundle. None if it can."""
+def _authority(bundle: str, remedy: str) -> list[Finding]:
+    """Whether the API server can trust a webhook with this bundle, and for how long."""
     from cryptography import x509  # noqa: PLC0415 - takes a tenth of a second, and only this check needs it
 
+    refused = "pods with GPUs are refused: the webhook's authority in its caBundle"
     try:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(bundle))
     except ValueError:
-        return "has no authority in its caBundle"
+        return [failed("webhook", f"{refused} is missing", remedy)]
     left_s = max((one.not_valid_after_utc - datetime.now(UTC)).total_seconds() for one in authorities)
     if left_s < 0:
-        return "has an authority that has expired"
-    return "has an authority that expires within a day, and was not replaced" if left_s < SOON_S else None
+        return [failed("webhook", f"{refused} has expired", remedy)]
+    if left_s < SOON_S:
+        hours = f"{left_s / 3600:.0f}"
+        text = f"pods are accepted for {hours} h more: the webhook's authority expires, and was not replaced"
+        return [warning("webhook", text, remedy)]
+    return []
 
 
 async def _endpoints(client: KubeClient, namespace: str, service: str) -> int:
@@ -231,23 +241,40 @@ async def gpu_access(client: KubeClient, namespace: str) -> list[Finding]:
 
 async def nodes(client: KubeClient, namespace: str) -> list[Finding]:
     """Whether nodes show the resources that pods ask for."""
-    shown = []
+    shown, twice = list[str](), list[str]()
     resource, more = GPU_MEMORY, ""
     while True:
         query = [("limit", "500"), *([("continue", more)] if more else [])]
         page = msgspec.json.decode(await client.get("/api/v1/nodes", query))
-        shown += [
-            node["metadata"]["name"]
-            for node in page["items"]
-            if resource in node.get("status", {}).get("allocatable", {})
+        offers = {
+            node["metadata"]["name"]: node.get("status", {}).get("allocatable", {}) for node in page["items"]
+        }
+        shown += [name for name, offered in offers.items() if resource in offered]
+        twice += [
+            name
+            for name, offered in offers.items()
+            if resource in offered and offered.get(DEVICE, "0") != "0"
         ]
         more = page["metadata"].get("continue", "")
         if not more:
             break
     if shown:
-        return [ok("nodes", f"nodes with {resource}: {len(shown)}")]
+        doubled = await _doubled(client, namespace, twice)
+        return [ok("nodes", f"nodes with {resource}: {len(shown)}"), *doubled]
     remedy = f"see `kubectl -n {namespace} logs ds/plimsoll-monitor`: it writes the resource to its node"
     return [failed("nodes", f"no node shows {resource}, so no pod fits anywhere", remedy)]
+
+
+async def _doubled(client: KubeClient, namespace: str, names: Sequence[str]) -> list[Finding]:
+    """Whether NVIDIA's device plugin gives out GPUs of these nodes beside us, and no pool keeps the two apart."""
+    if not names:
+        return []
+    with contextlib.suppress(NotFoundError):
+        await client.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{POOL}")
+        return []
+    text = f"NVIDIA's device plugin gives out the same GPUs on {len(names)} nodes: {listed(names)}"
+    remedy = "install the chart with pool.enabled=true (docs/pool.md), or keep the plugin off these nodes"
+    return [warning("nodes", text, remedy)]
 
 
 async def _object(client: KubeClient, path: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from redis.exceptions import RedisError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
 
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, ok, skipped
 from plimsoll.part.causes import cause_of
@@ -30,12 +31,17 @@ async def redis_list(url: str) -> AsyncIterator[Finding]:
         return
     try:
         nodes, is_filled = await client.zcard(NODES), await client.exists(GENERATION)
+        master = await _master(client)
     except (RedisError, OSError, TimeoutError) as error:
         yield failed_by("redis", f"Redis at {shown_url(url)} cannot be read: {cause_of(error, LOGIN)}")
         return
     finally:
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await client.aclose()
+    if master:
+        problem = f"{shown_url(url)} is a read-only replica, so no placer can write the list there"
+        yield failed("redis", problem, f"name its master, {master}, in {LOGIN}")
+        return
     yield ok("redis", f"{shown_url(url)} answers")
     if is_filled:
         yield ok("list", f"nodes in the sorted list: {nodes}")
@@ -45,3 +51,12 @@ async def redis_list(url: str) -> AsyncIterator[Finding]:
         "meanwhile, and readers of the list see none"
     )
     yield failed("list", "no placer has filled the sorted list", remedy)
+
+
+async def _master(client: Redis) -> str:
+    """Host and port of the server that this one copies; empty where it copies none, or does not say."""
+    with contextlib.suppress(ResponseError):  # this user may not ask
+        info = await client.info("replication")
+        if info.get("role") == "slave":
+            return f"{info['master_host']}:{info['master_port']}"
+    return ""

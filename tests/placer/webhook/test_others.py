@@ -13,7 +13,7 @@ from aiohttp import web
 from placer.webhook.certificate import make_generation
 from placer.webhook.server import _context
 from plimsoll.dialects import Json
-from plimsoll.part.web import serving
+from plimsoll.part.web import open_tcp, port_of, serving
 from tests.placer.webhook.core.pods import MEMORY, container, gpu_pod, pod
 from tests.placer.webhook.scene import ADMISSION, Scene
 from tests.servers.waiting import until
@@ -44,14 +44,14 @@ async def mesh(found: Scene) -> AsyncIterator[list[str]]:
         return web.json_response(body)
 
     context: ssl.SSLContext = await asyncio.to_thread(_context, made)
-    async with serving([web.post("/", review)]) as runner:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    listeners = await open_tcp("127.0.0.1", 0, "PORT")
+    async with serving([web.post("/", review)], listeners, tls=context):
         name = f"z-mesh-{found.own}"
         label = {"scene": found.own.removeprefix("plimsoll-")}
         bundle = b64encode(made.authority.encode()).decode()
         asked = {
             "name": "mesh.example.com",
-            "clientConfig": {"url": f"https://127.0.0.1:{runner.addresses[0][1]}/", "caBundle": bundle},
+            "clientConfig": {"url": f"https://127.0.0.1:{port_of(listeners)}/", "caBundle": bundle},
             "rules": [
                 {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
             ],

@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import nats as nats_client
 import pytest
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError
+from nats.js.api import DiscardPolicy
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from plimsoll.bus.stream import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream
 from plimsoll.bus.subjects import EVENTS, STREAM
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.part.causes import cause_of
 from tests.servers.clusters import nats_cluster
+from tests.servers.waiting import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -45,14 +49,6 @@ async def test_a_stream_that_is_there_is_left_alone(nats: EmbeddedServer) -> Non
     assert (config.max_bytes, config.max_age) == (5_000_000, 120)
 
 
-async def test_a_stream_that_cannot_be_made_is_an_error(nats: EmbeddedServer) -> None:
-    """The failure is an error if another stream has one of the subjects."""
-    async with connected(nats) as jetstream:
-        await jetstream.add_stream(name="OTHER", subjects=[EVENTS])
-        with pytest.raises(NotFoundError):
-            await Stream().ensure(jetstream)
-
-
 async def test_a_cluster_keeps_the_stream_as_often_as_its_maker_said(tmp_path: Path) -> None:
     """On three servers the stream has three replicas, and a later client that says otherwise leaves them alone."""
     async with nats_cluster(tmp_path) as cluster:
@@ -72,3 +68,48 @@ async def test_more_replicas_than_servers_are_an_error_that_says_so(nats: Embedd
             await Stream(replicas=3).ensure(jetstream)
         with pytest.raises(NotFoundError):
             await jetstream.stream_info(STREAM)
+
+
+async def test_another_stream_with_our_subjects_is_named(own_nats: EmbeddedServer) -> None:
+    """On a server shared with others, the cause is their stream, by its name, and not that none was made."""
+    async with connected(own_nats) as jetstream:
+        await jetstream.add_stream(name="EVERYTHING", subjects=["plimsoll.>"])
+        with pytest.raises(APIError) as caught:
+            await Stream().ensure(jetstream)
+    cause = cause_of(caught.value, "PLIMSOLL_NATS_URL")
+    assert "another stream of this server holds the subjects plimsoll.v1.>" in cause
+    assert "EVERYTHING" in cause
+
+
+@pytest.mark.parametrize(
+    ("choice", "cause"),
+    [
+        ({"max_msg_size": 100}, "--max-msg-size=-1"),
+        ({"max_bytes": 200, "discard": DiscardPolicy.NEW}, "--discard=old"),
+        ({"max_msgs": 1, "discard": DiscardPolicy.NEW}, "--discard=old"),
+    ],
+)
+async def test_a_stream_that_takes_no_event_is_named_with_its_remedy(
+    own_nats: EmbeddedServer, choice: dict[str, Any], cause: str
+) -> None:
+    """An operator's stream that is full, or takes only short messages."""
+    async with connected(own_nats) as jetstream:
+        await jetstream.add_stream(name=STREAM, subjects=[EVENTS], **choice)
+        with pytest.raises(APIError) as caught:
+            await publish_twice(jetstream)
+    assert cause in cause_of(caught.value, "PLIMSOLL_NATS_URL")
+
+
+async def publish_twice(jetstream: JetStreamContext) -> None:
+    """Publish two messages of 120 bytes."""
+    for _ in range(2):
+        await jetstream.publish("plimsoll.v1.node.state.n", b"x" * 120)
+
+
+async def test_a_stream_with_other_subjects_is_named(own_nats: EmbeddedServer) -> None:
+    """Our stream, made by somebody with other subjects, takes no event."""
+    async with connected(own_nats) as jetstream:
+        await jetstream.add_stream(name=STREAM, subjects=["other.>"])
+        with pytest.raises(NoStreamResponseError) as caught:
+            await jetstream.publish("plimsoll.v1.node.state.n", b"x", timeout=PATIENCE_S)
+    assert "give the stream PLIMSOLL the subject" in cause_of(caught.value, "PLIMSOLL_NATS_URL")

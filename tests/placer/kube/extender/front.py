@@ -23,7 +23,7 @@ from placer.kube.extender.metrics import ExtenderMetrics
 from placer.kube.parts import KubeParts
 from plimsoll.cli.demo.servers import ServerKind, running
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.part.web import serving
+from plimsoll.part.web import open_tcp, port_of, serving
 from tests.cluster import assets
 from tests.placer.kube.world import World
 from tests.placer.local.world import REPOSITORY
@@ -108,11 +108,12 @@ async def serving_front(parts: KubeParts, between: Between | None = None) -> Asy
 @contextlib.asynccontextmanager
 async def kube_scheduler(api: ApiServer, folder: Path, between: Between) -> AsyncIterator[None]:
     """Run kube-scheduler until the context ends; it asks `between`, by plain HTTP."""
-    async with serving([web.post(PATH + "/{verb}", between.handle)], 2**26) as runner:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}"
-        async with configured(api, folder, {"enableHTTPS": False, "urlPrefix": url, "tlsConfig": None}):
-            yield
+    listeners = await open_tcp("127.0.0.1", 0, "PORT")
+    url = f"http://127.0.0.1:{port_of(listeners)}{PATH}"
+    changes = {"enableHTTPS": False, "urlPrefix": url, "tlsConfig": None}
+    routes = [web.post(PATH + "/{verb}", between.handle)]
+    async with serving(routes, listeners, body_bytes=2**26), configured(api, folder, changes):
+        yield
 
 
 @contextlib.asynccontextmanager

@@ -9,8 +9,11 @@ from pathlib import Path
 import msgspec
 import nats as nats_client
 import pytest
+from nats.js.api import DiscardPolicy, StreamConfig
 
 from plimsoll.bus.access import BusAccess
+from plimsoll.bus.stream import Stream
+from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.doctor import bus as checks
@@ -192,3 +195,32 @@ async def test_the_users_of_the_charts_bus(tmp_path: Path) -> None:
             await arrivals.publish(jetstream, report("n1"))
         findings = await found(bus(guarded.of("placer").url, BusAccess()))
     assert set(verdicts(findings).values()) == {"ok"}, findings
+
+
+async def test_a_stream_that_keeps_events_out(own_nats: EmbeddedServer) -> None:
+    """An operator's stream whose limits or subjects would make nodes fall silent, each with its remedy."""
+    client = await nats_client.connect(own_nats.url)
+    try:
+        config = StreamConfig(
+            name=STREAM, subjects=["other.>"], discard=DiscardPolicy.NEW, max_msg_size=1000, max_bytes=2**20
+        )
+        await client.jetstream().add_stream(config)
+    finally:
+        await client.close()
+    findings = [one for one in await found(bus(own_nats.url, BusAccess())) if one.verdict is Verdict.FAILED]
+    remedies = [one.remedy for one in findings if one.check == "stream"]
+    for option in ("--subjects=", "--discard=old", "--max-msg-size=-1"):
+        assert any(option in remedy for remedy in remedies), option
+
+
+async def test_a_server_that_takes_short_messages_alone(tmp_path: Path) -> None:
+    """A `max_payload` below the length of events is named."""
+    configuration = tmp_path / "nats.conf"
+    configuration.write_text("max_payload: 1000\n")
+    store = str(tmp_path / "store")
+    async with nats_with(tmp_path / "server", "-c", str(configuration), "-js", "-sd", store) as server:
+        client = await nats_client.connect(server.url)
+        await Stream().ensure(client.jetstream())
+        await client.close()
+        findings = await found(bus(server.url, BusAccess()))
+    assert any("max_payload" in one.remedy for one in findings if one.verdict is Verdict.FAILED)

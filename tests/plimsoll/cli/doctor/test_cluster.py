@@ -164,6 +164,11 @@ async def test_a_release_that_works_and_what_breaks(release: ApiServer) -> None:
         await set_ready(release, "deployments", "plimsoll-webhook", 0)
         await set_endpoint(release, ready=False)
         await set_ready(release, "daemonsets", "plimsoll-monitor", 1)
+        status = {"allocatable": {"nvidia.com/gpu": "1"}, "capacity": {"nvidia.com/gpu": "1"}}
+        await release.must("PATCH", "/api/v1/nodes/n1/status", {"status": status})
+        [_, twice] = [one for one in await examined(release) if one.check == "nodes"]
+        assert twice.text == "NVIDIA's device plugin gives out the same GPUs on 1 nodes: n1"
+        assert "pool.enabled=true" in twice.remedy
         await release.must("DELETE", "/api/v1/nodes/n1?gracePeriodSeconds=0")
         await release.must("DELETE", f"{RUNTIME}/nvidia")
         binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/plimsoll-monitor"
@@ -190,15 +195,14 @@ async def test_a_release_that_works_and_what_breaks(release: ApiServer) -> None:
         assert of(findings, "policies").text.endswith("policies without a binding: plimsoll-annotations")
 
         await set_endpoint(release, ready=True)
-        for days, problem in ((-1.0, "has expired"), (0.5, "expires within a day")):
-            await trust(release, bundle(days))
-            texts = [one.text for one in await examined(release) if one.check == "webhook"]
-            assert texts
-            assert all(problem in one for one in texts)
-        await trust(release, base64.b64encode(b"none").decode())
-        texts = [one.text for one in await examined(release) if one.check == "webhook"]
-        assert all("has no authority in its caBundle" in one for one in texts)
-        assert texts
+        for authority, verdict, problem in (
+            (bundle(-1.0), Verdict.FAILED, "in its caBundle has expired"),
+            (bundle(0.5), Verdict.WARNING, "pods are accepted for 12 h more"),
+            (base64.b64encode(b"none").decode(), Verdict.FAILED, "in its caBundle is missing"),
+        ):
+            await trust(release, authority)
+            [one] = [one for one in await examined(release) if one.check == "webhook"]
+            assert (one.verdict, problem in one.text) == (verdict, True), one
         await release.must("DELETE", test_installed.CONFIGURATION)
         assert of(await examined(release), "webhook").text.startswith("the API server asks no webhook")
 

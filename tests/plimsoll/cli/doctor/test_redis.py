@@ -1,10 +1,12 @@
 """The checks of Redis, against a real Valkey."""
 
+import pytest
 import redis.asyncio as redis
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.doctor.finding import Verdict
 from plimsoll.cli.doctor.redis import redis_list
+from plimsoll.part.causes import cause_of
 from plimsoll.placer_api.redis_keys import GENERATION, NODES
 from tests.plimsoll.cli.doctor.findings import found, of, verdicts
 
@@ -39,3 +41,15 @@ async def test_no_server_a_wrong_password_and_no_url(own_valkey: EmbeddedServer)
     assert one.text.endswith("is no URL of such a server")
     [one] = await found(redis_list(""))
     assert one.verdict is Verdict.SKIPPED
+
+
+async def test_a_read_only_replica_is_named_with_its_master(own_valkey: EmbeddedServer) -> None:
+    """A replica answers readers, and no placer could write there: the finding names the master."""
+    async with redis.Redis.from_url(own_valkey.url, protocol=2) as client:
+        await client.replicaof("127.0.0.1", 1)
+        [one] = await found(redis_list(own_valkey.url))
+        assert "read-only replica" in one.text
+        assert one.remedy == "name its master, 127.0.0.1:1, in --redis-url or PLIMSOLL_REDIS_URL"
+        with pytest.raises(redis.ReadOnlyError) as caught:
+            await client.set("a", "b")
+    assert "name its master" in cause_of(caught.value, "URL")
