@@ -237,7 +237,7 @@ async def test_a_ticket_for_a_resize_needs_the_right_to_resize(apiserver: ApiSer
     async with with_right_to_resize(apiserver, guarded, TENANT):
 
         async def is_allowed() -> bool:  # the API server reads new roles with a delay
-            signed = {TICKET: "{}", AUTHOR: TENANT}
+            signed: dict[str, str | None] = {TICKET: "{}", AUTHOR: TENANT}
             return (await annotate(apiserver, guarded, signed, TENANT)).status == 200
 
         await until(is_allowed)

@@ -164,7 +164,8 @@ def test_what_is_no_pod_is_refused() -> None:
 def test_a_default_of_a_limit_range_is_told() -> None:
     """The author of the pod learns which of its resources came from a LimitRange, and not those that did not."""
     note = (
-        f"LimitRanger plugin set: cpu, {GPU}, {MEMORY} request for container main; {MEMORY} limit for container main; "
+        f"LimitRanger plugin set: cpu, {GPU}, {MEMORY} request for container main; "
+        f"{MEMORY} limit for container main; "
         f"cpu request for init container first; {GPU} limit for init container second"
     )
     given = pod(container(limits={MEMORY: "1Gi"}), annotations={"kubernetes.io/limit-ranger": note})
