@@ -120,6 +120,7 @@ def api_of(parts: Parts) -> Api:
         local=local,
         page=parts.page,
         previewing=lambda: previewing(cluster),
+        leader=cluster.leader if cluster is not None else lambda: None,
     )
 
 

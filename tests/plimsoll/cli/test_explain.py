@@ -135,7 +135,10 @@ def test_a_waiting_pod() -> None:
 def test_a_running_pod() -> None:
     """Decision, grants and measurements stand in one view; what is not known is a dash."""
     lines = printed(RUNS)
-    assert lines[2] == "This placer follows: attempts and refusals are those of the one that leads."
+    assert (
+        lines[2]
+        == "This placer follows, and the one that leads did not answer: attempts and the queue are not known."
+    )
     assert "  policy headroom, score 0.7500, decided 2026-01-01T00:00:00Z" in lines
     assert "  main/GPU-1: free 0.8, idle 0.9" in lines
     assert "  links of main: PIX" in lines
