@@ -1,6 +1,7 @@
 """Passes questions that only the placer that leads can answer on to it, where this one follows.
 
-A follower sees every pod and node, but no attempt, and no pod's place in the queue. What always holds: a question is
+A follower sees every pod and node, but no attempt, and no pod's place in the queue. One that has just started has not
+seen all nodes either. What always holds: a question is
 passed on once. It carries the reader's own token, so nobody reads more by this way. Where the leader does not answer,
 this placer answers with what it knows, and says that it follows.
 """
@@ -29,17 +30,17 @@ ANSWERS: Final = frozenset({200, 400, 404, 503})
 log = structlog.get_logger(__name__)
 
 Q = TypeVar("Q")
-Answer = Callable[[web.Request, Q], Awaitable[web.Response]]
+Answer = Callable[[web.Request, Q], Awaitable[web.StreamResponse]]
 Leader = Callable[[], str | None]
 """Gives the URL of the placer that leads; None where this one leads, or none is known."""
 
 
-def by_leader(answer: Answer[Q], leader: Leader) -> Answer[Q]:
-    """The handler that asks the leader first."""
+def by_leader(answer: Answer[Q], leader: Leader, *, wants: Callable[[], bool] = lambda: True) -> Answer[Q]:
+    """The handler that asks the leader first, while `wants` says so."""
 
     @functools.wraps(answer)
-    async def handler(request: web.Request, query: Q) -> web.Response:
-        url = leader() if FORWARDED not in request.headers else None
+    async def handler(request: web.Request, query: Q) -> web.StreamResponse:
+        url = leader() if FORWARDED not in request.headers and wants() else None
         found = await _asked(url, request) if url is not None else None
         return found if found is not None else await answer(request, query)
 

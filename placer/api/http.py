@@ -196,13 +196,16 @@ class _Reads:
             "metrics": self.metrics,
             "healthy": self.healthy,
             "ready": self.ready,
-            "state": self.state,
-            "nodes": self.nodes,
-            "gpus": self.gpus,
+            "state": by_leader(self.state, self.api.leader, wants=self._lacks),
+            "nodes": by_leader(self.nodes, self.api.leader, wants=self._lacks),
+            "gpus": by_leader(self.gpus, self.api.leader, wants=self._lacks),
             "explain": by_leader(self.explain, self.api.leader),
             "relocation": by_leader(self.relocation, self.api.leader),
             "openapi": self.openapi,
         }
+
+    def _lacks(self) -> bool:
+        return bool(self.api.missing())
 
     async def metrics(self, request: web.Request, _: QueryParameters) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
