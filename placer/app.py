@@ -77,7 +77,9 @@ async def _serve(parts: Parts) -> None:
     settings = parts.settings
     options = await asyncio.to_thread(settings.nats_access.options)
     async with contextlib.AsyncExitStack() as stack:
-        await _serve_http(settings, api_of(parts), stack)
+        address = await _serve_http(settings, api_of(parts), stack)
+        if parts.cluster is not None:
+            parts.cluster.address = address
         stack.push_async_callback(_close, parts.client)
         name = f"plimsoll-placer-{settings.instance}"
         # The live page learns of this placer's own events directly, so the server need not send them back.
@@ -112,16 +114,26 @@ async def _answer(parts: Parts) -> None:
     await parts.rpc.run()
 
 
-async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitStack) -> None:
+async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitStack) -> str:
+    """Serve; gives the URL at which other placers reach the port, empty where they cannot."""
+    address = ""
     if settings.http_port is not None:
         access = await _access(settings, stack)
         serving_there = serving_port(api, settings.http_address, settings.http_port, access)
         port = await stack.enter_async_context(serving_there)
         log.info("http ready", address=settings.http_address, port=port)
+        address = _url(settings.http_host or settings.http_address, port)
     if settings.control_socket:
         listener = await asyncio.to_thread(open_socket, Path(settings.control_socket))
         await stack.enter_async_context(serving_socket(api, listener))
         log.info("control socket ready", path=settings.control_socket)
+    return address
+
+
+def _url(host: str, port: int) -> str:
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - every address of this machine, and so none for others
+        return ""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _access(settings: Settings, stack: contextlib.AsyncExitStack) -> Access | None:

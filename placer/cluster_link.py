@@ -27,11 +27,17 @@ class ClusterLink:
         leads: set once this placer is the one that places.
         parts: None until the connection was made.
         lease: likewise.
+        address: the URL at which this placer's port can be reached from others; empty where it has none.
     """
 
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     parts: "KubeParts | None" = None
     lease: Lease | None = None
+    address: str = ""
+
+    def leader(self) -> str | None:
+        """The URL of the placer that leads; None where this one does, or none is known."""
+        return self.lease.leader_address if self.lease is not None and not self.leads.is_set() else None
 
     def missing(self, grace_s: float) -> list[str]:
         """The things of the cluster that the placer has lacked for longer than `grace_s`."""

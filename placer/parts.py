@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from placer.local.frontend import LocalFrontEnd
 from placer.local.live import LocalPods
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
-from placer.metrics.decisions import PromisedGpus
+from placer.metrics.decisions import PromisedGpus, PromisedNamespaces
 from placer.metrics.reports import UnhealthyGpus
 from placer.publisher import Publisher
 from placer.readiness import lacking
@@ -35,6 +36,7 @@ from placer.stores.scores import ScoreList
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.stream import Stream
 from plimsoll.events import Report
+from plimsoll.ids import PodUid
 from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
@@ -120,6 +122,7 @@ def api_of(parts: Parts) -> Api:
         local=local,
         page=parts.page,
         previewing=lambda: previewing(cluster),
+        leader=cluster.leader if cluster is not None else lambda: None,
     )
 
 
@@ -158,9 +161,15 @@ def _fill_metrics(parts: Parts) -> None:
     """Have a scrape read the metrics that no part sets."""
     metrics = parts.decider.metrics
     metrics.registry.register(PromisedGpus(parts.decider.ledger))
+    metrics.registry.register(PromisedNamespaces(parts.decider.ledger, partial(_namespace_of, parts.page)))
     metrics.registry.register(UnhealthyGpus(parts.decider.reports.states))
     metrics.servers.nats_up.set_function(lambda: parts.client.is_connected)
     metrics.servers.redis_up.set_function(lambda: not parts.list_writer.is_away)
+
+
+def _namespace_of(page: LivePage, pod: PodUid) -> str | None:
+    name = page.name_of(pod)
+    return name.namespace if name is not None else None
 
 
 def _check_has_nodes(settings: Settings, cluster: ClusterLink | None) -> None:

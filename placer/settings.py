@@ -49,6 +49,8 @@ class Settings:
             any monitor.
         http_address, http_port: the TCP address of metrics, health and all reads; none is served without a port.
             0 takes a free port, which the log names.
+        http_host: the address or name by which other placers of the cluster reach that port; those that follow pass
+            on to the one that leads what it alone can answer. Empty: `http_address`, unless that stands for all.
         http_auth: the readers there: `none` (everybody who reaches the port), `token` (holders of the token in
             `http_token_file`), or `kubernetes` (users of the cluster who may `get` the URL's path). Health and the
             files of the live page are open in any case.
@@ -110,6 +112,7 @@ class Settings:
     forget_s: Annotated[float, Meta(ge=1)] = FORGET_NODE_S
     http_address: str = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    http_host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]{0,253}$")] = ""
     http_auth: HttpAuth = "none"
     http_token_file: str = ""
     control_socket: str = ""

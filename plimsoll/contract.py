@@ -48,6 +48,9 @@ SHARES: Final = "plimsoll.dev/shares"
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
+LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
+"""The API server's annotation on a pod that names the defaults which LimitRanges gave to its containers."""
+
 OPT_OUT_LABEL: Final = "plimsoll.dev/node"
 OPT_OUT: Final = "off"
 """A node whose label has this value is left alone: no part runs there, and it takes no pods. The chart and the
@@ -72,7 +75,7 @@ MOST_CHARACTERS: Final = 4096
 MOST_ANNOTATION_BYTES: Final = 192 * 1024
 """The most bytes of all annotations of a pod that asks for a GPU. Kubernetes allows 256 KiB and checks this at every
 update, but not when a Binding adds the placer's answers. Past it the kubelet could not write the pod's status."""
-ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-answer")
+ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-by", f"{DOMAIN}resize-answer")
 """The annotations in which Plimsoll answers, beside those with `ASSIGNED_PREFIX`."""
 
 
@@ -115,6 +118,23 @@ def refuse_long_annotations(pod: Pod) -> None:
     if in_all > MOST_ANNOTATION_BYTES and asks_gpu(pod):
         problem = f"are more than the {MOST_ANNOTATION_BYTES} that leave space for the placer's answers"
         raise InputError("metadata.annotations", f"{in_all} bytes", problem, "write less")
+
+
+def from_limit_range(pod: Pod) -> str:
+    """The resources of ours that a LimitRange gave to containers of a pod, for people; empty for nearly all pods.
+
+    The API server fills them in before any webhook sees the pod, and notes it in an annotation. A default of GPU
+    memory makes every container of the namespace ask for a GPU.
+    """
+    _, _, text = (pod.metadata.annotations or {}).get(LIMIT_RANGER, "").partition(": ")
+    given: dict[str, None] = {}
+    for part in text.split("; "):
+        names, _, container = part.replace(" request for ", " limit for ").partition(" limit for ")
+        given |= {f"{name} of {container}": None for name in names.split(", ") if name in RESOURCES}
+    if not given:
+        return ""
+    where = f"kubectl -n {pod.metadata.namespace} get limitranges"
+    return f"a LimitRange of the namespace gave it {', '.join(given)}, by its defaults ({where})"
 
 
 def without_answers(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -37,7 +37,7 @@ from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.locality import LABEL_PATTERN, NO_LABELS, Locality, StatedLabels, locality_of
 from plimsoll.part.errors import InputError
 from plimsoll.percent import bytes_of
-from plimsoll.quantity import parse_whole
+from plimsoll.quantity import parse_size, parse_whole
 
 _DEVICES: Final = "nvidia.com/"
 _COST: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
@@ -240,9 +240,9 @@ def _asking(pod: Pod) -> Iterator[tuple[_Asker, _Amounts]]:
 
 
 def _container_demand(asker: _Asker, asked: _Amounts, terms: _Terms) -> ContainerDemand:
-    memory = _whole(asker, asked, GPU_MEMORY, "bytes")
-    share = _whole(asker, asked, GPU_SHARE, "percent")
     gpus = _whole(asker, asked, GPU_COUNT, "GPUs")
+    memory = parse_size(asked.get(GPU_MEMORY, 0), asker.field(GPU_MEMORY), gpus or 1)
+    share = _whole(asker, asked, GPU_SHARE, "percent")
     if gpus == 0 or (gpus is None and not memory and not share):
         field = asker.field(GPU_COUNT if gpus == 0 else next(iter(asked)))
         raise InputError(field, "0", "asks for nothing", "give 1 or more, or leave it out")

@@ -99,6 +99,27 @@ def parse_whole(text: str | float, field: str, unit: str) -> int:
     raise InputError(field, text, "is not a whole number", f"give whole {unit}{near}")
 
 
+def parse_size(text: str | float, field: str, gpus: int = 1) -> int:
+    """Bytes of GPU memory that a container declares in total over its GPUs; 0 declares none.
+
+    A number without a unit is a number of bytes, also where its author meant another unit. No program runs in less
+    than 1Mi, so such a size is refused.
+
+    Raises:
+        InputError: `text` is no whole number of bytes, or leaves less than 1Mi for a GPU.
+    """
+    size = parse_whole(text, field, "bytes")
+    if 0 < size < MIB * gpus:
+        problem = (
+            f"is {size} byte{'' if size == 1 else 's'}, and a container needs {write_bytes(MIB)} or more"
+        )
+        is_bare = str(text).isdecimal()
+        meant = f"{size}Gi" if is_bare and size < 128 else f"{size}Mi" if is_bare else write_bytes(MIB * gpus)
+        on_each = " on each of its GPUs" if gpus > 1 else ""
+        raise InputError(field, text, problem + on_each, f"write the unit, such as {meant}")
+    return size
+
+
 def parse_milli(text: str | float, field: str) -> int:
     """A quantity in thousandths, rounded up as Kubernetes does (`250m` → 250, `1` → 1000).
 

@@ -28,7 +28,7 @@ from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import GIB, parse_whole
+from plimsoll.quantity import GIB, parse_size, parse_whole
 
 MAIN: Final = ContainerName("main")
 """The one container of the pod that a command becomes."""
@@ -110,7 +110,7 @@ def memory_asked(options: RunOptions) -> str | None:
         return options.gpu_memory
     given = options.environment.get(MEMORY_VARIABLE)
     if given:
-        parse_whole(given, MEMORY_VARIABLE, "bytes")
+        parse_size(given, MEMORY_VARIABLE)
         return given
     if options.gpu is None:
         return str(DEFAULT_BYTES)

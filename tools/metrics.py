@@ -90,6 +90,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     placing = placer.metrics.Metrics().registry
     for collector in (
         placer.metrics.decisions.PromisedGpus(Ledger()),
+        placer.metrics.decisions.PromisedNamespaces(Ledger(), lambda _: None),
         placer.metrics.reports.UnhealthyGpus(tuple),
         QueuedPods(Queue()),
     ):

@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 
 from placer.api.access import Access, guard
 from placer.api.explaining import Explainer, NotExplainedError, Previewer
+from placer.api.forwarding import Leader, by_leader
 from placer.api.node_rows import NodeRows, RowFilter, RowPage
 from placer.api.queries import QueryParameters
 from placer.api.state import StateReader
@@ -58,6 +59,7 @@ class Api:
         local: the front end that takes pods from the UNIX socket, or None.
         page: the live page on the TCP port, or None.
         previewing: gives the front end that answers which pods would move; None where no pods can.
+        leader: gives the URL of the placer that leads, while this one follows.
     """
 
     rows: NodeRows
@@ -68,6 +70,7 @@ class Api:
     local: LocalFrontEnd | None = None
     page: LivePage | None = None
     previewing: Callable[[], Previewer | None] = lambda: None
+    leader: Leader = lambda: None
 
 
 @contextlib.asynccontextmanager
@@ -193,13 +196,16 @@ class _Reads:
             "metrics": self.metrics,
             "healthy": self.healthy,
             "ready": self.ready,
-            "state": self.state,
-            "nodes": self.nodes,
-            "gpus": self.gpus,
-            "explain": self.explain,
-            "relocation": self.relocation,
+            "state": by_leader(self.state, self.api.leader, wants=self._lacks),
+            "nodes": by_leader(self.nodes, self.api.leader, wants=self._lacks),
+            "gpus": by_leader(self.gpus, self.api.leader, wants=self._lacks),
+            "explain": by_leader(self.explain, self.api.leader),
+            "relocation": by_leader(self.relocation, self.api.leader),
             "openapi": self.openapi,
         }
+
+    def _lacks(self) -> bool:
+        return bool(self.api.missing())
 
     async def metrics(self, request: web.Request, _: QueryParameters) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))

@@ -21,7 +21,7 @@ from placer.core.score import Formula, NodeScores, node_scores
 from placer.decide import Decider
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.placer_api.http import GpuOnNode, GpuRow, NodeRow
+from plimsoll.placer_api.http import GpuOnNode, GpuRow, NodeRow, UnreportedGpu
 
 TOGETHER: Final = 16
 """Rows that are encoded in one piece: some 2 ms with 8 GPUs each."""
@@ -74,7 +74,7 @@ class RowPage:
 
 
 class NodeRows:
-    """The rows of all nodes that report. Not thread-safe: one event loop owns it.
+    """The rows of all nodes that report, or have pods. Not thread-safe: one event loop owns it.
 
     Attributes:
         encoded: the number of rows that were encoded, for metrics and tests.
@@ -94,10 +94,10 @@ class NodeRows:
         self._gpus: dict[NodeName, tuple[tuple[GpuUuid, str, bytes], ...]] = {}
         self._ranked: Ranking[tuple[float, NodeName]] = Ranking(ReadCount())
         self._outdated: dict[NodeName, None] = {}
-        for node in decider.reports:
-            self._note_report(node)
-        decider.reports.on_change(self._note_report)
-        decider.ledger.on_change(lambda node, _: self._note(node))
+        for node in (*decider.reports, *(one.node for one in decider.ledger.bookings())):
+            self._note_node(node)
+        decider.reports.on_change(self._note_node)
+        decider.ledger.on_change(lambda node, _: self._note_node(node))
         decider.pool.on_change(self._note)
 
     async def best_first(self) -> AsyncIterator[bytes]:
@@ -172,10 +172,10 @@ class NodeRows:
         state = self._decider.reports.get(node)
         return state is not None and any(gpu.model == model for gpu in state.gpus)
 
-    def _note_report(self, node: NodeName) -> None:
+    def _note_node(self, node: NodeName) -> None:
         place = bisect_left(self._names, node)
         is_listed = place < len(self._names) and self._names[place] == node
-        if node in self._decider.reports:
+        if node in self._decider.reports or self._decider.ledger.gpus_on(node):
             if not is_listed:
                 insort(self._names, node)
         elif is_listed:
@@ -199,23 +199,48 @@ class NodeRows:
         known, state = self._rows.pop(node, None), self._decider.reports.get(node)
         if known is not None:
             self._ranked.remove((known.score, node))
+        unreported = self._unreported(node, state)
         if state is None:
-            return
-        scores, rows = self._gpu_structs(state)
-        row = NodeRow(
-            node=node,
-            score=scores.node,
-            epoch=state.epoch,
-            seq=state.seq,
-            time=state.time,
-            gpus=rows,
-            heartbeat_s=state.heartbeat_s,
-            silent=node in self._decider.reports.silent,
-            health=state.health,
-        )
+            if not unreported:
+                return
+            row = NodeRow(
+                node=node, score=0.0, epoch=0, seq=0, time="", gpus=(), silent=True, unreported=unreported
+            )
+        else:
+            scores, rows = self._gpu_structs(state)
+            row = NodeRow(
+                node=node,
+                score=scores.node,
+                epoch=state.epoch,
+                seq=state.seq,
+                time=state.time,
+                gpus=rows,
+                heartbeat_s=state.heartbeat_s,
+                silent=node in self._decider.reports.silent,
+                health=state.health,
+                unreported=unreported,
+            )
         self.encoded += 1
-        self._rows[node] = _Row(row.score, frozenset(gpu.model for gpu in rows), _ENCODER.encode(row))
+        self._rows[node] = _Row(row.score, frozenset(gpu.model for gpu in row.gpus), _ENCODER.encode(row))
         self._ranked.add((row.score, node))
+
+    def _unreported(self, node: NodeName, state: NodeState | None) -> tuple[UnreportedGpu, ...]:
+        """The GPUs with promises that the node's report does not name."""
+        ledger, here = self._decider.ledger, {gpu.uuid for gpu in state.gpus} if state is not None else set()
+        found: list[UnreportedGpu] = []
+        for gpu in ledger.gpus_on(node):
+            if gpu in here:
+                continue
+            promises = [ledger.promise(booking, gpu) for booking in ledger.on_gpu(node, gpu)]
+            found.append(
+                UnreportedGpu(
+                    uuid=gpu,
+                    promised_bytes=sum(one.expected_bytes for one in promises),
+                    promised_share_pct=sum(one.share_pct for one in promises),
+                    pods=len(promises),
+                )
+            )
+        return tuple(found)
 
     def _gpu_rows(self, node: NodeName) -> tuple[tuple[GpuUuid, str, bytes], ...]:
         """The rows of a node's GPUs by UUID."""

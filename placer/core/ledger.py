@@ -72,6 +72,7 @@ class Ledger:
         self.mix = mix or Mix()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
+        self._by_node: defaultdict[NodeName, dict[GpuUuid, None]] = defaultdict(dict)  # GPUs with bookings
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
         self._learned_bytes: dict[str, int] = {}  # by owner
         # Also of pods that left. The pod that was booked last comes last.
@@ -112,6 +113,7 @@ class Ledger:
         self._bookings[booking.pod] = booking
         for grant in booking.grants:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
+            self._by_node[booking.node][grant.gpu] = None
         if booking.owner is not None:
             self._remember(booking.pod, booking.owner)
             if self._whole is None:
@@ -131,6 +133,9 @@ class Ledger:
                 on_gpu.pop(pod, None)
                 if not on_gpu:
                     del self._by_gpu[booking.node, grant.gpu]
+                    self._by_node[booking.node].pop(grant.gpu, None)
+            if not self._by_node[booking.node]:
+                del self._by_node[booking.node]
             owner = booking.owner
             if owner is not None and self._whole is None:
                 self.owner_models.remove(owner, pod)
@@ -226,6 +231,10 @@ class Ledger:
     def on_gpu(self, node: NodeName, gpu: GpuUuid) -> tuple[Booking, ...]:
         """The bookings that have a grant on one GPU."""
         return tuple(self._by_gpu.get((node, gpu), {}).values())
+
+    def gpus_on(self, node: NodeName) -> tuple[GpuUuid, ...]:
+        """The GPUs of a node that have bookings, also those that no report names."""
+        return tuple(self._by_node.get(node, ()))
 
     def part(self, node: NodeName, gpus: Iterable[GpuUuid]) -> "Ledger":
         """A copy of the bookings on some GPUs of a node, for a supposition. It reads this ledger's learned peaks."""

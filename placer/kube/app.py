@@ -43,6 +43,7 @@ async def run_kube(parts: Parts, cluster: ClusterLink) -> None:
     namespace = settings.lease_namespace or await asyncio.to_thread(own_namespace)
     async with connect(kubeconfig) as transport, room_store(settings.redis_url) as rooms:
         lease = _lease(settings, transport, namespace, parts.decider.metrics.lease)
+        lease.address = cluster.address
         kube = _kube_parts(parts, transport, lease, cluster.leads, rooms)
         cluster.lease, cluster.parts = lease, kube
         parts.rpc.add(NotByBus())

@@ -50,6 +50,7 @@ from placer.kube.reporting.explain import KubeExplainer
 from placer.kube.reporting.live import KubePods
 from placer.kube.reporting.record import Recorder
 from placer.kube.reporting.results import PlacementEvents, Results
+from placer.kube.resize.quotas import NamespaceRules
 from placer.kube.resize.resize import KubeResizer
 from placer.kube.resize.tickets import Tickets
 from placer.kube.volumes.binder import VolumeBinder
@@ -237,7 +238,15 @@ class KubeParts:
         )
 
     def _wire_resizes(self) -> None:
-        self.resizer = KubeResizer(self.writes, self.decider, self.cluster, self.scopes, self.leads)
+        self.resizer = KubeResizer(
+            self.writes,
+            self.decider,
+            self.cluster,
+            self.scopes,
+            self.leads,
+            NamespaceRules(self.transport, self.decider.ledger, self.pods),
+            self.results.resized,
+        )
         self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
 
     def _wire_watches(self) -> None:

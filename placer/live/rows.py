@@ -5,7 +5,7 @@ the nodes that changed since then, however long it was away.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,9 @@ from plimsoll.placer_api.live import LiveGpu, LiveNode, LostGpu, Sharer
 SHARERS_SHOWN: Final = 64
 """The most pods of one GPU in a row: twice the sharers that a GPU may have by default."""
 
+NOT_REPORTED: Final = "no report names it"
+"""The reason of a GPU that pods have, and of which nothing else is known."""
+
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -33,7 +36,7 @@ class _Row:
 
 
 class LiveRows:
-    """The rows of all nodes that report. Not thread-safe: one event loop owns it.
+    """The rows of all nodes that report, or have pods. Not thread-safe: one event loop owns it.
 
     Attributes:
         number: the number of the last change.
@@ -52,7 +55,10 @@ class LiveRows:
         self._decider, self._name_of = decider, name_of
         self._changes: dict[NodeName, int] = {}  # the node that changed last comes last
         self._rows: dict[NodeName, _Row] = {}
-        for node in decider.reports:
+        for node in {
+            **dict.fromkeys(decider.reports),
+            **{one.node: None for one in decider.ledger.bookings()},
+        }:
             self._note(node)
         decider.reports.on_change(self._note)
         decider.ledger.on_change(lambda node, _: self._note(node))
@@ -75,31 +81,33 @@ class LiveRows:
         return changed
 
     def row(self, node: NodeName) -> bytes | None:
-        """A node's `LiveNode` in JSON; None for a node that does not report any more."""
+        """A node's `LiveNode` in JSON; None for a node that neither reports nor has pods any more."""
         number, state = self._changes.get(node), self._decider.reports.get(node)
-        if number is None or state is None:
+        if number is None:
             return None
         known = self._rows.get(node)
         if known is None or known.number != number:
             self.encoded += 1
-            known = self._rows[node] = _Row(number, _ENCODER.encode(self._live(state)))
+            known = self._rows[node] = _Row(number, _ENCODER.encode(self._live(node, state)))
         return known.body
 
     def _note(self, node: NodeName) -> None:
         was_there = self._changes.pop(node, None) is not None
-        if node in self._decider.reports:
+        if node in self._decider.reports or self._decider.ledger.gpus_on(node):
             self.number += 1
             self._changes[node] = self.number
         elif was_there:
             self._rows.pop(node, None)
             self.removals += 1
 
-    def _live(self, state: NodeState) -> LiveNode:
+    def _live(self, node: NodeName, state: NodeState | None) -> LiveNode:
+        if state is None:
+            return LiveNode(node=node, time="", silent=True, gpus=(), lost=self._lost(node, (), frozenset()))
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         health = {one.gpu: one for one in state.health}
         pool = self._decider.pool
         inside = pool.part(state.node).gpus if pool.is_on else None
-        here = {gpu.uuid for gpu in state.gpus}
+        here = frozenset(gpu.uuid for gpu in state.gpus)
         return LiveNode(
             node=state.node,
             time=state.time,
@@ -114,12 +122,30 @@ class LiveRows:
                 )
                 for gpu in state.gpus
             ),
-            lost=tuple(
-                LostGpu(uuid=one.gpu, index=one.index, model=one.model, reason=one.reason)
-                for one in state.health
-                if one.gpu not in here
-            ),
+            lost=self._lost(node, state.health, here),
             unenforced_since=state.broker_away_since,
+        )
+
+    def _lost(
+        self, node: NodeName, health: Iterable[GpuHealth], here: frozenset[GpuUuid]
+    ) -> tuple[LostGpu, ...]:
+        """The GPUs that the report calls lost, and those of bookings that it does not name, with their pods."""
+        known = {one.gpu: one for one in health if one.gpu not in here}
+        booked = (gpu for gpu in self._decider.ledger.gpus_on(node) if gpu not in here)
+        return tuple(self._lost_gpu(node, gpu, known.get(gpu)) for gpu in dict.fromkeys((*known, *booked)))
+
+    def _lost_gpu(self, node: NodeName, gpu: GpuUuid, health: GpuHealth | None) -> LostGpu:
+        sharers = [self._sharer(booking, gpu, []) for booking in self._decider.ledger.on_gpu(node, gpu)]
+        sharers.sort(key=_largest_first)
+        return LostGpu(
+            uuid=gpu,
+            index=health.index if health is not None else None,
+            model=health.model if health is not None else "",
+            reason=health.reason if health is not None else NOT_REPORTED,
+            promised_bytes=sum(one.expected_bytes for one in sharers),
+            promised_share_pct=sum(one.share_pct for one in sharers),
+            pods=tuple(sharers[:SHARERS_SHOWN]),
+            more_pods=max(len(sharers) - SHARERS_SHOWN, 0),
         )
 
     def _gpu(
@@ -130,7 +156,7 @@ class LiveRows:
             tasks.setdefault(task.pod, []).append(task)
         bookings = self._decider.ledger.on_gpu(node, gpu.uuid)
         sharers = [self._sharer(booking, gpu.uuid, tasks.get(booking.pod, [])) for booking in bookings]
-        sharers.sort(key=lambda one: (-one.expected_bytes, one.namespace, one.name, one.pod))
+        sharers.sort(key=_largest_first)
         attributed = sum(one.used_bytes for one in sharers)
         grade = health.health if health is not None else HealthClass.HEALTHY
         return LiveGpu(
@@ -172,3 +198,7 @@ class LiveRows:
             phases=dict(phases),
             doubt=booking.doubt.reason if booking.doubt is not None else "",
         )
+
+
+def _largest_first(one: Sharer) -> tuple[int, str, str, str]:
+    return -one.expected_bytes, one.namespace, one.name, one.pod

@@ -25,11 +25,13 @@ class LivePage:
         files: those of the page, by name.
         streams: what the page shows.
         news: reads events while its `run` does.
+        name_of: gives the name of a pod of any front end, or None.
     """
 
     files: Mapping[str, site.File]
     streams: Streams
     news: RecentNews
+    name_of: Callable[[PodUid], PodName | None]
 
 
 async def live_page(
@@ -56,4 +58,4 @@ async def live_page(
     files = await asyncio.to_thread(site.load)
     news = RecentNews(client, name_of)
     streams = Streams(LiveRows(decider, name_of), WaitingSummary(sources), news, VERSION, missing, leads)
-    return LivePage(files, streams, news)
+    return LivePage(files, streams, news, name_of)

@@ -1,7 +1,7 @@
 """The metrics of decisions, and the promises that followed from them."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from placer.core.holders import GpuKey
 from placer.core.ledger import Ledger
+from plimsoll.ids import PodUid
 
 DECISION_BUCKETS_S: Final = (
     0.00005,
@@ -101,5 +102,48 @@ class PromisedGpus:
             memory.add_metric(key, count_bytes)
         for key, pct in share_pct.items():
             share.add_metric(key, pct / 100)
+        yield memory
+        yield share
+
+
+@dataclass(frozen=True, slots=True)
+class PromisedNamespaces:
+    """A collector likewise: the promises in each namespace, which a ResourceQuota does not know after a resize.
+
+    Attributes:
+        ledger: the bookings.
+        namespace_of: the namespace of a pod, or None; read from another thread.
+    """
+
+    ledger: Ledger
+    namespace_of: Callable[[PodUid], str | None]
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        promised_bytes: defaultdict[str, int] = defaultdict(int)
+        share_pct: defaultdict[str, int] = defaultdict(int)
+        for booking in tuple(self.ledger.bookings()):
+            namespace = self.namespace_of(booking.pod)
+            if namespace is None or not booking.grants:
+                continue
+            for gpu in {grant.gpu for grant in booking.grants}:
+                promise = self.ledger.promise(booking, gpu)
+                promised_bytes[namespace] += promise.expected_bytes
+                share_pct[namespace] += promise.share_pct
+        memory = GaugeMetricFamily(
+            "plimsoll_placer_namespace_promised_bytes",
+            "GPU memory promised to the pods of a namespace, resizes, percentages and best effort included; absent "
+            "where none is.",
+            labels=["namespace"],
+        )
+        share = GaugeMetricFamily(
+            "plimsoll_placer_namespace_promised_share_ratio",
+            "Compute time promised to the pods of a namespace, in GPUs; absent where none is.",
+            labels=["namespace"],
+        )
+        for namespace, count_bytes in promised_bytes.items():
+            memory.add_metric([namespace], count_bytes)
+        for namespace, pct in share_pct.items():
+            share.add_metric([namespace], pct / 100)
         yield memory
         yield share

@@ -15,6 +15,7 @@ import structlog
 from placer.core.holders import GpuKey
 from placer.pool.core.facts import User
 from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.kube.names import fitted_name
 from plimsoll.kube.transport import ApiError, Transport
 from plimsoll.part.times import rfc3339
 from plimsoll.pool import Reservation
@@ -22,6 +23,9 @@ from plimsoll.pool import Reservation
 log = structlog.get_logger(__name__)
 
 CONTROLLER: Final = "plimsoll-pool"
+
+LONGEST_INSTANCE: Final = 128
+"""The API's limit on `reportingInstance`, which is shorter than a pod's name may be."""
 
 Lost = Mapping[GpuKey, frozenset[User]]
 
@@ -90,7 +94,10 @@ class EventRecorder:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{about.name[:230]}.{secrets.token_hex(8)}", "namespace": about.namespace},
+            "metadata": {
+                "name": fitted_name(f"{about.name}.{secrets.token_hex(8)}"),
+                "namespace": about.namespace,
+            },
             "eventTime": rfc3339(datetime.now(UTC)),
             "type": kind,
             "reason": reason,
@@ -104,7 +111,7 @@ class EventRecorder:
                 "uid": about.uid,
             },
             "reportingController": CONTROLLER,
-            "reportingInstance": self.instance,
+            "reportingInstance": self.instance[:LONGEST_INSTANCE],
         }
         try:
             await self.transport.post(f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events", event)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from plimsoll.cli.output import note
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.settings import check_url, shown_url
 from plimsoll.placer_api.access import check_token, read_token
@@ -39,8 +40,12 @@ class NoPlacerError(PlimsollError):
 
 
 @contextlib.asynccontextmanager
-async def asking(where: Where) -> AsyncIterator[PlacerClient]:
+async def asking(where: Where, *, notes: bool = True) -> AsyncIterator[PlacerClient]:
     """A client of a placer, for the time of some requests.
+
+    Args:
+        where: the placer.
+        notes: write to standard error what the placer lacks now, so that nobody takes old answers for new ones.
 
     Raises:
         NoPlacerError: nothing names a placer, or a request was not answered.
@@ -49,8 +54,16 @@ async def asking(where: Where) -> AsyncIterator[PlacerClient]:
     try:
         async with connected(where, TIMEOUT_S) as placer:
             yield placer
+            if notes:
+                await _note_missing(placer)
     except PlacerAwayError as error:
         raise NoPlacerError(f"no placer answers at {shown_place(where)}: {error}") from error
+
+
+async def _note_missing(placer: PlacerClient) -> None:
+    with contextlib.suppress(PlimsollError):  # the answer has come already
+        if missing := await placer.missing():
+            note(f"plimsoll: the placer is not ready ({'; '.join(missing)}), so this may be out of date")
 
 
 def shown_place(where: Where) -> str:

@@ -70,7 +70,10 @@ def shown(answer: bytes) -> Iterator[RenderableType]:
         f"\n{explained.text}", style="not bold default"
     )
     if not explained.leads:
-        yield Text("This placer follows: attempts and refusals are those of the one that leads.", style="dim")
+        yield Text(
+            "This placer follows, and the one that leads did not answer: attempts and the queue are not known.",
+            style="dim",
+        )
     if explained.expected is not None:
         yield from _section("What it is expected to need", _expected(explained.expected))
     if explained.waiting is not None:

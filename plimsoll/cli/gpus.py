@@ -13,7 +13,7 @@ from plimsoll.cli.asking import Where, asking
 from plimsoll.cli.columns import aligned
 from plimsoll.cli.output import DOCUMENTS, document, note
 from plimsoll.gpu_events import GpuHealth, HealthClass
-from plimsoll.placer_api.http import GpuRow, NodeRow
+from plimsoll.placer_api.http import GpuRow, NodeRow, UnreportedGpu
 from plimsoll.quantity import format_bytes
 
 HEADINGS: Final = ("NODE", "GPU", "MEMORY", "FREE", "SHARE", "IDLE", "TASKS")
@@ -91,10 +91,30 @@ def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
         labels = [f"labels {' '.join(gpu.labels)}"] if gpu.labels else []
         notes = "; ".join(filter(None, (note_of(node, ill.pop(gpu.uuid, None)), *labels)))
         yield node.node, str(gpu.index), *_figures(gpu), *more, notes
+    booked = {one.uuid: one for one in node.unreported}
     for health in ill.values():  # lost ones, which nobody can measure
-        more = (UNKNOWN, health.gpu, health.model) if wide else ()
-        figures = (UNKNOWN,) * (len(HEADINGS) - 2)
-        yield node.node, str(health.index), *figures, *more, note_of(node, health)
+        held = _held(booked.pop(health.gpu, None))
+        yield _lost(
+            node, str(health.index), (health.gpu, health.model), (note_of(node, health), held), wide=wide
+        )
+    for one in booked.values():
+        told = (note_of(node, None), "no report names it", _held(one))
+        yield _lost(node, UNKNOWN, (one.uuid, UNKNOWN), told, wide=wide)
+
+
+def _lost(
+    node: NodeRow, index: str, named: tuple[str, str], notes: Iterable[str], *, wide: bool
+) -> tuple[str, ...]:
+    """The row of a GPU without figures; the wide one names its UUID and model."""
+    more = (UNKNOWN, *named) if wide else ()
+    return node.node, index, *(UNKNOWN,) * (len(HEADINGS) - 2), *more, "; ".join(filter(None, notes))
+
+
+def _held(gpu: UnreportedGpu | None) -> str:
+    """The promises on a GPU that no report names."""
+    if gpu is None:
+        return ""
+    return f"{format_bytes(gpu.promised_bytes)} promised to {gpu.pods} pod{'' if gpu.pods == 1 else 's'}"
 
 
 def _figures(gpu: GpuRow) -> tuple[str, ...]:

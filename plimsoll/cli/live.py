@@ -15,7 +15,7 @@ import msgspec
 from plimsoll.cli.asking import Where, asking
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
-from plimsoll.placer_api.live import LiveGpu, LiveNode, News, Sharer, Status, WaitingPods
+from plimsoll.placer_api.live import LiveGpu, LiveNode, LostGpu, News, Sharer, Status, WaitingPods
 
 NEWS_KEPT: Final = 200
 
@@ -104,12 +104,14 @@ class LiveCluster:
             for gpu in node.gpus:
                 yield node, gpu
 
-    def pods(self) -> dict[str, list[tuple[LiveNode, LiveGpu, Sharer]]]:
-        """The GPUs of each pod that has some, by its uid."""
-        found: dict[str, list[tuple[LiveNode, LiveGpu, Sharer]]] = {}
-        for node, gpu in self.gpus():
-            for pod in gpu.pods:
-                found.setdefault(pod.pod, []).append((node, gpu, pod))
+    def pods(self) -> dict[str, list[tuple[LiveNode, LiveGpu | LostGpu, Sharer]]]:
+        """The GPUs of each pod that has some, by its uid; also those that cannot be read."""
+        found: dict[str, list[tuple[LiveNode, LiveGpu | LostGpu, Sharer]]] = {}
+        for node in self.nodes.values():
+            gpus: tuple[LiveGpu | LostGpu, ...] = (*node.gpus, *node.lost)
+            for gpu in gpus:
+                for pod in gpu.pods:
+                    found.setdefault(pod.pod, []).append((node, gpu, pod))
         return found
 
 

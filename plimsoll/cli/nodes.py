@@ -56,7 +56,7 @@ def _figures(node: NodeRow) -> tuple[str, ...]:
         node.node,
         str(len(gpus)),
         f"{format_bytes(used)}/{format_bytes(usable)}",
-        format_bytes(sum(free)),
+        format_bytes(max(0, sum(free) - sum(one.promised_bytes for one in node.unreported))),
         format_bytes(max(free, default=0)),
         f"{sum(gpu.free_share_pct for gpu in gpus)}%",
         f"{idle:.0f}%",
@@ -80,4 +80,7 @@ def _note(node: NodeRow) -> str:
     if ill:
         gravest = max((one.health for one in ill), key=lambda health: health.rank)
         notes.append(f"{len(ill)} GPU{'s' if len(ill) > 1 else ''} {gravest.value}")
+    if node.unreported:
+        held = format_bytes(sum(one.promised_bytes for one in node.unreported))
+        notes.append(f"{held} promised on {len(node.unreported)} GPU(s) that no report names")
     return "; ".join(notes)

@@ -20,6 +20,9 @@ PIPE_BROKEN: Final = 141
 DOCUMENTS: Final = ("json", "yaml")
 """The forms of output for programs."""
 
+WHOLE_LINES: Final = 100_000
+"""The columns of an output that is no terminal: more than any line has."""
+
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 
@@ -109,10 +112,15 @@ def document(value: object, form: str) -> str:
 
 
 def console() -> "Console":
-    """A console of rich on standard output; it raises as `write` does."""
+    """A console of rich on standard output; it raises as `write` does.
+
+    In a pipe or a file nothing is folded or cut: names and UUIDs stay whole for `grep` and `awk`.
+    """
     from rich.console import Console  # noqa: PLC0415 - plain tables do without
 
-    return Console(file=cast("TextIO", _StandardOutput()), highlight=False, markup=False)
+    stream = _StandardOutput()
+    width = None if stream.isatty() else WHOLE_LINES
+    return Console(file=cast("TextIO", stream), width=width, highlight=False, markup=False)
 
 
 def answer(found: bytes, form: str, shown: "Callable[[bytes], Iterable[RenderableType]]") -> None:
@@ -124,7 +132,6 @@ def answer(found: bytes, form: str, shown: "Callable[[bytes], Iterable[Renderabl
         shown: the answer for people, in paragraphs and tables.
     """
     import msgspec  # noqa: PLC0415 - as in `document`
-    from rich.text import Text  # noqa: PLC0415 - as in `console`
 
     if form == "json":
         write(found.decode() + "\n")
@@ -133,8 +140,7 @@ def answer(found: bytes, form: str, shown: "Callable[[bytes], Iterable[Renderabl
     else:
         screen = console()
         for part in shown(found):
-            # A pipe gets whole lines; a terminal breaks them between words.
-            screen.print(part, soft_wrap=isinstance(part, Text) and not screen.is_terminal)
+            screen.print(part)
 
 
 class _StandardOutput:

@@ -16,13 +16,16 @@ from plimsoll.cli.live import LiveCluster, snapshot
 from plimsoll.cli.output import DOCUMENTS, document, note
 from plimsoll.events import Phase
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.placer_api.live import LiveGpu, LiveNode, Sharer, WaitingPod
+from plimsoll.placer_api.live import LiveGpu, LiveNode, LostGpu, Sharer, WaitingPod
 from plimsoll.quantity import format_bytes
 
 HEADINGS: Final = ("STATE", "NODE", "MEMORY", "SHARE", "")
 WAITING: Final = "waiting"
 EMPTY: Final = "no process"
 """The state of a pod that has its GPU, and no process on it yet."""
+
+LOST: Final = "GPU lost"
+"""The state of a pod with a GPU that no report names, so that its processes there are not known."""
 
 UNKNOWN: Final = "–"
 
@@ -35,11 +38,11 @@ class PodLine(Struct, frozen=True, kw_only=True):
 
     Attributes:
         namespace, name: empty for a pod that the placer knows by its promise alone.
-        state: `waiting`, `no process`, `started`, `loading` or `loaded`.
+        state: `waiting`, `no process`, `started`, `loading`, `loaded` or `GPU lost`.
         gpus: its GPUs.
         promised_bytes, used_bytes, share_pct: over all of its GPUs; `share_pct` in percent of one GPU.
         since: the creation of a pod that waits, RFC 3339; None where it is not known.
-        text: its demand and the reason for which it waits, or why its promise is in doubt.
+        text: its demand and the reason for which it waits, or why its promise is in doubt or its GPU is lost.
     """
 
     pod: PodUid
@@ -108,20 +111,22 @@ def waiting_lines(cluster: LiveCluster) -> list[PodLine]:
     return [_waiting(pod) for pod in cluster.waiting.pods] if cluster.waiting is not None else []
 
 
-def _placed(uid: PodUid, parts: Sequence[tuple[LiveNode, LiveGpu, Sharer]]) -> PodLine:
+def _placed(uid: PodUid, parts: Sequence[tuple[LiveNode, LiveGpu | LostGpu, Sharer]]) -> PodLine:
     first = parts[0][2]
+    doubt = next((f"in doubt: {pod.doubt}" for _, _, pod in parts if pod.doubt), "")
+    lost = [f"{gpu.uuid}: {gpu.reason}" for _, gpu, _ in parts if isinstance(gpu, LostGpu)]
     return PodLine(
         pod=uid,
         namespace=first.namespace,
         name=first.name,
-        state=state_of(pod for _, _, pod in parts),
+        state=LOST if lost else state_of(pod for _, _, pod in parts),
         node=parts[0][0].node,
         gpus=tuple(gpu.uuid for _, gpu, _ in parts),
         whole=first.whole,
         promised_bytes=sum(pod.expected_bytes for _, _, pod in parts),
         used_bytes=sum(pod.used_bytes for _, _, pod in parts),
         share_pct=sum(pod.share_pct for _, _, pod in parts),
-        text=next((f"in doubt: {pod.doubt}" for _, _, pod in parts if pod.doubt), ""),
+        text="; ".join(filter(None, (doubt, *lost))),
     )
 
 

@@ -24,7 +24,7 @@ from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError
 from plimsoll.part.errors import InputError
-from plimsoll.placer_api.resize_tickets import TICKET, VERB, answer_on, ticket_for, ticket_on
+from plimsoll.placer_api.resize_tickets import AUTHOR, TICKET, VERB, answer_on, ticket_for, ticket_on
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, Resizing
 
 LOOK_S: Final = 0.5
@@ -56,6 +56,18 @@ class Cluster:
 
     kubeconfig: str = ""
     context: str | None = None
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str
+
+
+class _ReviewStatus(msgspec.Struct, frozen=True):
+    userInfo: _User  # noqa: N815 - the API's name
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _ReviewStatus
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -144,8 +156,8 @@ def _path(request: Resize) -> str:
 
 async def _write(client: KubeClient, path: str, request: Resize, ticket: str) -> None:
     name = f"{request.namespace}/{request.pod}"
-    body = {"metadata": {"annotations": {TICKET: ticket}}}
     try:
+        body = {"metadata": {"annotations": {TICKET: ticket, AUTHOR: await _own_name(client)}}}
         await client.patch(path, body, PatchKind.MERGE)
     except NotFoundError as error:
         raise NotResizedError(
@@ -158,6 +170,16 @@ async def _write(client: KubeClient, path: str, request: Resize, ticket: str) ->
         raise NotConfirmedError(
             f"{error}; it is unknown whether the ticket was written; ask again"
         ) from error
+
+
+async def _own_name(client: KubeClient) -> str | None:
+    """The caller's name, as the API server knows it; None where the server does not say, and the policy refuses."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        answer = await client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+        return msgspec.json.decode(answer, type=_Review).status.userInfo.username
+    except (RefusedError, NotFoundError, msgspec.MsgspecError):
+        return None
 
 
 async def _versions(client: KubeClient, path: str) -> AsyncGenerator[Pod]:
@@ -223,7 +245,7 @@ async def _take_back(client: KubeClient, path: str, ticket: str) -> bool:
         version = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
         try:
             await client.patch(
-                path, {"metadata": {**version, "annotations": {TICKET: None}}}, PatchKind.MERGE
+                path, {"metadata": {**version, "annotations": {TICKET: None, AUTHOR: None}}}, PatchKind.MERGE
             )
         except ConflictError:
             await asyncio.sleep(0)  # the pod has changed: look again

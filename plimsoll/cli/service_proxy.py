@@ -1,4 +1,4 @@
-"""The way to the placer of a cluster that a kubeconfig names: the API server's proxy of the placer's Service.
+"""The way to the placer of a cluster that a kubeconfig names: the API server's proxy of the Service for reads.
 
 The API server authenticates and authorises the caller by RBAC (`get` on `services/proxy`), so no address and no open
 port is needed. It uses the header `Authorization` up, so a placer that asks for a token gets it in another header.
@@ -27,7 +27,9 @@ from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.client import PlacerAwayError
 from plimsoll.placer_api.ways import PlacerRequest
 
-SERVICE: Final = "plimsoll-placer"
+SERVICE: Final = "plimsoll-reads"
+"""The Service that has placers which are not ready too: without NATS they know less, and more than nothing."""
+PARTS: Final = "plimsoll-placer"
 PORT: Final = "http"
 
 TOKEN_S: Final = 3600
@@ -158,7 +160,7 @@ class ServiceProxy:
             remedy = "renew the token or certificate in the kubeconfig"
         else:
             remedy = (
-                f"see `kubectl -n {self._service.namespace} get pods -l app={SERVICE}`, and whether a NetworkPolicy "
+                f"see `kubectl -n {self._service.namespace} get pods -l app={PARTS}`, and whether a NetworkPolicy "
                 f"keeps API servers away (networkPolicy.readers of the chart); {_ELSEWHERE}"
             )
         raise PlacerAwayError(f"the API server says: {message}; {remedy}")

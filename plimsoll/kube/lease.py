@@ -32,7 +32,7 @@ import msgspec
 import structlog
 
 from plimsoll.kube.client import before_sending
-from plimsoll.kube.lease_rules import NOTE, LeaseTiming, SeenLease, StoredLease, free_s, seen, taken
+from plimsoll.kube.lease_rules import ADDRESS, NOTE, LeaseTiming, SeenLease, StoredLease, free_s, seen, taken
 from plimsoll.kube.transport import (
     ApiError,
     Body,
@@ -98,6 +98,7 @@ class Lease:
         on_failure: called for each renewal without an answer.
         clock: seconds, see `clock_s`.
         notes: writes the notes; None for a Lease without notes.
+        address: the URL at which this process answers, for those that follow; empty for none.
     """
 
     transport: Transport
@@ -109,6 +110,7 @@ class Lease:
     on_failure: Callable[[], None] = lambda: None
     clock: Callable[[], float] = clock_s
     notes: Notes | None = None
+    address: str = ""
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
     _seen: SeenLease | None = None
     _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
@@ -131,6 +133,12 @@ class Lease:
         """How often the Lease went to another process, as last read."""
         record = self._seen.record if self._seen else None
         return record.transitions if record else 0
+
+    @property
+    def leader_address(self) -> str | None:
+        """The URL at which another process that holds the Lease answers, as last read; None if none is known."""
+        record = self._seen.record if self._seen else None
+        return record.address if record is not None and record.holder not in ("", self.identity) else None
 
     def hurry(self) -> None:
         """Have the next renewal, and with it a new note, at once; returns before that."""
@@ -329,7 +337,8 @@ class Lease:
         before = 0 if record is None else record.transitions
         version = record.metadata.resourceVersion if record is not None else "0"
         note = self.notes.next(int(version) if version.isdecimal() else 0)
-        return {"annotations": {NOTE: f"{spec.get('leaseTransitions', before)} {note}"}}
+        transitions = spec.get("leaseTransitions", before)
+        return {"annotations": {NOTE: f"{transitions} {note}", ADDRESS: f"{transitions} {self.address}"}}
 
     def _log_failure(self, message: str, error: Exception) -> None:
         """Log the first failure of a row: during an outage there are several a second."""

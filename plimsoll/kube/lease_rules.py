@@ -23,6 +23,10 @@ NOTE: Final = "plimsoll.dev/note"
 a note is void once a process that writes no notes has held the Lease."""
 
 
+ADDRESS: Final = "plimsoll.dev/http"
+"""The annotation with the URL at which the holder answers, after the number of transitions as in `NOTE`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
     """The times of a Lease; all follow from its duration.
@@ -78,8 +82,16 @@ class StoredLease(msgspec.Struct, frozen=True):
     @property
     def note(self) -> str | None:
         """The note of the last holder, or None if it left none."""
-        transitions, _, note = (self.metadata.annotations or {}).get(NOTE, "").partition(" ")
-        return note if transitions == str(self.transitions) else None
+        return self._of_holder(NOTE)
+
+    @property
+    def address(self) -> str | None:
+        """The URL at which the holder answers, or None if it gave none."""
+        return self._of_holder(ADDRESS) or None
+
+    def _of_holder(self, annotation: str) -> str | None:
+        transitions, _, text = (self.metadata.annotations or {}).get(annotation, "").partition(" ")
+        return text if transitions == str(self.transitions) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """The explanation of a pod without a node.
 
     Attributes:
-        queue: its place in the queue; None for a pod that is in none (refused, gated).
+        queue: its place in the queue; None for a pod that is in none (refused, gated), and where the placer that
+            leads could not be asked.
         message: the refusal that was reported last, as `kubectl describe pod` shows it; empty before the first.
         candidates: nodes that have a place now, the best first.
         nodes: all nodes of the cluster.

@@ -51,12 +51,28 @@ class GpuOnNode(GpuRow, frozen=True, kw_only=True):
     node: NodeName
 
 
+class UnreportedGpu(Struct, frozen=True, kw_only=True):
+    """A GPU on which pods have promises, and that the node's last report does not name: replaced, or lost.
+
+    Attributes:
+        promised_bytes, promised_share_pct: the promises to all of its pods together.
+        pods: their number.
+    """
+
+    uuid: GpuUuid
+    promised_bytes: int
+    promised_share_pct: int
+    pods: int
+
+
 class NodeRow(Struct, frozen=True, kw_only=True):
     """A node; `epoch`, `seq`, `time` and `heartbeat_s` are its last report's.
 
     Attributes:
         silent: the node has not reported for three of its heartbeats; nothing is placed there until it does.
         health: the GPUs that are not healthy. A fatal condition keeps pods away; a lost GPU is not in `gpus`.
+        unreported: GPUs with pods that are not in `gpus`. A node of which there is no report at all has only these:
+            its `time` is empty then, and it is silent.
     """
 
     node: NodeName
@@ -68,6 +84,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
     silent: bool = False
     health: tuple[GpuHealth, ...] = ()
+    unreported: tuple[UnreportedGpu, ...] = ()
 
 
 class NodePage(Struct, frozen=True, kw_only=True):

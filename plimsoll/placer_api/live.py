@@ -32,7 +32,7 @@ class Status(Struct, frozen=True, kw_only=True):
     Attributes:
         leads: it is the one that places pods.
         missing: what keeps it from its work, for people; empty while it is ready.
-        nodes: the nodes that report.
+        nodes: the nodes that report, or have pods.
     """
 
     version: str
@@ -105,20 +105,30 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
 
 
 class LostGpu(Struct, frozen=True, kw_only=True):
-    """A GPU that cannot be read any more."""
+    """A GPU that cannot be read any more, or on which pods have promises although no report names it.
+
+    Attributes:
+        index: None where no report says it.
+        model: empty where no report says it.
+        promised_bytes, promised_share_pct, pods, more_pods: as of `LiveGpu`.
+    """
 
     uuid: GpuUuid
-    index: int
-    model: str
+    index: int | None = None
+    model: str = ""
     reason: str
+    promised_bytes: int = 0
+    promised_share_pct: int = 0
+    pods: tuple[Sharer, ...] = ()
+    more_pods: int = 0
 
 
 class LiveNode(Struct, frozen=True, kw_only=True):
     """A node as the page draws it.
 
     Attributes:
-        time: when its GPUs were sampled, RFC 3339 in UTC.
-        silent: it has not reported for three of its heartbeats.
+        time: when its GPUs were sampled, RFC 3339 in UTC; empty for a node that has pods and no report.
+        silent: it has not reported for three of its heartbeats, or not at all.
         unenforced_since: when its broker went away, RFC 3339 in UTC; None while it is there.
     """
 

@@ -1,4 +1,4 @@
-"""Resizes of pods in Kubernetes: two annotations on the pod, the ticket and its answer.
+"""Resizes of pods in Kubernetes: annotations on the pod, the ticket with its author, and the answer.
 
 A person writes the ticket on the pod with credentials of their own, so no token goes anywhere but to the API server.
 There, the policy `deploy/annotations-policy.yaml` admits it only from users who have the verb `resize` on that pod:
@@ -23,6 +23,9 @@ from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize, ResizeAnswer, Resizing
 
 TICKET: Final = "plimsoll.dev/resize"
+AUTHOR: Final = "plimsoll.dev/resize-by"
+"""The user who wrote the ticket. The policy admits a ticket only with the name by which the API server knows its
+author, so nobody resizes in another one's name."""
 ANSWER: Final = "plimsoll.dev/resize-answer"
 
 VERB: Final = "resize"
@@ -73,6 +76,11 @@ def digest_of(text: str) -> str:
 def ticket_on(pod: Pod) -> str | None:
     """The text of the ticket on a pod; None where there is none."""
     return _annotations(pod).get(TICKET)
+
+
+def author_on(pod: Pod) -> str:
+    """The user who wrote the ticket on a pod; empty where the cluster has no policy that demands the name."""
+    return _annotations(pod).get(AUTHOR, "")
 
 
 def answer_on(pod: Pod, ticket: str) -> Answered | None:

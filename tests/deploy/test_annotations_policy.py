@@ -16,7 +16,7 @@ POLICY = Path(__file__).parents[2] / "deploy" / "annotations-policy.yaml"
 SHIPPED_WRITER = "system:serviceaccount:plimsoll-system:plimsoll-placer"
 PLACER, TENANT = "plimsoll-placer", "somebody"
 RESIZE_ROLE = Path(__file__).parents[2] / "deploy" / "resize-role.yaml"
-TICKET = "plimsoll.dev/resize"
+TICKET, AUTHOR = "plimsoll.dev/resize", "plimsoll.dev/resize-by"
 SUBRESOURCES = ("/status", "/ephemeralcontainers", "/resize")
 OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines", "plimsoll.dev/shares")
 PROBE = "/api/v1/namespaces/default/pods?dryRun=All"
@@ -237,14 +237,20 @@ async def test_a_ticket_for_a_resize_needs_the_right_to_resize(apiserver: ApiSer
     async with with_right_to_resize(apiserver, guarded, TENANT):
 
         async def is_allowed() -> bool:  # the API server reads new roles with a delay
-            return (await annotate(apiserver, guarded, {TICKET: "{}"}, TENANT)).status == 200
+            signed: dict[str, str | None] = {TICKET: "{}", AUTHOR: TENANT}
+            return (await annotate(apiserver, guarded, signed, TENANT)).status == 200
 
         await until(is_allowed)
+        # The event about a resize names its author, so nobody writes a ticket in another one's name, or in none.
+        for text, author in (("{}", PLACER), ("[]", None), ("[]", "")):
+            forged = await annotate(apiserver, guarded, {TICKET: text, AUTHOR: author}, TENANT)
+            assert forged.status == 403, author
+            assert f"metadata.annotations[{AUTHOR}]: must be {TENANT}" in forged.body["message"]
         for name in ("plimsoll.dev/resize-answer", "plimsoll.dev/decision", "plimsoll.dev/policy"):
-            answer = await annotate(apiserver, guarded, {TICKET: "{}", name: "x"}, TENANT)
+            answer = await annotate(apiserver, guarded, {TICKET: "[]", AUTHOR: TENANT, name: "x"}, TENANT)
             assert answer.status == 403, name
             assert f"metadata.annotations[{name}]: is written by Plimsoll's placer" in answer.body["message"]
-        assert (await annotate(apiserver, guarded, {TICKET: None}, TENANT)).status == 200
+        assert (await annotate(apiserver, guarded, {TICKET: None, AUTHOR: None}, TENANT)).status == 200
     answered = await annotate(apiserver, guarded, {"plimsoll.dev/resize-answer": "{}"}, PLACER)
     assert answered.status == 200, answered.body
 

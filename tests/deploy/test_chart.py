@@ -108,6 +108,7 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
     assert {name.removeprefix(prefix).lower() for name in given.keys() - bus} <= fields(part)
     made_up = {"PLIMSOLL_NODE": "n1", "PLIMSOLL_INSTANCE": "p1", "PLIMSOLL_NATS_URL": "nats://h:4222"}
     made_up |= {"PLIMSOLL_BROKER_NODE": "n1", "PLIMSOLL_POOL_INSTANCE": "p1"}
+    made_up |= {"PLIMSOLL_HTTP_HOST": "10.0.0.1"}
     known = {name: value if isinstance(value, str) else made_up[name] for name, value in given.items()}
     if part == "broker":
         part_settings.load(kind, known, prefix)

@@ -20,12 +20,16 @@ GPU = gpu_uuid(ALPHA, 0)
 PLACE = (str(ALPHA), GPU)
 
 
-async def resize(cluster: KubeCluster, name: str, size: str, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
+async def resize(
+    cluster: KubeCluster, name: str, size: str, timeout_s: float = PATIENCE_S
+) -> tuple[int, str]:
     """Request a new line."""
     return await change(cluster, name, "--gpu-memory", size, timeout_s=timeout_s)
 
 
-async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
+async def change(
+    cluster: KubeCluster, name: str, *options: str, timeout_s: float = PATIENCE_S
+) -> tuple[int, str]:
     """Run `plimsoll resize` as an operator does; returns exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "resize", "-n", cluster.namespace, name),

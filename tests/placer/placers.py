@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from plimsoll.placer_api.explain import Explained
 from tests.placer.local.world import REPOSITORY
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import PATIENCE_S, until
@@ -71,6 +72,13 @@ class Placer:
         port = (await self.until("http ready")).port
         async with aiohttp.request("GET", f"http://127.0.0.1:{port}/readyz") as response:
             return response.status, await response.text()
+
+    async def explained(self, namespace: str, pod: str) -> Explained:
+        """The answer to why a pod waits."""
+        port = (await self.until("http ready")).port
+        url = f"http://127.0.0.1:{port}/v1/pods/{namespace}/{pod}/explain"
+        async with aiohttp.request("GET", url) as response:
+            return msgspec.json.decode(await response.read(), type=Explained)
 
     async def metrics(self) -> str:
         """The text of `/metrics`."""

@@ -131,6 +131,33 @@ async def test_one_places_and_the_other_goes_on_when_it_is_killed(pair: Pair) ->
     assert counts == {f"p{index}": 1 for index in range(12)}
 
 
+async def test_a_follower_asks_the_leader_what_it_alone_knows(pair: Pair) -> None:
+    """Attempts and the queue are the leader's; once it is gone, the follower says that it does not know them."""
+    for number in range(20):  # pods that were, of which a follower's queue once counted each
+        await pair.pod(f"p{number}")
+        await pair.until_bound(f"p{number}")
+    await pair.pod("waits", "30Gi")
+
+    async def is_parked() -> bool:
+        standing = (await pair.leader.explained(pair.namespace, "waits")).waiting
+        return standing is not None and standing.queue is not None and standing.queue.place == "parked"
+
+    await until(is_parked)
+    found = await pair.follower.explained(pair.namespace, "waits")
+    assert found.leads
+    assert found.waiting is not None
+    assert found.waiting.queue is not None
+    assert (found.waiting.queue.place, found.waiting.queue.ahead) == ("parked", None)
+    assert found.waiting.queue.attempts > 0
+    pair.leader.process.kill()
+    await pair.leader.process.wait()
+    alone = await pair.follower.explained(pair.namespace, "waits")
+    assert not alone.leads
+    assert alone.waiting is not None
+    assert (alone.waiting.queue, alone.waiting.nodes) == (None, 1)
+    assert "Insufficient plimsoll.dev/gpu-memory" in alone.waiting.message
+
+
 @pytest.mark.slow
 async def test_the_next_leader_writes_to_few_of_many_pods_that_wait(pair: Pair) -> None:
     """However many pods wait, the next leader changes only those to which the dead one may have been writing."""

@@ -9,7 +9,7 @@ from placer.core.ledger import Ledger
 from placer.kube.queue.metrics import QueuedPods
 from placer.kube.queue.queue import Queue
 from placer.metrics import Metrics
-from placer.metrics.decisions import PromisedGpus
+from placer.metrics.decisions import PromisedGpus, PromisedNamespaces
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 
 N1, GPU = NodeName("n1"), GpuUuid("GPU-1")
@@ -68,10 +68,11 @@ def test_waiting_pods_are_counted_by_place_and_by_cause() -> None:
     assert metrics.registry.get_sample_value("plimsoll_placer_parked_pods", {"cause": "memory"}) == 0
 
 
-def test_promises_are_summed_for_each_gpu() -> None:
+def test_promises_are_summed_for_each_gpu_and_namespace() -> None:
     """Bytes and shares of all pods on a GPU are summed, and a GPU without a promise has no series."""
     metrics, ledger = Metrics(), Ledger()
     metrics.registry.register(PromisedGpus(ledger))
+    metrics.registry.register(PromisedNamespaces(ledger, {PodUid("p0"): "team", PodUid("p1"): "team"}.get))
     for index in range(2):
         grant = Grant(ContainerName("main"), GPU, 1000, 30, 100, whole=False, line_bytes=1000)
         ledger.book(Booking(PodUid(f"p{index}"), N1, (grant,)))
@@ -79,6 +80,10 @@ def test_promises_are_summed_for_each_gpu() -> None:
     value = metrics.registry.get_sample_value
     assert value("plimsoll_placer_promised_bytes", labels) == 2000
     assert value("plimsoll_placer_promised_share_ratio", labels) == 0.6
+    of_team = {"namespace": "team"}
+    assert value("plimsoll_placer_namespace_promised_bytes", of_team) == 2000
+    assert value("plimsoll_placer_namespace_promised_share_ratio", of_team) == 0.6
     for index in range(2):
         ledger.forget(PodUid(f"p{index}"))
     assert value("plimsoll_placer_promised_bytes", labels) is None
+    assert value("plimsoll_placer_namespace_promised_bytes", of_team) is None

@@ -193,7 +193,7 @@ def test_best_effort_and_whole_pods_of_the_first_form_have_the_lines_of_their_de
 def test_damaged_lines_of_the_first_form_are_refused(text: str) -> None:
     """A line that is not a whole number of bytes above 0 is refused."""
     with pytest.raises(InputError, match=r"plimsoll\.dev/lines.* is damaged .*; recreate the pod"):
-        decision_of(bound({"gpu-memory": 1}, gpus="A", decision=first_form(), lines=text))
+        decision_of(bound({"gpu-memory": "1Mi"}, gpus="A", decision=first_form(), lines=text))
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_damaged_lines_of_the_first_form_are_refused(text: str) -> None:
 def test_damaged_shares_of_the_first_form_are_refused(text: str, said: str) -> None:
     """A percentage out of range, a share above its limit, and a share or limit alone are refused."""
     with pytest.raises(InputError, match=rf"plimsoll\.dev/.* {said}.*; recreate the pod"):
-        decision_of(bound({"gpu-memory": 1}, gpus="A", decision=first_form(), shares=text))
+        decision_of(bound({"gpu-memory": "1Mi"}, gpus="A", decision=first_form(), shares=text))
 
 
-@pytest.mark.parametrize("asked", [{"gpu": 2, "gpu-memory": 2}, {}])
+@pytest.mark.parametrize("asked", [{"gpu": 2, "gpu-memory": "2Mi"}, {}])
 def test_gpus_of_the_first_form_that_do_not_match_the_demand_are_refused(asked: dict[str, str | int]) -> None:
     """A number of GPUs other than the container's is refused by the annotation that names them."""
     with pytest.raises(InputError, match=r"annotations\[gpus.plimsoll.dev/main\]"):

@@ -277,8 +277,8 @@ def test_a_container_asks_one_scheduler_for_its_gpus() -> None:
         ({}, {"gpu-share": 101}, r"gpu-share\]: '101' is more than 1 GPU"),
         ({}, {"gpu-mem": 1}, r"gpu-mem\]: 1 is no resource of Plimsoll"),
         ({}, {"gpu": 0}, r"gpu\]: '0' asks for nothing"),
-        ({"gpu-memory-percent": "5"}, {"gpu-memory": 1}, r"gpu-memory\]: 1 stands beside"),
-        ({"best-effort": "true"}, {"gpu-memory": 1}, r"gpu-memory\]: 1 on a best-effort pod"),
+        ({"gpu-memory-percent": "5"}, {"gpu-memory": "1Gi"}, r"gpu-memory\]: '1Gi' stands beside"),
+        ({"best-effort": "true"}, {"gpu-memory": "1Gi"}, r"gpu-memory\]: '1Gi' on a best-effort pod"),
     ],
 )
 def test_a_bad_init_container_is_refused_by_its_own_field(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import format_bytes, parse_milli, parse_whole, plain_int, write_bytes
+from plimsoll.quantity import format_bytes, parse_milli, parse_size, parse_whole, plain_int, write_bytes
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,22 @@ def test_bytes_for_people() -> None:
         "1.5Gi",
         "1000Mi",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "remedy"),
+    [
+        ("8", 1, "8Gi"),
+        (8, 1, "8Gi"),
+        ("2048", 1, "2048Mi"),
+        ("1Mi", 2, "2Mi"),
+        ("1000k", 1, "1Mi"),
+        ("1e3", 1, "1Mi"),
+    ],
+)
+def test_memory_without_its_unit_is_refused(text: str | int, gpus: int, remedy: str) -> None:
+    """No program runs in less than 1Mi on a GPU, so such a size lacks its unit; the remedy names one."""
+    with pytest.raises(InputError, match=f"a container needs 1Mi or more.*write the unit, such as {remedy}$"):
+        parse_size(text, "memory", gpus)
+    assert parse_size("2Mi", "memory", 2) == 2 * 1024**2
+    assert parse_size("0", "memory") == 0

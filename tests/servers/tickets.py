@@ -3,7 +3,7 @@
 import json
 import uuid
 
-from plimsoll.placer_api.resize_tickets import ANSWER, TICKET, digest_of, ticket_for
+from plimsoll.placer_api.resize_tickets import ANSWER, AUTHOR, TICKET, digest_of, ticket_for
 from plimsoll.placer_api.rpc import Resize
 from tests.servers.apiserver import Object
 
@@ -13,9 +13,9 @@ def ticket(**change: str) -> str:
     return ticket_for(Resize(pod="", **change), uuid.uuid4().hex)  # type: ignore[arg-type]  # all are texts
 
 
-def ticketing(text: str | None) -> Object:
-    """The patch that puts a ticket on a pod, or takes it away."""
-    return {"metadata": {"annotations": {TICKET: text}}}
+def ticketing(text: str | None, author: str = "admin") -> Object:
+    """The patch by which a user puts a ticket on a pod, or takes it away."""
+    return {"metadata": {"annotations": {TICKET: text, AUTHOR: author if text is not None else None}}}
 
 
 def answer_in(pod: Object, text: str) -> Object:

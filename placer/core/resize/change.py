@@ -14,7 +14,7 @@ from plimsoll.broker.wire import Line
 from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.placer_api.rpc import Resize
-from plimsoll.quantity import parse_whole
+from plimsoll.quantity import parse_size, parse_whole
 
 MEMORY: Final = "gpu-memory"
 SHARE: Final = "gpu-share"
@@ -126,13 +126,15 @@ def _given(request: Resize, old: Grant, gpus: int) -> tuple[int | None, int, int
     """The asked line, share and limit on each GPU; the line is None where none is asked."""
     line_bytes = None
     if request.gpu_memory is not None:
-        line_bytes = _per_gpu(MEMORY, request.gpu_memory, "bytes", gpus)
+        size = parse_size(request.gpu_memory, MEMORY, gpus)
+        line_bytes = _per_gpu(MEMORY, request.gpu_memory, size, gpus)
         if line_bytes == 0:
-            remedy = "give 1 byte or more, or delete the pod"
+            remedy = "give 1Mi or more, or delete the pod"
             raise InputError(MEMORY, request.gpu_memory, "leaves nothing", remedy)
     share_pct, limit_pct = old.share_pct, old.limit_pct
     if request.gpu_share is not None:
-        share_pct = _per_gpu(SHARE, request.gpu_share, "percent", gpus)
+        share = parse_whole(request.gpu_share, SHARE, "percent")
+        share_pct = _per_gpu(SHARE, request.gpu_share, share, gpus)
         if share_pct > 100:
             problem, remedy = f"is more than {gpus} GPU(s) have", f"give at most {100 * gpus}"
             raise InputError(SHARE, request.gpu_share, problem, remedy)
@@ -156,8 +158,7 @@ def _refuse_share_above_limit(request: Resize, share_pct: int, limit_pct: int, g
     raise InputError(SHARE, request.gpu_share, problem, remedy)
 
 
-def _per_gpu(field: str, text: str, unit: str, gpus: int) -> int:
-    total = parse_whole(text, field, unit)
+def _per_gpu(field: str, text: str, total: int, gpus: int) -> int:
     if total % gpus:
         raise InputError(field, text, f"does not divide evenly by {gpus} GPUs", f"give a multiple of {gpus}")
     return total // gpus

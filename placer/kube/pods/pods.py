@@ -1,5 +1,7 @@
 """All pods of the cluster by name and by uid, for readers: the objects are those that the watch keeps anyway."""
 
+from collections.abc import Iterator
+
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 
@@ -23,6 +25,10 @@ class PodIndex:
         self._by_uid.pop(uid, None)
         if self._by_name.get(_name(pod)) == uid:
             del self._by_name[_name(pod)]
+
+    def in_namespace(self, namespace: str) -> Iterator[Pod]:
+        """The pods of a namespace."""
+        return (self._by_uid[uid] for (where, _), uid in self._by_name.items() if where == namespace)
 
     def get(self, uid: PodUid) -> Pod | None:
         """The pod of this uid, or None."""

@@ -3,9 +3,9 @@
 Pure. What always holds: a pod is a member of its kind while it is parked with it.
 """
 
-import heapq
 from collections.abc import Hashable, Iterator, Mapping
 
+from placer.kube.queue.heap import Heap
 from placer.kube.queue.lanes import QueuedPod, QueuePlace
 from placer.kube.queue.parking import PodKind, Rank
 from plimsoll.ids import PodUid
@@ -31,6 +31,7 @@ class PodKinds:
 
     def add(self, kind: PodKind) -> PodKind:
         """Add a kind; returns it."""
+        kind.members = Heap(lambda rank: self._is_member(rank, kind))
         self._kinds[kind.key] = kind
         return kind
 
@@ -45,8 +46,7 @@ class PodKinds:
     def members(self, kind: Hashable) -> tuple[PodUid, ...]:
         """The parked pods of a kind."""
         known = self._kinds.get(kind)
-        ranked = sorted(known.members) if known is not None else ()
-        return tuple(dict.fromkeys(uid for _, _, uid in ranked if self.is_parked(uid, kind)))
+        return tuple(uid for _, _, uid in known.members.in_order()) if known is not None else ()
 
     def is_parked(self, uid: PodUid, kind: Hashable) -> bool:
         """Whether a pod is parked with this kind."""
@@ -57,17 +57,17 @@ class PodKinds:
 
     def best_member(self, kind: PodKind) -> QueuedPod | None:
         """The first parked pod of a kind; None if none is parked."""
-        while kind.members:
-            entry = self._entries.get(kind.members[0][2])
-            if (
-                entry is not None
-                and entry.kind is kind
-                and entry.place is QueuePlace.PARKED
-                and entry.rank == kind.members[0]
-            ):
-                return entry
-            heapq.heappop(kind.members)
-        return None
+        rank = kind.members.head()
+        return None if rank is None else self._entries[rank[2]]
+
+    def _is_member(self, rank: Rank, kind: PodKind) -> bool:
+        entry = self._entries.get(rank[2])
+        return (
+            entry is not None
+            and entry.kind is kind
+            and entry.place is QueuePlace.PARKED
+            and entry.rank == rank
+        )
 
     def rank_of(self, kind: PodKind) -> Rank:
         """The rank of the first pod of a kind that has a parked pod."""

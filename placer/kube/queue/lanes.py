@@ -1,10 +1,11 @@
 """The pods of the queue, the lanes of those that may be tried now, and the timers of those that wait for a time."""
 
 import enum
-import heapq
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from placer.kube.queue.heap import Heap
 from placer.kube.queue.parking import PodKind, Rank
 from plimsoll.ids import PodUid
 
@@ -57,64 +58,67 @@ class QueuedPod:
 
 
 class Lane:
-    """Active pods by rank. The heap may hold outdated items."""
+    """Active pods by rank."""
 
     def __init__(self, place: QueuePlace, entries: dict[PodUid, QueuedPod]) -> None:
         self._place = place
         self._entries = entries
-        self._heap: list[Rank] = []
+        self._heap: Heap[Rank] = Heap(self._is_current)
+
+    def __len__(self) -> int:
+        """The number of items that are kept, outdated ones included."""
+        return len(self._heap)
 
     def push(self, entry: QueuedPod) -> None:
         """Add a pod that is in this lane's place, or whose rank changed."""
-        heapq.heappush(self._heap, entry.rank)
+        self._heap.push(entry.rank)
 
     def head(self) -> QueuedPod | None:
         """The first pod, which stays; None if there is none."""
-        while self._heap:
-            entry = self._entries.get(self._heap[0][2])
-            if entry is not None and entry.place is self._place and entry.rank == self._heap[0]:
-                return entry
-            heapq.heappop(self._heap)
-        return None
+        rank = self._heap.head()
+        return None if rank is None else self._entries[rank[2]]
 
     def first(self, most: int) -> list[PodUid]:
-        """The first `most` pods by rank. Outdated items count too."""
-        found: list[PodUid] = []
-        edge = [(self._heap[0], 0)] if self._heap else []
-        while edge and len(found) < most:
-            (_, _, uid), at = heapq.heappop(edge)
-            found.append(uid)
-            for child in (2 * at + 1, 2 * at + 2):
-                if child < len(self._heap):
-                    heapq.heappush(edge, (self._heap[child], child))
-        return found
+        """The first `most` pods by rank."""
+        return [uid for _, _, uid in islice(self._heap.in_order(), most)]
+
+    def _is_current(self, rank: Rank) -> bool:
+        entry = self._entries.get(rank[2])
+        return entry is not None and entry.place is self._place and entry.rank == rank
+
+
+_Timer = tuple[float, int, QueuedPod | PodKind]
 
 
 class Timers:
     """The pods that back off and the parked kinds, by the time at which each is tried again."""
 
     def __init__(self) -> None:
-        self._timed: list[tuple[float, int, QueuedPod | PodKind]] = []  # may hold outdated items
+        self._timed: Heap[_Timer] = Heap(_is_due)
         self._numbers = 0
+
+    def __len__(self) -> int:
+        """The number of items that are kept, outdated ones included."""
+        return len(self._timed)
 
     def set(self, thing: QueuedPod | PodKind) -> None:
         """Let a pod or a kind come back at its `due_s`. An earlier timer of it is outdated once `due_s` differs."""
         self._numbers += 1
-        heapq.heappush(self._timed, (thing.due_s, self._numbers, thing))
+        self._timed.push((thing.due_s, self._numbers, thing))
 
     def due_s(self) -> float | None:
         """The next time at which a pod becomes active by itself, on the clock of `now_s`; None if there is none."""
-        while self._timed and not _is_due(self._timed[0][2], self._timed[0][0]):
-            heapq.heappop(self._timed)
-        return self._timed[0][0] if self._timed else None
+        first = self._timed.head()
+        return None if first is None else first[0]
 
     def pop(self) -> QueuedPod | PodKind:
         """Take the pod or the kind that is due next; `due_s` must not be None."""
-        return heapq.heappop(self._timed)[2]
+        return self._timed.pop()[2]
 
 
-def _is_due(thing: QueuedPod | PodKind, due_s: float) -> bool:
-    """Whether a pod or a kind still waits for this time."""
+def _is_due(timer: _Timer) -> bool:
+    """Whether a pod or a kind still waits for its time."""
+    due_s, _, thing = timer
     if isinstance(thing, PodKind):
         return thing.waiting > 0 and thing.front is None and thing.due_s == due_s
     return thing.place is QueuePlace.BACKOFF and thing.due_s == due_s

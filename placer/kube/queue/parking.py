@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from placer.core.reasons import Reason
+from placer.kube.queue.heap import Heap
 from placer.kube.queue.hints import EVERYTHING, Cause, Gain
 from plimsoll.ids import NodeName, PodUid
 
@@ -50,7 +51,7 @@ class PodKind:
     Attributes:
         number: the kind's own, for an order among equals.
         refusal: the refusal that was given last.
-        members: the heap of the pods that wait for the kind's next try, by rank. It may hold outdated items.
+        members: the pods that wait for the kind's next try, by rank; `PodKinds` knows which.
         waiting: the number of these pods.
         front: the pod that is tried for all of them, or None.
         parked: the refusal is in force.
@@ -64,7 +65,7 @@ class PodKind:
     key: Hashable
     number: int
     refusal: KindRefusal = KindRefusal()
-    members: list[Rank] = field(default_factory=list)
+    members: Heap[Rank] = field(default_factory=lambda: Heap(lambda _: False))
     waiting: int = 0
     front: PodUid | None = None
     parked: bool = False

@@ -15,7 +15,6 @@ during its attempt is never lost. A change of a node during an attempt is not no
 moment when it is parked.
 """
 
-import heapq
 import random
 from collections.abc import Callable, Collection, Hashable
 from itertools import count, islice
@@ -90,7 +89,7 @@ class Queue:
         return self._parking.highest
 
     def upcoming(self, most: int) -> list[PodUid]:
-        """Pods that may be tried next, this many at most: of both lanes and of parked kinds. Some may be gone."""
+        """Pods that may be tried next, this many at most: of both lanes and of parked kinds."""
         members = (self.kinds.best_member(kind) for kind in islice(self.kinds, most // 4))
         parked = [entry.uid for entry in members if entry is not None]
         retries = self._retries.first(most // 4)
@@ -101,7 +100,7 @@ class Queue:
         return self._entries.get(uid)
 
     def first(self, place: QueuePlace, most: int) -> list[PodUid]:
-        """This many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
+        """This many pods at most of a lane, `FRESH` or `RETRY`, by rank."""
         return (self._fresh if place is QueuePlace.FRESH else self._retries).first(most)
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
@@ -374,7 +373,7 @@ class Queue:
     def _become_member(self, kind: PodKind, entry: QueuedPod) -> None:
         self._move(entry, QueuePlace.PARKED)
         kind.waiting += 1
-        heapq.heappush(kind.members, entry.rank)
+        kind.members.push(entry.rank)
 
     def _leave_kind(self, entry: QueuedPod, now_s: float) -> None:
         kind, entry.kind = entry.kind, None

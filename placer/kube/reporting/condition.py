@@ -14,3 +14,9 @@ SCHEDULER_ERROR: Final = "SchedulerError"
 def scheduled_condition(pod: Pod) -> PodCondition | None:
     """The condition that stands on a pod, or None."""
     return next((one for one in pod.status.conditions or () if one.type == POD_SCHEDULED), None)
+
+
+def refusal_on(pod: Pod) -> str:
+    """The refusal that stands on a pod; empty without one."""
+    found = scheduled_condition(pod)
+    return found.message or "" if found is not None and found.status == "False" else ""

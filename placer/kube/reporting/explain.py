@@ -26,6 +26,7 @@ from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
 from placer.kube.pods.wanted import Wanted, understood
 from placer.kube.queue.queue import Queue
+from placer.kube.reporting.condition import refusal_on
 from placer.kube.reporting.standing import standing_of
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
@@ -124,10 +125,12 @@ class KubeExplainer:
         uid = PodUid(pod.metadata.uid)
         known = self.waiting.get(uid)
         now_s = asyncio.get_running_loop().time()
-        queue = standing_of(uid, known, self.queue, now_s) if known is not None else None
+        # A placer that follows tries no pod, so its queue says nothing of attempts or of who comes first.
+        is_tried = known is not None and self.leads.is_set()
+        queue = standing_of(uid, known, self.queue, now_s) if known is not None and is_tried else None
         before = wire.Waiting(
             queue=queue,
-            message=known.refused_for if known is not None else "",
+            message=known.refused_for or refusal_on(pod) if known is not None else "",
             relocation=self.relocation_of(uid),
         )
         try:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.reporting.condition import scheduled_condition
+from placer.kube.reporting.condition import refusal_on
 from placer.live.pods import PodName, asks
 from plimsoll.ids import PodUid
-from plimsoll.kube.models import Pod
 from plimsoll.placer_api.live import WaitingPod
 
 
@@ -41,11 +40,5 @@ class KubePods:
                 since=metadata.creationTimestamp,
                 asks=asks(waiting.wanted.request) if waiting.wanted is not None else "",
                 # A placer that follows, or has just started, has refused nothing itself.
-                reason=waiting.refused_for or _condition(waiting.pod),
+                reason=waiting.refused_for or refusal_on(waiting.pod),
             )
-
-
-def _condition(pod: Pod) -> str:
-    """The refusal that stands on the pod; empty without one."""
-    found = scheduled_condition(pod)
-    return found.message or "" if found is not None else ""

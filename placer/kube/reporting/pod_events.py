@@ -14,6 +14,7 @@ from typing import Any, Final
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.kube.names import fitted_name
 from plimsoll.kube.transport import ConflictError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.part.times import rfc3339
 
@@ -30,13 +31,14 @@ ACTIONS: Final = {
     "NominationGivenUp": "Scheduling",
     "RelocationPlanned": "Relocating",
     "Relocated": "Relocating",
+    "Resized": "Resizing",
     "LinePassed": "Reporting",
     "Evicted": "Evicting",
     "EvictionRefused": "Evicting",
 }
 """The action of an event, by its reason; the first three as kube-scheduler has them."""
 
-NORMAL: Final = frozenset({"Scheduled", "Preempted", "RelocationPlanned", "Relocated"})
+NORMAL: Final = frozenset({"Scheduled", "Preempted", "RelocationPlanned", "Relocated", "Resized"})
 """The reasons of events that are no warnings."""
 
 
@@ -126,7 +128,7 @@ class PodEvents:
         return True
 
     async def _write_new(self, news: PodNews, ending: str, key: EventKey, count: int) -> None:
-        name = f"{news.pod.metadata.name}.{ending}"
+        name = fitted_name(f"{news.pod.metadata.name}.{ending}")
         path = f"/apis/events.k8s.io/v1/namespaces/{news.pod.metadata.namespace}/events"
         event = self._event(news, name)
         if count > 1:

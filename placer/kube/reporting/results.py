@@ -16,6 +16,7 @@ from placer.kube.reporting.condition import UNSCHEDULABLE
 from placer.kube.reporting.pod_events import PodNews, cut
 from placer.kube.reporting.record import Recorder
 from placer.publisher import placement
+from plimsoll.contract import from_limit_range
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -60,11 +61,15 @@ class Results:
         structlog.get_logger().info(
             "placed", pod=pod.full_name, node=node, gpus=placed.gpus, score=placed.score
         )
-        note = cut(
-            f"Successfully assigned {pod.full_name} to {node}{placed.expected and f'. {placed.expected}'}"
-        )
+        more = "".join(f". {text}" for text in (placed.expected, _given(pod)) if text)
+        note = cut(f"Successfully assigned {pod.full_name} to {node}{more}")
         self.recorder.record(PodNews(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
+
+    def resized(self, pod: Pod, note: str) -> None:
+        """Report that a pod was resized, by whom, and how."""
+        structlog.get_logger().info("resized", pod=pod.full_name, note=note)
+        self.recorder.record(PodNews(pod, "Resized", cut(note), None))
 
     def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
         """Report that a pod was deleted to make room for another one."""
@@ -168,7 +173,8 @@ class Results:
         waiting = self.waiting.get(uid)
         if waiting is None:
             return  # bound or gone meanwhile: the refusal is outdated
-        note = cut(note)
+        given = _given(pod)
+        note = cut(f"{note} {given}." if given else note)
         # The pod as it is now carries the condition that was written last.
         self.recorder.record(PodNews(waiting.pod, "FailedScheduling", note, reason))
         if reason != UNSCHEDULABLE or waiting.refused_for == note:
@@ -177,3 +183,9 @@ class Results:
         structlog.get_logger().info("not placed", pod=pod.full_name, why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
+
+
+def _given(pod: Pod) -> str:
+    """The resources that the pod did not ask for itself, as a sentence."""
+    text = from_limit_range(pod)
+    return text and text[0].upper() + text[1:]

@@ -11,6 +11,7 @@ that reads the changes from a list has no order; it refuses shares past 100, and
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -25,6 +26,7 @@ from placer.decide import Decider
 from placer.kube.binding.scope import WriteScopes
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import bookings_of
+from placer.kube.resize.quotas import NamespaceRules
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
@@ -44,8 +46,8 @@ from plimsoll.lifespan import StartOrder
 from plimsoll.locality import StatedLabels
 from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
-from plimsoll.placer_api.resize_tickets import ticket_on
-from plimsoll.placer_api.rpc import Resize, Resizing
+from plimsoll.placer_api.resize_tickets import author_on, ticket_on
+from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 
 ATTEMPTS: Final = 8
 """Writes that meet another change of the pod, or get no clear answer, before the person has to ask again."""
@@ -69,6 +71,8 @@ class KubeResizer:
         cluster: the bookings and the nominations.
         scopes: names the pods that are being resized, for the next leader.
         leads: set once this placer is the one that places, and knows all bookings.
+        rules: the quotas and limit ranges of namespaces.
+        report: tells people that a pod was resized, by whom, and how.
     """
 
     transport: Transport
@@ -76,6 +80,8 @@ class KubeResizer:
     cluster: Cluster
     scopes: WriteScopes
     leads: asyncio.Event
+    rules: NamespaceRules
+    report: Callable[[Pod, str], None]
 
     async def resize(self, request: Resize, ticket: str | None = None) -> Resizing:
         """Check a resize against the ledger, count it, and write it on the pod.
@@ -94,13 +100,17 @@ class KubeResizer:
         """
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
+        rules = await self.rules.read(request.namespace) if _NAME.match(request.namespace) else None
         pod = await self._read(request)
         _check_ticket(pod, ticket)
         change = self._change(pod, request)
         decision = _readable(pod)
         if decision is None or _terms(decision) != _terms_of(change.new):
+            if rules is not None:
+                self.rules.check(rules, pod, change, request)
             self.check_room(pod, change, request)
             await self._write(pod, change, request, ticket)
+            self.report(pod, _note(author_on(pod), change, request))
         elif change.container not in decision.resized:
             # Where it is resized already, an earlier request may have given it these values.
             raise InputError(*asked_field(request), "is what it has already", "give another value")
@@ -214,6 +224,15 @@ class KubeResizer:
             if now != found:
                 raise NotNowError("what the pod has was changed by somebody else meanwhile; ask again")
         raise NotNowError("the API server gives no clear answer, or the pod changes all the time; ask again")
+
+
+def _note(author: str, change: ResizeChange, request: Resize) -> str:
+    """The text of the event about a resize: who, from, to."""
+    lines = (
+        f"{change_shown(request, before, after)} on {after.gpu}"
+        for before, after in zip(change.before, change.after, strict=True)
+    )
+    return f"Container {change.container} resized by {author or 'an unnamed user'}: {'; '.join(lines)}"
 
 
 def _check_ticket(pod: Pod, ticket: str | None) -> None:

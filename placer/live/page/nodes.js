@@ -83,7 +83,7 @@ export class Fleet {
     const badges = [];
     if (node.silent) badges.push(["silent", ""]);
     if (node.unenforced_since) badges.push(["broker away", ""]);
-    for (const lost of node.lost) badges.push([`GPU ${lost.index} lost: ${lost.reason}`, ""]);
+    for (const lost of node.lost) badges.push([`GPU ${lost.index ?? lost.uuid} lost: ${lost.reason}${lost.pods.length ? `, ${lost.pods.length} pod${lost.pods.length > 1 ? "s" : ""}` : ""}`, ""]);
     const key = JSON.stringify(badges);
     if (view.badgeKey !== key) {
       view.badgeKey = key;

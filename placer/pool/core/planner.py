@@ -18,6 +18,7 @@ from placer.pool.core.release_policy import ReleasePolicy
 from placer.pool.core.round import Draft, PoolNode, Round, concerned_nodes, other_nodes
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
 from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.kube.names import fitted_name
 from plimsoll.pool import Release, Reservation
 
 SETTLE_S: Final = 5.0
@@ -233,5 +234,5 @@ class Planner:
 
 
 def reservation_name(node: NodeName, number: int) -> str:
-    """The name of a node's reservation with this number. Kubernetes allows 253 characters, as in a node's name."""
-    return f"gpu-{number}.{node}"[:253].rstrip(".-")
+    """The name of a node's reservation with this number."""
+    return fitted_name(f"gpu-{number}.{node}")

@@ -24,6 +24,7 @@ from plimsoll.contract import (
     POLICY,
     SCHEDULER_NAME,
     asks_gpu,
+    from_limit_range,
     refuse_answers,
     refuse_long_annotations,
 )
@@ -88,6 +89,16 @@ def judge_creation(raw: Json, rules: AdmissionRules) -> Admitted:
     check_shape(raw)
     if MIRROR in _annotations(raw):
         return Admitted(raw)
+    try:
+        return _judged_new(raw, rules)
+    except InputError as error:
+        given = from_limit_range(_decoded(raw))
+        if not given:
+            raise
+        raise InputError(error.field, error.value, error.problem, f"{error.remedy}; {given}") from error
+
+
+def _judged_new(raw: Json, rules: AdmissionRules) -> Admitted:
     found = translated(raw, rules.dialects, rules.extended)
     pod = _decoded(found.pod)
     if not _is_for_us(pod, rules):
@@ -101,9 +112,11 @@ def judge_creation(raw: Json, rules: AdmissionRules) -> Admitted:
     asking = _asking(pod)
     if asking:
         _check_place(pod, rules)
+    given = from_limit_range(pod)
     injector = Injector(found.pod)
     injector.inject(asking, rules.runtime_class if rules.access is GpuAccess.RUNTIME_CLASS else None)
-    return Admitted(injector.pod, (*found.changes, *injector.remarks), bool(found.changes))
+    remarks = (*((given,) if given else ()), *found.changes, *injector.remarks)
+    return Admitted(injector.pod, remarks, bool(found.changes))
 
 
 def judge_update(raw: Json, old: Json, rules: AdmissionRules) -> Admitted:

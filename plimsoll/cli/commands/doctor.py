@@ -49,7 +49,7 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.doctor.bundle import write_bundle  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.examine import examine  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.finding import Verdict  # noqa: PLC0415 - likewise
-    from plimsoll.cli.doctor.report import shown  # noqa: PLC0415 - likewise
+    from plimsoll.cli.doctor.report import WIDTH, shown  # noqa: PLC0415 - likewise
 
     # The findings say what the log of the clients would say, with a remedy.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -58,7 +58,8 @@ def _run(given: argparse.Namespace) -> int:
     groups = asyncio.run(examine(places))
     if given.output == "table":
         console = output.console()
-        for line in shown(groups, console.width):
+        # Sentences are broken between words, also in a pipe; no word is.
+        for line in shown(groups, console.width if console.is_terminal else WIDTH):
             console.print(line, soft_wrap=True)
     else:
         output.write(output.document({"groups": groups}, given.output))

@@ -56,10 +56,13 @@ def _run(given: argparse.Namespace) -> int:
 
 def _check(asked: dict[str, str]) -> None:
     """Refuse what no placer takes before anybody is asked."""
-    from plimsoll.quantity import parse_whole  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.quantity import parse_size, parse_whole  # noqa: PLC0415 - keeps --help fast
 
     for option, text in asked.items():
-        parse_whole(text, option, "bytes" if option == "--gpu-memory" else "percent")
+        if option == "--gpu-memory":
+            parse_size(text, option)
+        else:
+            parse_whole(text, option, "percent")
 
 
 def _become_solo(given: argparse.Namespace, asked: dict[str, str]) -> None:

@@ -135,7 +135,7 @@ async def _placer(places: Places) -> Files:
     """The placer's view, its metrics, and what it lacks."""
     if not places.placer:
         return
-    async with asking(places.placer) as placer:
+    async with asking(places.placer, notes=False) as placer:
         yield "placer/missing.txt", "".join(line + "\n" for line in await placer.missing())
         yield "placer/state.json", msgspec.json.encode(await placer.state()).decode()
         yield "placer/metrics.txt", await placer.metrics()

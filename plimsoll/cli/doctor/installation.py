@@ -29,6 +29,7 @@ RIGHTS: Final = {
         *(("", "pods", verb) for verb in ("get", "list", "watch", "patch", "delete")),
         ("", "pods/binding", "create"),
         ("", "pods/status", "patch"),
+        *(("", kind, "list") for kind in ("resourcequotas", "limitranges")),
         *(("", kind, verb) for kind in ("nodes", "namespaces") for verb in ("list", "watch")),
         *(
             ("", kind, verb)

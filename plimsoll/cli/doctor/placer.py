@@ -27,7 +27,6 @@ async def placer(where: Where, namespace: str) -> AsyncIterator[Finding]:
             if missing:
                 remedy = "see the placer's log; the checks of NATS, Redis and the cluster say what to mend"
                 yield failed("placer", f"it cannot place pods yet: {'; '.join(missing)}", remedy)
-                return
             state = await client.state()
     except NoPlacerError:
         remedy = (
@@ -42,7 +41,8 @@ async def placer(where: Where, namespace: str) -> AsyncIterator[Finding]:
     except (PlacerAwayError, PlacerRefusedError) as error:
         yield failed_by("placer", f"no placer answers at {shown_place(where)}: {error}")
         return
-    yield ok("placer", f"{shown_place(where)} can place pods")
+    if not missing:
+        yield ok("placer", f"{shown_place(where)} can place pods")
     for finding in _judged(state):
         yield finding
 

@@ -141,7 +141,7 @@ class _Top:
         while True:
             self.cluster.connect()
             try:
-                async with asking(self.where) as placer, aclosing(placer.live()) as messages:
+                async with asking(self.where, notes=False) as placer, aclosing(placer.live()) as messages:
                     async for kind, data in messages:
                         self.cluster.apply(kind, data)
                         if self.cluster.is_complete:

@@ -215,13 +215,14 @@ def _name(row: Row) -> str:
         return row.full_name
     if isinstance(row, News):
         return f"{row.namespace}/{row.name}" if row.name else row.node
-    return f"{row[0].node}/{row[1].index}"
+    return f"{row[0].node}/{row[1].uuid if row[1].index is None else row[1].index}"
 
 
 def _gpu(row: GpuRow, name: str, form: _Form) -> Text:
     node, gpu = row
     if not isinstance(gpu, LiveGpu):
-        return Text.assemble((name, "red"), " ", (f"lost: {printable(gpu.reason)}", "red"))
+        held = f"; {gpu.promised_bytes / GIB:.3g}Gi promised there" if gpu.promised_bytes else ""
+        return Text.assemble((name, "red"), " ", (f"lost: {printable(gpu.reason)}{held}", "red"))
     top = max(gpu.line_bytes, gpu.usable_bytes)
     busy = 0.0 if gpu.mig else 100 - gpu.idle_pct
     sizes = "/".join(f"{size / GIB:.3g}" for size in (gpu.used_bytes, gpu.promised_bytes, gpu.line_bytes))

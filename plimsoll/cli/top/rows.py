@@ -52,10 +52,8 @@ def _gpus(cluster: LiveCluster, wanted: str) -> list[Row]:
     for node in cluster.nodes.values():
         gpus: tuple[LiveGpu | LostGpu, ...] = (*node.gpus, *node.lost)
         for gpu in gpus:
-            pods = gpu.pods if isinstance(gpu, LiveGpu) else ()
-            if not wanted or _has(
-                wanted, node.node, gpu.model, *(f"{pod.namespace}/{pod.name}" for pod in pods)
-            ):
+            names = (f"{pod.namespace}/{pod.name}" for pod in gpu.pods)
+            if not wanted or _has(wanted, node.node, gpu.model, *names):
                 found.append((node, gpu))
     return found
 
@@ -67,7 +65,7 @@ def _has(wanted: str, *texts: str | None) -> bool:
 def _gpu_key(row: Row, sort: str) -> Key:
     assert isinstance(row, tuple)
     node, gpu = row
-    name = (natural(node.node), gpu.index)
+    name = (natural(node.node), -1 if gpu.index is None else gpu.index)
     if sort == "name":
         return name
     if isinstance(gpu, LostGpu):

@@ -102,6 +102,10 @@ async def test_a_limit_range_gives_memory(webhook: Scene) -> None:
     [main] = (await webhook.create(pod(container()), dry=True))["spec"]["containers"]
     assert main["resources"]["requests"] == {MEMORY: "2Gi", "plimsoll.dev/gpu": "1"}
     assert [one["name"] for one in main["env"]] == ["NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD"]
+    # The pod's author wrote nothing of a GPU, so the refusal of a pod for another scheduler names the cause.
+    refused = await webhook.create(pod(container(), schedulerName="default-scheduler"), dry=True)
+    assert f"a LimitRange of the namespace gave it {MEMORY} of container main" in refused["message"]
+    assert f"kubectl -n {webhook.namespace} get limitranges" in refused["message"]
 
 
 async def test_hundreds_of_pods_at_once(webhook: Scene) -> None:

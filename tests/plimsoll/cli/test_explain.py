@@ -8,10 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
+from plimsoll.cli import output, relocation
 from plimsoll.cli.asking import NoPlacerError
+from plimsoll.cli.doctor import report
+from plimsoll.cli.doctor.examine import Group
+from plimsoll.cli.doctor.finding import failed
 from plimsoll.cli.explain import explanation, shown
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError, PlimsollError
@@ -32,6 +37,7 @@ from plimsoll.placer_api.explain import (
     Waiting,
 )
 from plimsoll.placer_api.http import Problem
+from plimsoll.placer_api.relocation import MoveRow, RelocationPreview
 from plimsoll.quantity import GIB
 
 WAITS = Explained(
@@ -135,7 +141,10 @@ def test_a_waiting_pod() -> None:
 def test_a_running_pod() -> None:
     """Decision, grants and measurements stand in one view; what is not known is a dash."""
     lines = printed(RUNS)
-    assert lines[2] == "This placer follows: attempts and refusals are those of the one that leads."
+    assert (
+        lines[2]
+        == "This placer follows, and the one that leads did not answer: attempts and the queue are not known."
+    )
     assert "  policy headroom, score 0.7500, decided 2026-01-01T00:00:00Z" in lines
     assert "  main/GPU-1: free 0.8, idle 0.9" in lines
     assert "  links of main: PIX" in lines
@@ -219,3 +228,38 @@ async def test_odd_names_stay_names(name: str) -> None:
         with pytest.raises(PlimsollError):
             await explanation(f"http://127.0.0.1:{port}", "default", name, 10, None)
         assert asked in ([], [("default", name)])
+
+
+@pytest.mark.parametrize("which", ["explain", "relocation", "doctor"])
+def test_a_pipe_gets_whole_lines(
+    which: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However narrow the terminal is, a UUID in a table stays one word where the output is no terminal."""
+    monkeypatch.setenv("COLUMNS", "40")
+    uuid = "GPU-5a1c0d2e-0000-0000-0000-000000000001"
+    match which:
+        case "explain":
+            assert RUNS.running is not None
+            one, *_ = RUNS.running.grants
+            grants = (replace(one, gpu=GpuUuid(uuid), container=ContainerName("c" * 63)),)
+            found = replace(RUNS, running=replace(RUNS.running, grants=grants))
+            output.answer(msgspec.json.encode(found), "table", shown)
+        case "relocation":
+            move = MoveRow(
+                pod="p",
+                cost=1.0,
+                node=NodeName("n" * 60),
+                gpus=(GpuUuid(uuid),),
+                to=NodeName("o" * 60),
+                to_gpus=(),
+            )
+            preview = RelocationPreview(text="moves", mode="on", moves=(move,), leads=True)
+            output.answer(msgspec.json.encode(preview), "table", relocation.shown)
+        case _:
+            finding = failed("other-leases", f"{'word ' * 30}{uuid}", "mend it")
+            for line in report.shown([Group(name="bus", findings=(finding,))], report.WIDTH):
+                output.console().print(line, soft_wrap=True)
+    text = capsys.readouterr().out
+    assert uuid in text
+    assert "c" * 63 in text or which != "explain"
+    assert "other-leases  word word" in text or which != "doctor"

@@ -87,7 +87,7 @@ def test_what_cannot_be_resized_is_refused_by_name(
 def test_a_size_that_does_not_divide_by_the_gpus_is_refused() -> None:
     """A size must divide evenly by the number of GPUs, as in the pod's own declaration."""
     with pytest.raises(InputError, match="does not divide evenly by 2 GPUs; give a multiple of 2"):
-        change_of(booking("p", declared("main", 2), gpus=("A", "B")), memory("3"))
+        change_of(booking("p", declared("main", 2), gpus=("A", "B")), memory("3000001"))
 
 
 def test_a_raise_must_fit_what_promises_leave_free() -> None:

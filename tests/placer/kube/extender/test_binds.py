@@ -274,7 +274,7 @@ async def test_orders_that_cannot_be_carried_out_say_why(
         await until_watched(world, stolen)
         assert "by somebody else, without GPUs" in (await asked(port, "bind", order(stolen, "n1")))["Error"]
         assert [one.name for one in world.published.strangers] == ["stolen"]
-        bad = await made(world, "bad", {MEMORY: "3", GPUS: "2"})
+        bad = await made(world, "bad", {MEMORY: "3000001", GPUS: "2"})
         assert "give a multiple of 2" in (await asked(port, "bind", order(bad, "n1")))["Error"]
         assert booked(world) == {stolen["metadata"]["uid"]}
 

@@ -120,7 +120,10 @@ async def test_a_pod_without_a_gpu_passes(scene: Scene) -> None:
     ("pod", "text"),
     [
         (outside("p", {MEMORY: "1.5"}), "spec.containers[main].resources"),
-        (outside("p", {MEMORY: "3", WHOLE: "2"}), "does not divide evenly by 2 GPUs; give a multiple of 2"),
+        (
+            outside("p", {MEMORY: "3000001", WHOLE: "2"}),
+            "does not divide evenly by 2 GPUs; give a multiple of 2",
+        ),
         (
             outside("p", {MEMORY: "1Gi"}, {"plimsoll.dev/policy": "no"}),
             "'no' is no placement policy; choose one of",

@@ -77,7 +77,7 @@ async def test_a_malformed_pod_says_why_in_its_events(
         kube_scheduler(apiserver, tmp_path, between),
     ):
         await gpu_node(world, "n1", 24, 24)
-        await create_pod(apiserver, namespace, front_pod("bad", {MEMORY: "3", GPUS: "2"}))
+        await create_pod(apiserver, namespace, front_pod("bad", {MEMORY: "3000001", GPUS: "2"}))
         [event, *_] = await world.events("bad", "FailedScheduling")
         assert "does not divide evenly by 2 GPUs; give a multiple of 2" in event["note"]
         await create_pod(apiserver, namespace, front_pod("good", {MEMORY: "1Gi"}))

@@ -136,9 +136,10 @@ async def test_event_that_expired_is_written_anew(apiserver: ApiServer, namespac
     assert first["metadata"]["name"] != second["metadata"]["name"]
 
 
-async def test_endless_note_is_accepted(apiserver: ApiServer, namespace: str) -> None:
-    """A note past the API's limit is cut between two characters, and the server accepts it."""
-    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
+@pytest.mark.parametrize("name", ["p", ("a" * 61 + ".") * 4 + "longz"])
+async def test_endless_note_is_accepted(apiserver: ApiServer, namespace: str, name: str) -> None:
+    """A note past the API's limit is cut between two characters; so is the longest name, with its ending."""
+    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest(name)))
     async with recorder(apiserver) as running:
         running.record(refusal(pod, "ä" * 2000))
         (event,) = await until(lambda: events(apiserver, namespace))

@@ -159,3 +159,20 @@ def test_what_is_no_pod_is_refused() -> None:
     for given in pods:
         with pytest.raises(InputError):
             judge_creation(given, AdmissionRules())
+
+
+def test_a_default_of_a_limit_range_is_told() -> None:
+    """The author of the pod learns which of its resources came from a LimitRange, and not those that did not."""
+    note = (
+        f"LimitRanger plugin set: cpu, {GPU}, {MEMORY} request for container main; "
+        f"{MEMORY} limit for container main; "
+        f"cpu request for init container first; {GPU} limit for init container second"
+    )
+    given = pod(container(limits={MEMORY: "1Gi"}), annotations={"kubernetes.io/limit-ranger": note})
+    remark, *_ = judged(given).remarks
+    assert remark == (
+        f"a LimitRange of the namespace gave it {GPU} of container main, {MEMORY} of container main, "
+        f"{GPU} of init container second, by its defaults (kubectl -n default get limitranges)"
+    )
+    of_others = {"kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container main"}
+    assert judged(pod(container(limits={MEMORY: "1Gi"}), annotations=of_others)).remarks == ()

@@ -123,7 +123,11 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
 @pytest.mark.parametrize(
     ("asked", "annotations", "field"),
     [
-        ({"gpu": 2, "gpu-memory": 2}, {"decision": first_form()}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        (
+            {"gpu": 2, "gpu-memory": "2Mi"},
+            {"decision": first_form()},
+            r"annotations\[gpus.plimsoll.dev/main\]",
+        ),
         ({}, {"decision": first_form()}, r"annotations\[gpus.plimsoll.dev/main\]"),
         ({"gpu": 1}, {}, r"annotations\[plimsoll.dev/decision\]: None is missing"),
         ({"gpu": 1}, {"decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
