@@ -98,6 +98,7 @@ class LiveRows:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         health = {one.gpu: one for one in state.health}
         pool = self._decider.pool
+        standing = pool.standing(state.node)
         inside = pool.part(state.node).gpus if pool.is_on else None
         here = {gpu.uuid for gpu in state.gpus}
         return LiveNode(
@@ -111,6 +112,7 @@ class LiveRows:
                     rooms[gpu.uuid],
                     health.get(gpu.uuid),
                     is_outside=inside is not None and gpu.uuid not in inside,
+                    is_cordoned=standing.has_cordoned(gpu.uuid, gpu.mig_parent),
                 )
                 for gpu in state.gpus
             ),
@@ -120,10 +122,20 @@ class LiveRows:
                 if one.gpu not in here
             ),
             unenforced_since=state.broker_away_since,
+            closed=standing.closed,
+            taints=standing.taints,
+            stale_cordons=standing.stale_cordons(state),
         )
 
     def _gpu(
-        self, node: NodeName, gpu: Gpu, room: Room, health: GpuHealth | None, *, is_outside: bool
+        self,
+        node: NodeName,
+        gpu: Gpu,
+        room: Room,
+        health: GpuHealth | None,
+        *,
+        is_outside: bool,
+        is_cordoned: bool,
     ) -> LiveGpu:
         tasks: dict[PodUid | None, list[Task]] = {}
         for task in gpu.tasks:
@@ -149,7 +161,8 @@ class LiveRows:
             reason=health.reason if health is not None else "",
             mig=gpu.mig_parent is not None,
             labels=room.labels.words,
-            closed=is_outside or grade is HealthClass.FATAL,
+            closed=is_outside or is_cordoned or grade is HealthClass.FATAL,
+            cordoned=is_cordoned,
             pods=tuple(sharers[:SHARERS_SHOWN]),
             more_pods=max(len(sharers) - SHARERS_SHOWN, 0),
         )
