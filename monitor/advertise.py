@@ -2,7 +2,9 @@
 
 The kubelet keeps resources that others write there, and copies them to allocatable. What always holds: only our three
 resources are written, and only when the node does not show them with their present amounts. A node object that was
-deleted and made again gets them within `advertise_s`.
+deleted and made again gets them within `advertise_s`. A node whose label opts out loses them as soon. They are
+removed there and not set to 0: a kubelet that starts again refuses pods for what its node shows too little of, and
+ignores what it does not show.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ import msgspec
 import structlog
 
 from monitor.settings import Settings
-from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, OPT_OUT, RESOURCES
 from plimsoll.events import Gpu
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
@@ -77,14 +79,26 @@ class Advertiser:
             node = msgspec.json.decode(await transport.get(self._path), type=Node)
             self._labels_read(node.metadata.labels or {})
             status = node.status
-            if lacks := self._lacks(offered, status):
+            is_off = (node.metadata.labels or {}).get(self._settings.opt_out_label) == OPT_OUT
+            if lacks := self._shown(status) if is_off else self._lacks(offered, status):
                 await transport.patch(f"{self._path}/status", {"status": lacks}, PatchKind.MERGE)
-                log.info("advertised", node=self._settings.node, **lacks)
+                log.info("withdrawn" if is_off else "advertised", node=self._settings.node, **lacks)
         except (ApiError, msgspec.MsgspecError) as error:
             self._troubled(str(error))
             return RETRY_S
         self._trouble = ""
         return self._settings.advertise_s
+
+    def _shown(self, status: NodeStatus) -> dict[str, dict[str, None]]:
+        """The patch that removes our resources; empty where the node shows none."""
+        shown = {"capacity": status.capacity}
+        if self._settings.advertise_allocatable:
+            shown["allocatable"] = status.allocatable
+        ours: dict[str, dict[str, None]] = {
+            name: dict.fromkeys(one for one in RESOURCES if one in (given or {}))
+            for name, given in shown.items()
+        }
+        return {name: resources for name, resources in ours.items() if resources}
 
     def _lacks(self, offered: Mapping[str, str], status: NodeStatus) -> dict[str, dict[str, str]]:
         lacks = {"capacity": missing(offered, status.capacity or {})}

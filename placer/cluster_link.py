@@ -54,6 +54,11 @@ class ClusterLink:
                 missing.append("the API server does not answer about the lease")
         return missing
 
+    def paused(self) -> list[str]:
+        """A line for people while placing is paused."""
+        text = None if self.parts is None else self.parts.cluster.paused
+        return [] if text is None else [text.removeprefix("node(s) take no pods while ")]
+
     async def finish(self) -> None:
         """Decide on no further pod, and let the writes under way end, for `FINISH_S` at most."""
         if self.parts is None:

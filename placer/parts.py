@@ -15,6 +15,7 @@ from placer.api.rpc import RpcServer
 from placer.api.sources import explainers, pod_sources, previewing
 from placer.api.state import StateReader
 from placer.cluster_link import ClusterLink
+from placer.core.standing import ABSENT
 from placer.decide import Decider
 from placer.intake.intake import Intake, IntakeOptions
 from placer.intake.limit_news import LimitView
@@ -89,6 +90,8 @@ async def assemble(
     intake = Intake(client, decider.reports, decider.metrics.reports, options)
     publisher = Publisher(client.jetstream(), decider.metrics.servers, stream=stream)
     local = await _local(settings, environment, decider, publisher)
+    if cluster is not None and local is None:
+        decider.pool.absent = ABSENT
     parts = Parts(
         settings,
         client,
@@ -141,7 +144,7 @@ async def _page(
         client,
         decider,
         sources=lambda: pod_sources(local_pods, cluster),
-        missing=lambda: lacking(client, intake, cluster),
+        missing=lambda: [*lacking(client, intake, cluster), *(cluster.paused() if cluster else ())],
         leads=lambda: cluster is None or cluster.leads.is_set(),
     )
 

@@ -53,8 +53,8 @@ LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
 
 OPT_OUT_LABEL: Final = "plimsoll.dev/node"
 OPT_OUT: Final = "off"
-"""A node whose label has this value is left alone: no part runs there, and it takes no pods. The chart and the
-placer's settings may name another label."""
+"""A node whose label has this value takes no new pods, and its monitor advertises nothing. The pods that it has can
+end as ever, because broker and monitor stay. The chart may name another label."""
 
 ASKED: Final = (
     GPU_MEMORY_PERCENT,

@@ -93,6 +93,7 @@ def outputs() -> dict[Path, str]:
         BASE / "kustomization.yaml": _WRITTEN + _KUSTOMIZATION,
         BASE / "plimsoll.yaml": _WRITTEN + _joined([_PRIVILEGED, *plain.values()]),
         DEPLOY / "annotations-policy.yaml": _WRITTEN + plain["policies/annotations.yaml"],
+        DEPLOY / "cordon-role.yaml": _WRITTEN + plain["policies/cordon.yaml"],
         DEPLOY / "resize-role.yaml": _WRITTEN + plain["policies/resize.yaml"],
         DEPLOY / "csi-driver.yaml": _WRITTEN + plain["node/csidriver.yaml"],
         DEPLOY / "webhook.yaml": _WRITTEN

@@ -208,6 +208,7 @@ class NodeRows:
             )
         else:
             scores, rows = self._gpu_structs(state)
+            standing = self._decider.pool.standing(node)
             row = NodeRow(
                 node=node,
                 score=scores.node,
@@ -219,6 +220,9 @@ class NodeRows:
                 silent=node in self._decider.reports.silent,
                 health=state.health,
                 unreported=unreported,
+                closed=standing.closed,
+                taints=standing.taints,
+                stale_cordons=standing.stale_cordons(state),
             )
         self.encoded += 1
         self._rows[node] = _Row(row.score, frozenset(gpu.model for gpu in row.gpus), _ENCODER.encode(row))
@@ -259,6 +263,7 @@ class NodeRows:
     def _gpu_structs(self, state: NodeState) -> tuple[NodeScores, tuple[GpuRow, ...]]:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         scores = node_scores(rooms.values(), self._formula)
+        standing = self._decider.pool.standing(state.node)
 
         def row(gpu: Gpu) -> GpuRow:
             return GpuRow(
@@ -273,6 +278,8 @@ class NodeRows:
                 score=scores.gpus[gpu.uuid],
                 tasks=gpu.tasks,
                 labels=rooms[gpu.uuid].labels.words,
+                mig_parent=gpu.mig_parent,
+                cordoned=standing.has_cordoned(gpu.uuid, gpu.mig_parent),
             )
 
         return scores, tuple(row(gpu) for gpu in state.gpus)

@@ -140,16 +140,19 @@ class Candidates:
                 yield Candidate(known.node, known.rooms, bound)
 
     def rooms_of(self, state: NodeState) -> Collection[Room]:
-        """The rooms of the GPUs in a report, by promises now; none on GPUs outside the pool or with faults."""
+        """The rooms of the GPUs in a report, by promises now, for readers.
+
+        No pod gets GPUs outside of the pool, with faults, cordoned ones, and those of a node that takes no pods. So
+        nothing is free there.
+        """
         known = self.find(state.node)
-        if known is not None and known.node.order == state.order and not known.node.is_silent:
-            closed = [closed_room(gpu) for gpu in (*known.node.outside, *known.node.faulty)]
-            return [*known.rooms.values(), *closed] if closed else known.rooms.values()
-        view = self._pool.split(node_view(state))
-        return (
-            *(room_on(state.node, gpu, self._ledger) for gpu in view.gpus),
-            *(closed_room(gpu) for gpu in (*view.outside, *view.faulty)),
-        )
+        is_shut = bool(self._pool.standing(state.node).closed) or (known is not None and known.node.is_silent)
+        if known is None or known.node.order != state.order:
+            known = Candidate(self._pool.split(node_view(state)), NO_ROOMS, inf)
+        view, rooms = known.node, known.rooms
+        here = [rooms.get(gpu.uuid) or room_on(state.node, gpu, self._ledger) for gpu in view.gpus]
+        shut = [room_on(state.node, gpu, self._ledger) for gpu in (*view.outside, *view.faulty)]
+        return [*(map(closed_room, here) if is_shut else here), *map(closed_room, shut)]
 
     def take_rebooked(self) -> set[NodeName]:
         """The nodes whose promises, or part of the pool, changed since the last call."""

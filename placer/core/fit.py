@@ -18,8 +18,9 @@ from placer.core import declared_features, supplemental_groups
 from placer.core.mounts import NO_MOUNTS, Mounts, mounts_of
 from placer.core.requests import Amounts, effective_requests, is_sidecar
 from placer.core.selector import Selector, Traits, selector_of, traits_of
+from placer.core.standing import OPEN, REPELLING, Standing, readiness_of, standing_of
 from plimsoll.broker.volume import uses_volume
-from plimsoll.contract import OPT_OUT, OPT_OUT_LABEL, RESOURCES
+from plimsoll.contract import OPT_OUT_LABEL, RESOURCES
 from plimsoll.kube.models import Node, Pod, Quantities, Taint
 from plimsoll.quantity import parse_exact, parse_milli
 
@@ -30,6 +31,7 @@ OPERATING_SYSTEM: Final = "node(s) didn't match Pod's operating system"
 PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS: Final = "Too many pods"
 OPTED_OUT: Final = "node(s) had opted out of Plimsoll by label"
+PAUSED: Final = "node(s) take no pods while placing is paused"
 UNKNOWN_NODE: Final = "node(s) were not known to the API server"
 """The reason against a node that has no object. kube-scheduler never sees such a node."""
 
@@ -39,7 +41,6 @@ _OS_LABEL: Final = "kubernetes.io/os"
 _UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE_TAINT: Final = Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared with, never listened on
 
 MOST_SHORTAGES: Final = 32
@@ -112,13 +113,13 @@ class Offer:
         node: the node as the watch showed it.
         allocatable: `amounts_of` its allocatable.
         traits: its labels and its name.
-        has_opted_out: its label says that it takes no pods. The pods that it has count as before.
+        standing: its standing for new pods.
     """
 
     node: Node
     allocatable: Amounts
     traits: Traits
-    has_opted_out: bool = False
+    standing: Standing = OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +223,8 @@ def offer_of(node: Node, opt_out_label: str = OPT_OUT_LABEL) -> Offer:
         InputError: the node's allocatable cannot be read.
     """
     where = f"nodes/{node.metadata.name}: status.allocatable"
-    has_opted_out = (node.metadata.labels or {}).get(opt_out_label) == OPT_OUT
-    return Offer(node, amounts_of(node.status.allocatable, where), traits_of(node), has_opted_out)
+    allocatable = amounts_of(node.status.allocatable, where)
+    return Offer(node, allocatable, traits_of(node), standing_of(node, opt_out_label))
 
 
 def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: NodeLoad) -> tuple[str, ...]:
@@ -238,7 +239,7 @@ def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: NodeLoad) -> tup
         offer: the candidate.
         load: the load of every pod assigned to the node that has not ended, the assumed ones included.
     """
-    if offer.has_opted_out:
+    if offer.standing.is_off:
         return (OPTED_OUT,)
     reason = _repelled(rules.tolerations, offer.node) or _mismatched(rules, offer)
     if reason is not None:
@@ -257,10 +258,10 @@ def _repelled(tolerations: Tolerations, node: Node) -> str | None:
     if node.spec.unschedulable and not tolerations.tolerate(_UNSCHEDULABLE_TAINT):
         return UNSCHEDULABLE
     for taint in node.spec.taints or ():
-        if taint.effect in _REPELLING and not tolerations.tolerate(taint):
+        if taint.effect in REPELLING and not tolerations.tolerate(taint):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
     # kube-scheduler relies on a controller that turns the condition into a taint, which takes a while.
-    ready = next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
+    ready = readiness_of(node)
     taint = _NOT_READY_TAINT if ready == "False" else _UNREACHABLE_TAINT
     return None if ready == "True" or tolerations.tolerate(taint) else NOT_READY
 

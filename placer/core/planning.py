@@ -75,9 +75,9 @@ def _plan_on(
 
 
 def _with_faults(refusal: Refusal, demand: PodDemand, node: NodeView) -> Refusal:
-    """A refusal that also names the faults of GPUs which the pod might have had otherwise."""
+    """A refusal that also names the faults, and the cordon, of GPUs which the pod might have had otherwise."""
     faults = [
-        fault.reason
+        fault
         for fault in node.faults
         if (not demand.gpu_models or fault.model in demand.gpu_models) and demand.gpu_id in (None, fault.gpu)
     ]
@@ -86,7 +86,10 @@ def _with_faults(refusal: Refusal, demand: PodDemand, node: NodeView) -> Refusal
     # Without a GPU that would do, these are the node's only reason.
     nothing = {Reason.NO_REPORT.value, Reason.GPU_MODEL.value, Reason.GPU_ID.value}
     others = tuple(one for one in refusal.reasons[node.node] if one not in nothing)
-    return replace(refusal, reasons={node.node: (*others, unhealthy(faults))})
+    conditions = [fault.reason for fault in faults if fault.reason]
+    ill = (unhealthy(conditions),) if conditions else ()
+    cordoned = (Reason.CORDONED.value,) if len(conditions) < len(faults) else ()
+    return replace(refusal, reasons={node.node: (*others, *ill, *cordoned)})
 
 
 def _plan_in_pool(

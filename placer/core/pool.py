@@ -1,6 +1,7 @@
 """The GPUs that decisions may use: all of a node, or those in the pool (KubeShare, HPDC 2020, §4.4).
 
-What always holds: while the pool is off, each node is seen as it reported. While it is on, a node's GPUs are unseen
+What always holds: a cordoned GPU is seen as one with a fault. While the pool is off, all others are seen as reported.
+While it is on, a node's GPUs are unseen
 until the node's part of the pool is known, so no GPU is used that NVIDIA's device plugin might hand to somebody else.
 Pure.
 """
@@ -8,7 +9,8 @@ Pure.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from placer.core.view import NodeView
+from placer.core.standing import OPEN, Standing
+from placer.core.view import Fault, NodeView
 from plimsoll.ids import GpuUuid, NodeName
 
 
@@ -34,16 +36,19 @@ class Pool:
 
     Attributes:
         is_on: GPUs outside of the pool are not used. Set it before the first node is seen.
+        absent: the standing of nodes without an object; that of open nodes where nodes have no objects.
     """
 
     def __init__(self) -> None:
         self.is_on = False
+        self.absent = OPEN
+        self._standings: dict[NodeName, Standing] = {}
         self._parts: dict[NodeName, PoolPart] = {}
         self._seen: dict[NodeName, tuple[NodeView, NodeView]] = {}  # as reported, as seen
         self._listeners: list[Callable[[NodeName], None]] = []
 
     def on_change(self, listener: Callable[[NodeName], None]) -> None:
-        """Call `listener` with each node whose part changed; it must not block, raise, or change the pool."""
+        """Call `listener` with each node whose part or standing changed; it must not block, raise, or change them."""
         self._listeners.append(listener)
 
     def part(self, node: NodeName) -> PoolPart:
@@ -55,10 +60,27 @@ class Pool:
         if self.part(node) == part:
             return False
         self._parts[node] = part
+        self._changed(node)
+        return True
+
+    def standing(self, node: NodeName) -> Standing:
+        """A node's standing for new pods."""
+        return self._standings.get(node, self.absent)
+
+    def put_standing(self, node: NodeName, standing: Standing | None) -> None:
+        """Take the standing of a node; None for a node whose object is gone."""
+        before = self.standing(node)
+        if standing is None:
+            self._standings.pop(node, None)
+        else:
+            self._standings[node] = standing
+        if self.standing(node) != before:
+            self._changed(node)
+
+    def _changed(self, node: NodeName) -> None:
         self._seen.pop(node, None)
         for listener in self._listeners:
             listener(node)
-        return True
 
     def forget(self, node: NodeName) -> None:
         """Forget a node that left the cluster."""
@@ -66,8 +88,8 @@ class Pool:
         self._parts.pop(node, None)
 
     def seen(self, reported: NodeView | None) -> NodeView | None:
-        """A node as decisions see it: the same object until its report, or its part of the pool, changes."""
-        if reported is None or not self.is_on:
+        """A node as decisions see it: the same object until its report, part of the pool, or standing changes."""
+        if reported is None or not (self.is_on or self.standing(reported.node).cordoned):
             return reported
         known = self._seen.get(reported.node)
         if known is None or known[0] is not reported:
@@ -76,13 +98,26 @@ class Pool:
 
     def split(self, reported: NodeView) -> NodeView:
         """A report as decisions would see it now."""
-        part = self.part(reported.node)
+        view = _without_cordoned(reported, self.standing(reported.node))
+        part = self.part(view.node)
         inside = part.gpus
         if not self.is_on or inside is None:
-            return reported
+            return view
         return replace(
-            reported,
-            gpus=tuple(gpu for gpu in reported.gpus if gpu.uuid in inside),
-            outside=tuple(gpu for gpu in reported.gpus if gpu.uuid not in inside),
+            view,
+            gpus=tuple(gpu for gpu in view.gpus if gpu.uuid in inside),
+            outside=tuple(gpu for gpu in view.gpus if gpu.uuid not in inside),
             acquirable=part.acquirable,
         )
+
+
+def _without_cordoned(view: NodeView, standing: Standing) -> NodeView:
+    shut = [gpu for gpu in view.gpus if standing.has_cordoned(gpu.uuid, gpu.mig_parent)]
+    if not shut:
+        return view
+    return replace(
+        view,
+        gpus=tuple(gpu for gpu in view.gpus if gpu not in shut),
+        faults=(*view.faults, *(Fault(gpu.uuid, gpu.model) for gpu in shut)),
+        faulty=(*view.faulty, *shut),
+    )

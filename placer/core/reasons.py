@@ -37,6 +37,7 @@ class Reason(enum.Enum):
     OUTSIDE_POOL = "node(s) had no free GPU in the pool, and none to acquire"
     NO_REPORT = "node(s) had no GPU report"
     SILENT = "node(s) had not reported for too long"
+    CORDONED = "node(s) had cordoned GPUs"
 
 
 UNHEALTHY: Final = "node(s) had unhealthy GPUs"
@@ -49,11 +50,12 @@ def unhealthy(conditions: Collection[str]) -> str:
 
 
 def without_unhealthy(reasons: Collection[str]) -> tuple[str, ...]:
-    """The reasons that the end of pods might lift; all of them where there is only the one of unhealthy GPUs.
+    """The reasons that the end of pods might lift; all of them where there are only those of closed GPUs.
 
-    A node with both unhealthy and healthy GPUs has the reasons of the healthy ones too.
+    A node with closed GPUs, which are unhealthy or cordoned, has the reasons of the open ones too.
     """
-    return tuple(one for one in reasons if not one.startswith(UNHEALTHY)) or tuple(reasons)
+    closed = (UNHEALTHY, Reason.CORDONED.value)
+    return tuple(one for one in reasons if not one.startswith(closed)) or tuple(reasons)
 
 
 def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:

@@ -114,18 +114,9 @@ class Room:
         return ratio if 0.0 <= ratio <= 1.0 else float(ratio > 1.0)  # `min` and `max` take twice as long
 
 
-def closed_room(gpu: GpuView) -> Room:
-    """The room on a GPU that takes no pod: none."""
-    return Room(
-        gpu=gpu,
-        free_bytes=0,
-        promisable_bytes=0,
-        pending_bytes=0,
-        free_share_pct=0,
-        sharers=0,
-        unattributed_bytes=gpu.used_bytes,
-        taken_whole=False,
-    )
+def closed_room(room: Room) -> Room:
+    """The room on a GPU that takes no pod: none, beside what its pods were promised."""
+    return replace(room, free_bytes=0, promisable_bytes=0, free_share_pct=0)
 
 
 def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | None = None) -> Room:

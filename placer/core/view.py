@@ -19,7 +19,7 @@ class GpuView:
         idle_pct: the decayed idle average, 0–100.
         overcommit_ratio: bytes that may be promised on this node per usable byte.
         measured_bytes: the memory of each pod's processes; a process whose pod is unknown is in `used_bytes` alone.
-        is_instance: it is a MIG instance.
+        mig_parent: the card of a MIG instance; None for a card.
         memory_busy_pct: the time in which its memory was read or written, 0–100, a decayed average; None if it was
             not measured.
     """
@@ -31,17 +31,26 @@ class GpuView:
     idle_pct: float
     overcommit_ratio: float
     measured_bytes: Mapping[PodUid, int]
-    is_instance: bool = False
+    mig_parent: GpuUuid | None = None
     memory_busy_pct: float | None = None
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is a MIG instance."""
+        return self.mig_parent is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A GPU that takes no pod until it is healthy again; `reason` is its gravest condition in a few words."""
+    """A GPU that takes no pod until it is healthy again, or no longer cordoned.
+
+    Attributes:
+        reason: its gravest condition in a few words; empty for a GPU that is cordoned alone.
+    """
 
     gpu: GpuUuid
     model: str
-    reason: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class NodeView:
         is_silent: the node has not reported for too long, so it is no candidate.
         outside: its GPUs outside of the pool, see `placer.core.pool`. They have no room.
         acquirable: the number of these that may join the pool.
-        faults: its GPUs with a fatal condition, which are in neither list.
+        faults: its GPUs with a fatal condition, and those that are cordoned. They are in neither list.
         faulty: those of them that can be read. They have no room.
         hardware: links and near CPUs of its GPUs; None before the node's first `node.info`.
     """
@@ -107,6 +116,6 @@ def _gpu_view(gpu: Gpu) -> GpuView:
         idle_pct=gpu.idle_pct,
         overcommit_ratio=gpu.overcommit_ratio,
         measured_bytes=measured,
-        is_instance=gpu.mig_parent is not None,
+        mig_parent=gpu.mig_parent,
         memory_busy_pct=gpu.memory_busy_pct,
     )

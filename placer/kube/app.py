@@ -90,7 +90,7 @@ def _kube_parts(
         transport,
         parts.decider,
         parts.publisher,
-        _options(parts.settings),
+        _options(parts.settings, lease.namespace),
         lease=lease,
         leads=leads,
         relocation_memory=rooms,
@@ -100,7 +100,7 @@ def _kube_parts(
     return kube
 
 
-def _options(settings: Settings) -> KubeOptions:
+def _options(settings: Settings, namespace: str) -> KubeOptions:
     return KubeOptions(
         policy_named(settings.policy, PREFIX + "POLICY"),
         settings.instance,
@@ -116,6 +116,7 @@ def _options(settings: Settings) -> KubeOptions:
             settings.relocation_per_hour,
             settings.relocation_spare_gpus,
         ),
+        namespace=namespace,
     )
 
 

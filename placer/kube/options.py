@@ -24,6 +24,7 @@ class KubeOptions:
         pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
         opt_out_label: a node with this label and the value `off` takes no pods.
         relocation: which pods are moved, and for which.
+        namespace: the placer's own namespace, on which an annotation pauses placing; empty: nothing pauses it.
     """
 
     policy: Policy
@@ -35,3 +36,4 @@ class KubeOptions:
     evictions: EvictionRules = field(default_factory=EvictionRules)
     opt_out_label: str = OPT_OUT_LABEL
     relocation: RelocationRules = field(default_factory=RelocationRules)
+    namespace: str = ""

@@ -169,6 +169,7 @@ class KubeParts:
         """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
         self.cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
         self.cluster.bookings.decides = self.lease is None
+        self.cluster.on_filled(self._note_standing)
         self.decider.reports.on_change(self._forget_report)
         self.choice = NodeChoice(self.decider, self.cluster, partial(pause_beside, self.queue))
         self.wakeups = Wakeups(self.queue, self.decider, self.cluster, self.work.set)
@@ -273,6 +274,7 @@ class KubeParts:
             self.claims,
             self.renewal,
             self.wakeups,
+            self.options.namespace,
         )
 
     def _wire_attempts(self) -> None:
@@ -360,6 +362,10 @@ class KubeParts:
         )
         leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
         self.extender = Extender(leadership, self.decider, binds, self.options.policy)
+
+    def _note_standing(self, node: NodeName) -> None:
+        offer = self.cluster.offer(node)
+        self.decider.pool.put_standing(node, offer.standing if offer is not None else None)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:

@@ -17,6 +17,7 @@ from placer.kube.preemption.budgets import Budgets
 from placer.kube.queue.hints import EVERYTHING
 from placer.kube.refusals.renewal import Renewal
 from placer.kube.wakeups import Wakeups
+from plimsoll.cordons import cordoned_gpus, pause_of
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
@@ -41,6 +42,7 @@ class Watches:
         claims: has watches of its own, of claims and volumes.
         renewal: learns that nodes changed.
         wakeups: wakes pods that could not preempt before the budgets were read.
+        namespace: see `KubeOptions`.
         pods: the watch of pods; of no use before `start`.
     """
 
@@ -51,6 +53,7 @@ class Watches:
     claims: PodClaims
     renewal: Renewal
     wakeups: Wakeups
+    namespace: str
     pods: Reflector[Pod] = field(init=False)
     _nodes: Reflector[Node] = field(init=False)
     _namespaces: Reflector[Namespace] = field(init=False)
@@ -116,10 +119,17 @@ class Watches:
         match change:
             case Added(namespace) | Modified(namespace):
                 self.cluster.pod_rules.put_namespace(namespace)
+                self._pause(namespace.metadata.name, pause_of(namespace.metadata.annotations))
             case Deleted(namespace):
                 self.cluster.pod_rules.remove_namespace(namespace.metadata.name)
+                self._pause(namespace.metadata.name, None)
             case Synced():
                 self._namespaces_synced.set()
+
+    def _pause(self, namespace: str, reason: str | None) -> None:
+        if namespace == self.namespace:
+            self.cluster.pause(reason)
+            self.renewal.note()
 
     def on_budget(self, change: Change[DisruptionBudget]) -> None:
         """Take in a change of a disruption budget."""
@@ -130,4 +140,9 @@ class Watches:
 
 
 def _same_node(node: Node, old: Node) -> bool:
-    return node.spec == old.spec and node.status == old.status and node.metadata.labels == old.metadata.labels
+    new, before = node.metadata, old.metadata
+    return (
+        (node.spec, node.status, new.labels) == (old.spec, old.status, before.labels)
+        # Other annotations change often, and matter to nothing here.
+        and cordoned_gpus(new.annotations) == cordoned_gpus(before.annotations)
+    )

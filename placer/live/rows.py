@@ -106,6 +106,7 @@ class LiveRows:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         health = {one.gpu: one for one in state.health}
         pool = self._decider.pool
+        standing = pool.standing(state.node)
         inside = pool.part(state.node).gpus if pool.is_on else None
         here = frozenset(gpu.uuid for gpu in state.gpus)
         return LiveNode(
@@ -119,11 +120,15 @@ class LiveRows:
                     rooms[gpu.uuid],
                     health.get(gpu.uuid),
                     is_outside=inside is not None and gpu.uuid not in inside,
+                    is_cordoned=standing.has_cordoned(gpu.uuid, gpu.mig_parent),
                 )
                 for gpu in state.gpus
             ),
             lost=self._lost(node, state.health, here),
             unenforced_since=state.broker_away_since,
+            closed=standing.closed,
+            taints=standing.taints,
+            stale_cordons=standing.stale_cordons(state),
         )
 
     def _lost(
@@ -149,7 +154,14 @@ class LiveRows:
         )
 
     def _gpu(
-        self, node: NodeName, gpu: Gpu, room: Room, health: GpuHealth | None, *, is_outside: bool
+        self,
+        node: NodeName,
+        gpu: Gpu,
+        room: Room,
+        health: GpuHealth | None,
+        *,
+        is_outside: bool,
+        is_cordoned: bool,
     ) -> LiveGpu:
         tasks: dict[PodUid | None, list[Task]] = {}
         for task in gpu.tasks:
@@ -175,7 +187,8 @@ class LiveRows:
             reason=health.reason if health is not None else "",
             mig=gpu.mig_parent is not None,
             labels=room.labels.words,
-            closed=is_outside or grade is HealthClass.FATAL,
+            closed=is_outside or is_cordoned or grade is HealthClass.FATAL,
+            cordoned=is_cordoned,
             pods=tuple(sharers[:SHARERS_SHOWN]),
             more_pods=max(len(sharers) - SHARERS_SHOWN, 0),
         )

@@ -4,14 +4,15 @@ What always holds: the command changes nothing. A GPU that gets no pods says so,
 shows them, since they keep pods away.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from plimsoll.cli.asking import Where, asking
 from plimsoll.cli.columns import aligned
-from plimsoll.cli.output import DOCUMENTS, document, note
+from plimsoll.cli.output import DOCUMENTS, document, note, printable
+from plimsoll.cli.states import node_states, stale_cordon
 from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.placer_api.http import GpuRow, NodeRow, UnreportedGpu
 from plimsoll.quantity import format_bytes
@@ -80,8 +81,13 @@ def shown(nodes: Iterable[NodeRow], *, wide: bool = False, width: int | None = N
     """
     rows = [row for node in nodes for row in _rows(node, wide=wide)]
     if rows:
-        headings = (*HEADINGS, *(MORE_HEADINGS if wide else ()), "")
+        headings = (*HEADINGS, *(MORE_HEADINGS if wide else ()), state_heading(rows))
         yield from aligned([headings, *rows], "", width)
+
+
+def state_heading(rows: Iterable[Sequence[str]]) -> str:
+    """The heading of the last column, which is empty while nothing keeps pods away."""
+    return "STATE" if any(row[-1] for row in rows) else ""
 
 
 def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
@@ -89,7 +95,7 @@ def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
     for gpu in node.gpus:
         more = (f"{gpu.score:.3f}", gpu.uuid, gpu.model) if wide else ()
         labels = [f"labels {' '.join(gpu.labels)}"] if gpu.labels else []
-        notes = "; ".join(filter(None, (note_of(node, ill.pop(gpu.uuid, None)), *labels)))
+        notes = "; ".join(filter(None, (note_of(node, ill.pop(gpu.uuid, None), gpu), *labels)))
         yield node.node, str(gpu.index), *_figures(gpu), *more, notes
     booked = {one.uuid: one for one in node.unreported}
     for health in ill.values():  # lost ones, which nobody can measure
@@ -100,6 +106,8 @@ def _rows(node: NodeRow, *, wide: bool) -> Iterator[tuple[str, ...]]:
     for one in booked.values():
         told = (note_of(node, None), "no report names it", _held(one))
         yield _lost(node, UNKNOWN, (one.uuid, UNKNOWN), told, wide=wide)
+    for uuid in map(printable, node.stale_cordons):
+        yield _lost(node, UNKNOWN, (uuid, UNKNOWN), (stale_cordon(uuid),), wide=wide)
 
 
 def _lost(
@@ -127,9 +135,11 @@ def _figures(gpu: GpuRow) -> tuple[str, ...]:
     )
 
 
-def note_of(node: NodeRow, health: GpuHealth | None) -> str:
-    """The reasons for which a GPU gets no pods, or soon may get none."""
-    notes = ["its node is silent"] if node.silent else []
+def note_of(node: NodeRow, health: GpuHealth | None, gpu: GpuRow | None = None) -> str:
+    """The reasons for which a GPU gets no pods, or soon may get none; `gpu` is None for a lost one."""
+    notes = [f"node {printable(state)}" for state in node_states(node)]
+    if gpu is not None and gpu.cordoned:
+        notes.append("cordoned")
     if health is not None and health.health is not HealthClass.HEALTHY:
         notes.append(f"{health.health.value}: {health.reason}" if health.reason else health.health.value)
     return "; ".join(notes)

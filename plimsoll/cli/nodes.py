@@ -6,15 +6,17 @@ from typing import Final
 
 from plimsoll.cli.asking import Where
 from plimsoll.cli.columns import aligned
-from plimsoll.cli.gpus import nodes_of
-from plimsoll.cli.output import DOCUMENTS, document, note
+from plimsoll.cli.gpus import nodes_of, state_heading
+from plimsoll.cli.output import DOCUMENTS, document, note, printable
+from plimsoll.cli.states import node_states
 from plimsoll.gpu_events import HealthClass
 from plimsoll.placer_api.http import NodeRow
 from plimsoll.quantity import format_bytes
 
 HEADINGS: Final = ("NODE", "GPUS", "MEMORY", "FREE", "LARGEST", "SHARE", "IDLE", "TASKS")
 """A node's columns: the number of its GPUs; memory in use and usable; memory that no pod was promised, and the most
-of it on one GPU; compute share that no pod was promised, in percent of one GPU; average of idle time; tasks."""
+of it on one GPU; compute share that no pod was promised, in percent of one GPU; average of idle time; tasks. The
+last column has the states that keep pods away."""
 
 MORE_HEADINGS: Final = ("SCORE", "REPORT", "MODELS")
 
@@ -44,7 +46,9 @@ def shown(found: Iterable[NodeRow], *, wide: bool = False, width: int | None = N
     ranked = sorted(found, key=lambda node: (-node.score, node.node))
     rows = [(*_figures(node), *(_more(node) if wide else ()), _note(node)) for node in ranked]
     if rows:
-        yield from aligned([(*HEADINGS, *(MORE_HEADINGS if wide else ()), ""), *rows], "", width)
+        yield from aligned(
+            [(*HEADINGS, *(MORE_HEADINGS if wide else ()), state_heading(rows)), *rows], "", width
+        )
 
 
 def _figures(node: NodeRow) -> tuple[str, ...]:
@@ -76,11 +80,14 @@ def _more(node: NodeRow) -> tuple[str, ...]:
 def _note(node: NodeRow) -> str:
     """The reasons for which the node or some of its GPUs get no pods, or soon may get none."""
     ill = [one for one in node.health if one.health is not HealthClass.HEALTHY]
-    notes = ["is silent"] if node.silent else []
+    notes = [*node_states(node)]
     if ill:
         gravest = max((one.health for one in ill), key=lambda health: health.rank)
         notes.append(f"{len(ill)} GPU{'s' if len(ill) > 1 else ''} {gravest.value}")
     if node.unreported:
         held = format_bytes(sum(one.promised_bytes for one in node.unreported))
         notes.append(f"{held} promised on {len(node.unreported)} GPU(s) that no report names")
-    return "; ".join(notes)
+    cordoned = sum(gpu.cordoned for gpu in node.gpus) + len(node.stale_cordons)
+    if cordoned:
+        notes.append(f"{cordoned} GPU{'s' if cordoned > 1 else ''} cordoned")
+    return printable("; ".join(notes))

@@ -26,10 +26,13 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         idle_pct: decayed average of idle time, 0–100.
-        free_bytes: headroom; negative where measured use is above the promises.
-        free_share_pct: compute share not yet promised, 0–100.
+        free_bytes: headroom; negative where measured use is above the promises. 0 where no pod gets any: on a silent
+            node, on one that is closed, and on a GPU that is cordoned, unhealthy or outside of the pool.
+        free_share_pct: compute share not yet promised, 0–100; 0 likewise.
         score: position in the sorted list; higher is better.
         labels: the locality labels of the pods on it, such as `exclusion=team-a/fast`.
+        mig_parent: the card of a MIG instance; None for a card.
+        cordoned: an operator keeps new pods away from it.
     """
 
     uuid: GpuUuid
@@ -43,6 +46,8 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     score: float
     tasks: tuple[Task, ...] = ()
     labels: tuple[str, ...] = ()
+    mig_parent: GpuUuid | None = None
+    cordoned: bool = False
 
 
 class GpuOnNode(GpuRow, frozen=True, kw_only=True):
@@ -73,6 +78,10 @@ class NodeRow(Struct, frozen=True, kw_only=True):
         health: the GPUs that are not healthy. A fatal condition keeps pods away; a lost GPU is not in `gpus`.
         unreported: GPUs with pods that are not in `gpus`. A node of which there is no report at all has only these:
             its `time` is empty then, and it is silent.
+        closed: why the node takes no new pods, by its object: `off`, `cordoned`, `not ready`, or `unknown to
+            Kubernetes`; empty for an open node.
+        taints: the taints that pods must tolerate there, as `key=value:effect`.
+        stale_cordons: the UUIDs that the node's annotation names as cordoned, and that are no GPUs of the node.
     """
 
     node: NodeName
@@ -85,6 +94,9 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     silent: bool = False
     health: tuple[GpuHealth, ...] = ()
     unreported: tuple[UnreportedGpu, ...] = ()
+    closed: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    stale_cordons: tuple[str, ...] = ()
 
 
 class NodePage(Struct, frozen=True, kw_only=True):

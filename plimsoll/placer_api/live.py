@@ -78,7 +78,8 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
         idle_pct: decayed average of idle time, 0–100.
         health: its class; `reason` is the gravest condition, empty for a healthy GPU.
         mig: it is a MIG instance, so the driver measures no idle time.
-        closed: it takes no pods now: it has a fault, or is outside of the pool.
+        closed: it takes no pods now: it has a fault, is cordoned, or is outside of the pool.
+        cordoned: an operator keeps new pods away from it.
         labels: the locality labels of its pods, such as `exclusion=team-a/fast`.
         pods: those with the largest promises first, `SHARERS_SHOWN` at most.
         more_pods: the number of the pods that are left out.
@@ -99,6 +100,7 @@ class LiveGpu(Struct, frozen=True, kw_only=True):
     reason: str = ""
     mig: bool = False
     closed: bool = False
+    cordoned: bool = False
     labels: tuple[str, ...] = ()
     pods: tuple[Sharer, ...] = ()
     more_pods: int = 0
@@ -130,6 +132,7 @@ class LiveNode(Struct, frozen=True, kw_only=True):
         time: when its GPUs were sampled, RFC 3339 in UTC; empty for a node that has pods and no report.
         silent: it has not reported for three of its heartbeats, or not at all.
         unenforced_since: when its broker went away, RFC 3339 in UTC; None while it is there.
+        closed, taints, stale_cordons: as of `NodeRow`.
     """
 
     node: NodeName
@@ -138,6 +141,9 @@ class LiveNode(Struct, frozen=True, kw_only=True):
     gpus: tuple[LiveGpu, ...]
     lost: tuple[LostGpu, ...] = ()
     unenforced_since: str | None = None
+    closed: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    stale_cordons: tuple[str, ...] = ()
 
 
 class WaitingPod(Struct, frozen=True, kw_only=True):

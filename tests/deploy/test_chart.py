@@ -160,7 +160,7 @@ def test_each_node_has_the_brokers_of_one_pool() -> None:
         name: spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         for name, spec in brokers.items()
     }
-    rules = {name: term["nodeSelectorTerms"][0]["matchExpressions"][1] for name, term in terms.items()}
+    rules = {name: term["nodeSelectorTerms"][0]["matchExpressions"][0] for name, term in terms.items()}
     label = "plimsoll.dev/enforcement"
     assert rules == {
         "plimsoll-broker": {"key": label, "operator": "NotIn", "values": ["both", "driver"]},
@@ -200,7 +200,10 @@ def test_no_right_is_given_by_a_wildcard(case: str) -> None:
 def test_the_placer_may_evict_only_where_the_setting_says_so() -> None:
     """The right to evict pods comes with `on_violation` and `relocation`, and with nothing else."""
     for name, values in CASES.items():
-        rules = [rule for role in objects(values) for rule in role.get("rules", ())]
+        roles = [
+            role for role in objects(values) if role["metadata"]["name"] != "plimsoll-cordon"
+        ]  # of users
+        rules = [rule for role in roles for rule in role.get("rules", ())]
         evicts = [rule for rule in rules if "pods/eviction" in rule.get("resources", ())]
         wanted = [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
         assert evicts == (wanted if name == "everything" else [])
@@ -209,7 +212,8 @@ def test_the_placer_may_evict_only_where_the_setting_says_so() -> None:
         ({"relocation": "dry-run"}, False),
         ({"relocation": "on"}, True),
     ):
-        roles = objects({"placer": {"settings": setting}})
+        made = objects({"placer": {"settings": setting}})
+        roles = [role for role in made if role["metadata"]["name"] != "plimsoll-cordon"]
         found = any(
             "pods/eviction" in rule.get("resources", ()) for role in roles for rule in role.get("rules", ())
         )
@@ -250,21 +254,20 @@ def test_dialects_and_extender_reach_the_webhook() -> None:
     )
 
 
-def test_parts_of_the_node_stay_off_nodes_that_opt_out() -> None:
-    """Monitor and broker choose nodes by feature discovery's label. All heed the label that opts out."""
+def test_parts_of_the_node_leave_no_node_that_is_taken_out() -> None:
+    """No taint, label that opts out, or pressure ends broker and monitor: pods there must still end."""
     for name, template in templates({}):
         if name in {"plimsoll-monitor", "plimsoll-broker"}:
             spec = template["spec"]
             assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
-            [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-                "nodeSelectorTerms"
-            ]
-            assert term["matchExpressions"] == [
-                {"key": "plimsoll.dev/node", "operator": "NotIn", "values": ["off"]}
-            ]
+            assert "affinity" not in spec
+            assert spec["tolerations"] == [{"operator": "Exists"}]
+            assert spec["priorityClassName"] == "system-node-critical"
             assert spec["runtimeClassName"] == "nvidia"
-    values = {"nodes": {"optOutLabel": "mine/gpus"}}
-    assert environment(values, "plimsoll-placer")["PLIMSOLL_OPT_OUT_LABEL"] == "mine/gpus"
+    values: Object = {"nodes": {"optOutLabel": "mine/gpus", "priorityClassName": ""}}
+    for part in ("plimsoll-placer", "plimsoll-monitor"):
+        assert environment(values, part)["PLIMSOLL_OPT_OUT_LABEL"] == "mine/gpus"
+    assert {template["spec"]["priorityClassName"] for _, template in templates(values)} == {"plimsoll"}
 
 
 @pytest.mark.parametrize("case", CASES)

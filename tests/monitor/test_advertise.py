@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from monitor.advertise import Advertiser, capacity, missing
@@ -104,6 +105,22 @@ async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiS
             await make_node(apiserver)
             await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}})
             await apiserver.must("DELETE", PATH)
+
+
+@pytest.mark.parametrize("allocatable", [False, True])
+async def test_a_node_that_is_off_shows_none_of_our_resources(
+    apiserver: ApiServer, *, allocatable: bool
+) -> None:
+    """They are removed and not zero, which a kubelet that starts again would hold against running pods."""
+    await make_node(apiserver)
+    ours = OFFERED if allocatable else {}
+    async with advertising(apiserver, allocatable=allocatable):
+        shown = {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3", **ours}}
+        await until_shown(apiserver, shown)
+        await apiserver.must("PATCH", PATH, {"metadata": {"labels": {"plimsoll.dev/node": "off"}}})
+        await until_shown(apiserver, {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}})
+        await apiserver.must("PATCH", PATH, {"metadata": {"labels": {"plimsoll.dev/node": None}}})
+        await until_shown(apiserver, shown)
 
 
 async def test_lost_gpus_are_taken_back(apiserver: ApiServer) -> None:

@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from plimsoll.quantity import GIB
 from tests.node.node import START_S, Node
+from tests.node.places import NODE
 from tests.node.progress import say
 from tests.node.release import PARTS, Release, installed, missing_images
 from tests.node.tenants import (
@@ -21,6 +23,7 @@ from tests.node.tenants import (
 )
 from tests.placer.webhook.scene import RESTRICTED
 from tests.servers.waiting import until
+from tools.chart import NAMESPACE
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
@@ -71,6 +74,52 @@ async def test_a_users_deployment(node: Node, tenants: str) -> None:
     for api in ("cuda", "nvml"):
         assert [(one["uuid"], one["total_bytes"]) for one in seen[api]["gpus"]] == [(gpu, LINE_GIB * GIB)]
     await refuse_past_line(node, tenants, name)
+
+
+async def test_pods_can_end_on_a_node_that_is_taken_out(node: Node, tenants: str) -> None:
+    """With the label `off` a node takes no new pods, and a taint may end those that it has: the broker stays."""
+    await deploy(node, tenants, "hold", *HOLDS)
+    first = await until_one_ready(node, tenants, "hold")
+    brokers = await _brokers(node)
+    path = f"/api/v1/namespaces/{tenants}/pods/"
+
+    await node.api.kubectl("label", "node", NODE, "plimsoll.dev/node=off")
+    await until(partial(_shows_nothing, node), timeout_s=START_S)
+    assert runs(await until_one_ready(node, tenants, "hold")) == runs(first)
+    await node.api.must("DELETE", path + first["metadata"]["name"])
+    await until(partial(_is_gone, node, path + first["metadata"]["name"]), timeout_s=START_S)
+    await until(partial(_waits, node, tenants, "had opted out of Plimsoll by label"), timeout_s=START_S)
+    await node.api.kubectl("label", "node", NODE, "plimsoll.dev/node-")
+    second = await until_one_ready(node, tenants, "hold")
+    say("off and on again", ended=first["metadata"]["name"], came=second["metadata"]["name"])
+
+    await node.api.kubectl("taint", "node", NODE, "maintenance=now:NoExecute")
+    await until(partial(_is_gone, node, path + second["metadata"]["name"]), timeout_s=START_S)
+    await node.api.kubectl("taint", "node", NODE, "maintenance-")
+    third = await until_one_ready(node, tenants, "hold", but=second["metadata"]["uid"])
+    say("tainted, and without the taint", ended=second["metadata"]["name"], came=third["metadata"]["name"])
+    assert await _brokers(node) == brokers, "the broker left"
+    await node.api.must("DELETE", f"/apis/apps/v1/namespaces/{tenants}/deployments/hold")
+
+
+async def _brokers(node: Node) -> set[str]:
+    return {one["metadata"]["uid"] for one in await node.pods(NAMESPACE, "app=plimsoll-broker")}
+
+
+async def _waits(node: Node, tenants: str, text: str) -> bool:
+    """Whether the Deployment's pod says that it waits, with this text."""
+    pods = await node.pods(tenants, "app=hold")
+    return any(text in one.get("message", "") for pod in pods for one in pod["status"].get("conditions", []))
+
+
+async def _is_gone(node: Node, path: str) -> bool:
+    return (await node.api.call("GET", path)).status == 404
+
+
+async def _shows_nothing(node: Node) -> bool:
+    """Whether the node shows no resource of ours any more: the kubelet follows what the monitor removed."""
+    status = (await node.api.get(f"/api/v1/nodes/{NODE}"))["status"]
+    return not any("plimsoll.dev/" in name for name in (*status["capacity"], *status["allocatable"]))
 
 
 async def test_an_upgrade_and_a_rollback_leave_pods_alone(node: Node, tenants: str, release: Release) -> None:

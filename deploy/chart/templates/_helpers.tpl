@@ -138,7 +138,7 @@ securityContext:
 {{- define "plimsoll.pod" -}}
 # Kubernetes would give each pod variables such as PLIMSOLL_WEBHOOK_PORT for the Services of this namespace.
 enableServiceLinks: false
-{{- with .root.Values.priorityClass.name }}
+{{- with .part.priorityClassName | default .root.Values.priorityClass.name }}
 priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
@@ -156,22 +156,26 @@ tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* The nodes of monitor and broker, and NVIDIA's runtime there: the nodes of one pool, or all without a pool of `pools`. */}}
+{{/*
+The nodes of monitor and broker, and NVIDIA's runtime there: the nodes of one pool, or all without a pool of `pools`.
+The label `optOutLabel` ends neither of them: without a broker the kubelet could not end the pods that have a volume.
+*/}}
 {{- define "plimsoll.nodes" -}}
 {{- with .root.Values.nodes.selector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
+{{- if or .pool .pools }}
 affinity:
   nodeAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions:
-            - {key: {{ toYaml .root.Values.nodes.optOutLabel }}, operator: NotIn, values: ["off"]}
             {{- if .pool }}
             - {key: {{ toYaml .root.Values.nodes.enforcementLabel }}, operator: In, values: [{{ .pool }}]}
-            {{- else if .pools }}
+            {{- else }}
             - {key: {{ toYaml .root.Values.nodes.enforcementLabel }}, operator: NotIn, values: {{ toJson .pools }}}
             {{- end }}
+{{- end }}
 {{- with .root.Values.nodes.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}

@@ -13,6 +13,7 @@ from typing import TypeVar
 from placer.core.booking import Booking
 from placer.core.changes import Changes
 from placer.core.fit import (
+    PAUSED,
     UNKNOWN_NODE,
     Needs,
     NodeLoad,
@@ -77,6 +78,7 @@ class Cluster:
             and from changes of many volumes (see `Volumes.state`).
         volumes: the persistent volumes, and the pods that use them.
         pod_rules: the rules about other pods, of pods with a node and of those without.
+        paused: the reason why no pod is placed anywhere, as the text of a refusal; None while pods are placed.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Cluster:
     ) -> None:
         """An empty cluster; for `on_doubt` see `Bookings`, for `opt_out_label` see `offer_of`."""
         self._opt_out_label = opt_out_label
+        self.paused: str | None = None
         self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
         self._offers: dict[NodeName, Offer] = {}
@@ -168,6 +171,17 @@ class Cluster:
         self._note_filled(name)
         self._note_cpu(name)
 
+    def pause(self, reason: str | None) -> None:
+        """Place no pod anywhere until this is called with None; an empty reason pauses too. Placed pods stay."""
+        paused = None if reason is None else f"{PAUSED}{f' ({reason})' if reason else ''}"
+        if paused == self.paused:
+            return
+        self.paused = paused
+        for name in self._offers:
+            self.changes.note(name)
+        if paused is None:
+            self._announce(None, EVERYTHING)
+
     def labels_of(self, name: NodeName) -> Mapping[str, str] | None:
         """The labels of a node; None for a node that does not exist."""
         offer = self._offers.get(name)
@@ -217,6 +231,8 @@ class Cluster:
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
+        if self.paused is not None:
+            return (self.paused,)
         if supposed is None:
             held = self.nominations.against_others(priority_of(pod), name)
             supposed = Supposed(self._load_beside(held, name), held, None)

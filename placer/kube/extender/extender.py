@@ -146,7 +146,7 @@ class Extender:
         kube-scheduler chooses victims by the sums over a node, so their room may lie on several GPUs, to no avail.
         """
         found = self.decider.candidates.find(node)
-        if found is None or self._has_opted_out(node):
+        if found is None or self._shut(node) is not None:
             return False
         held = bookings_of(self.binds.cluster.nominations.against(asked.pod, node))
         supposed = Supposition(found.node, self.decider.ledger, held)
@@ -154,9 +154,11 @@ class Extender:
             supposed.remove(uid)
         return isinstance(supposed.plan(asked.request, asked.policy), Plan)
 
-    def _has_opted_out(self, node: NodeName) -> bool:
-        offer = self.binds.cluster.offer(node)
-        return offer is not None and offer.has_opted_out
+    def _shut(self, node: NodeName) -> str | None:
+        """The reason why a node takes no pod of Plimsoll's, of which kube-scheduler knows nothing."""
+        cluster = self.binds.cluster
+        offer = cluster.offer(node)
+        return cluster.paused or (OPTED_OUT if offer is not None and offer.standing.is_off else None)
 
     async def bind(self, order: BindingArgs) -> None:
         """Bind a pod with GPUs of this node that are free at this moment, see `Binds.bind`.
@@ -172,7 +174,7 @@ class Extender:
         known = self.fits.of(asked)
         computed, answers = known.computed, dict[NodeName, Answer]()
         for count, node in enumerate(nodes, 1):
-            answers[node] = OPTED_OUT if self._has_opted_out(node) else known.answer(asked, node)
+            answers[node] = self._shut(node) or known.answer(asked, node)
             if known.computed - computed >= COMPUTED or count % LOOKED_UP == 0:
                 await asyncio.sleep(0)  # other tasks run between two pieces
                 computed = known.computed

@@ -14,6 +14,7 @@ from typing import Final
 from placer.core import declared_features, fit, supplemental_groups
 from placer.core.reasons import UNHEALTHY, Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
+from placer.core.standing import readiness_of
 from placer.kube.domains.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from placer.kube.volumes.reasons import OF_VOLUMES
@@ -80,6 +81,7 @@ _KNOWN: Final = {
     Reason.MIG_ALONE.value: Cause.GPUS,
     Reason.NO_REPORT.value: Cause.GPUS,
     Reason.SILENT.value: Cause.GPUS,
+    Reason.CORDONED.value: Cause.GPUS,
     fit.UNKNOWN_NODE: Cause.NODE,
     fit.OPTED_OUT: Cause.NODE,
     KEPT_OUT: Cause.RULES,
@@ -224,7 +226,7 @@ def causes_lifted(node: Node, old: Node) -> Cause:
         or repelling - kept
         or (old.spec.unschedulable and not node.spec.unschedulable)
         # A pod may tolerate one way of not being ready and not the other.
-        or _readiness(old) not in ("True", _readiness(node))
+        or readiness_of(old) not in ("True", readiness_of(node))
         or (node.status.features, node.status.declaredFeatures)
         != (old.status.features, old.status.declaredFeatures)
     ):
@@ -235,10 +237,6 @@ def causes_lifted(node: Node, old: Node) -> Cause:
     if _is_larger(node, old):
         causes |= Cause.RESOURCES
     return causes
-
-
-def _readiness(node: Node) -> str:
-    return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
 
 
 def _is_larger(node: Node, old: Node) -> bool:

@@ -41,6 +41,7 @@ export function showGpu(node, gpu, explain) {
     make("p", { class: "lead" }, `${gpu.model}: ${bytes(gpu.used_bytes)} of ${bytes(gpu.usable_bytes)} used, ${bytes(gpu.promised_bytes)} promised; the line is at ${bytes(gpu.line_bytes)}.`),
     make("p", {}, `${percent(gpu.promised_share_pct)} of its time promised` + (gpu.mig ? "" : `, ${percent(100 - gpu.idle_pct)} busy`) + `. Reported at ${clock(node.time)}.`),
     gpu.reason ? make("p", {}, make("span", { class: "badge" }, `${gpu.health}: ${gpu.reason}`)) : "",
+    gpu.cordoned ? make("p", {}, make("span", { class: "badge" }, "cordoned: it takes no new pods")) : "",
     gpu.labels.length ? make("p", {}, `Labels: ${gpu.labels.join(", ")}.`) : "",
     gpu.other_bytes ? make("p", {}, `${bytes(gpu.other_bytes)} belong to no pod.`) : "",
     make("p", { class: "empty" }, gpu.uuid),

@@ -77,17 +77,19 @@ export class Fleet {
       this.views.set(node.node, view);
     }
     view.element.hidden = !this.shows(node);
-    view.element.classList.toggle("silent", node.silent);
+    view.element.classList.toggle("silent", node.silent || node.closed.length > 0);
     const models = [...new Set(node.gpus.map((gpu) => gpu.model))];
     setText(view.model, `${node.gpus.length} × ${models.join(", ")}`);
     const badges = [];
-    if (node.silent) badges.push(["silent", ""]);
-    if (node.unenforced_since) badges.push(["broker away", ""]);
-    for (const lost of node.lost) badges.push([`GPU ${lost.index ?? lost.uuid} lost: ${lost.reason}${lost.pods.length ? `, ${lost.pods.length} pod${lost.pods.length > 1 ? "s" : ""}` : ""}`, ""]);
+    if (node.silent) badges.push("silent");
+    badges.push(...node.closed, ...node.taints.map((taint) => `taint ${taint}`));
+    if (node.unenforced_since) badges.push("broker away");
+    for (const lost of node.lost) badges.push(`GPU ${lost.index ?? lost.uuid} lost: ${lost.reason}${lost.pods.length ? `, ${lost.pods.length} pod${lost.pods.length > 1 ? "s" : ""}` : ""}`);
+    for (const uuid of node.stale_cordons) badges.push(`${uuid} cordoned, but not here`);
     const key = JSON.stringify(badges);
     if (view.badgeKey !== key) {
       view.badgeKey = key;
-      view.badges.replaceChildren(...badges.map(([text]) => make("span", { class: "badge" }, text)));
+      view.badges.replaceChildren(...badges.map((text) => make("span", { class: "badge" }, text)));
     }
     const gone = new Set(view.gpus.keys());
     for (const gpu of node.gpus) {
@@ -234,7 +236,8 @@ function drawWords(row, node, gpu) {
   ];
   if (!gpu.mig) parts.push(["", [make("b", {}, percent(100 - gpu.idle_pct)), " busy"]]);
   if (gpu.reason) parts.push(["bad", [`⚠ ${gpu.health}: ${gpu.reason}`]]);
-  else if (gpu.closed) parts.push(["", ["outside of the pool"]]);
+  if (gpu.cordoned) parts.push(["", ["cordoned"]]);
+  else if (gpu.closed && !gpu.reason) parts.push(["", ["outside of the pool"]]);
   if (gpu.labels.length) parts.push(["", [gpu.labels.join(" ")]]);
   const text = parts.map(([, children]) => children.map((child) => child.textContent ?? child).join("")).join(", ");
   if (row.text === `${text} ${pods}`) return;

@@ -16,6 +16,7 @@ import msgspec
 
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.doctor.installation import gpu_access, missing_rights, nodes, policies, webhook, workloads
+from plimsoll.cli.doctor.taken_out import placing, volumes
 from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
 from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.lease_rules import NOTE
@@ -172,5 +173,7 @@ CHECKS: Final[dict[str, ClusterCheck]] = {
     "policies": policies,
     "gpu-access": gpu_access,
     "nodes": nodes,
+    "placing": placing,
+    "volumes": volumes,
 }
 """The checks, by the names of their first findings, in the order in which causes come before effects."""

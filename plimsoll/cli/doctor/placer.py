@@ -57,6 +57,18 @@ def _judged(state: State) -> Iterator[Finding]:
         yield failed("nodes", text, "see the logs of the monitors there, and whether they reach NATS")
     else:
         yield ok("nodes", f"nodes that it knows: {len(state.nodes)}")
+    if closed := [f"{node.node} ({', '.join(node.closed)})" for node in state.nodes if node.closed]:
+        remedy = (
+            "uncordon or mend them, or remove their label `plimsoll.dev/node=off`, unless that is intended"
+        )
+        yield warning("closed-nodes", f"nodes that take no new pods: {listed(closed)}", remedy)
+    gpus = [f"{node.node}/{gpu.index}" for node in state.nodes for gpu in node.gpus if gpu.cordoned]
+    if gpus:
+        remedy = "run `plimsoll uncordon` for those that may take pods again"
+        yield warning("cordoned-gpus", f"GPUs that are cordoned: {listed(gpus)}", remedy)
+    if stale := [f"{uuid} on {node.node}" for node in state.nodes for uuid in node.stale_cordons]:
+        remedy = "run `plimsoll uncordon` for them; cordon the card that came in its place, if it should take no pods"
+        yield warning("stale-cordons", f"cordoned GPUs that are not there: {listed(stale)}", remedy)
     if state.doubts:
         pods = listed(f"{one.namespace}/{one.name}" for one in state.doubts)
         remedy = "run `plimsoll explain` for these pods; delete a pod whose decision somebody else changed"

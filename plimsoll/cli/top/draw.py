@@ -15,6 +15,7 @@ from plimsoll.cli.columns import columns, shortened
 from plimsoll.cli.live import LiveCluster
 from plimsoll.cli.output import printable
 from plimsoll.cli.pods import WAITING, PodLine, state_of, waited, waiting_lines
+from plimsoll.cli.states import node_states
 from plimsoll.cli.top.rows import GpuRow, Row
 from plimsoll.cli.top.view import KEYS, Screen, View
 from plimsoll.gpu_events import HealthClass
@@ -226,7 +227,7 @@ def _gpu(row: GpuRow, name: str, form: _Form) -> Text:
     top = max(gpu.line_bytes, gpu.usable_bytes)
     busy = 0.0 if gpu.mig else 100 - gpu.idle_pct
     sizes = "/".join(f"{size / GIB:.3g}" for size in (gpu.used_bytes, gpu.promised_bytes, gpu.line_bytes))
-    ill = node.silent or gpu.closed or gpu.health is not HealthClass.HEALTHY
+    ill = node.silent or node.closed or gpu.closed or gpu.health is not HealthClass.HEALTHY
     return Text.assemble(
         (name, "red" if ill else "bold"),
         " ",
@@ -243,11 +244,14 @@ def _gpu(row: GpuRow, name: str, form: _Form) -> Text:
 def _trouble(row: GpuRow) -> str:
     node, gpu = row
     assert isinstance(gpu, LiveGpu)
-    if node.silent:
-        return "silent"
+    troubles = [*node_states(node)]
     if gpu.health is not HealthClass.HEALTHY:
-        return printable(f"{gpu.health.value}: {gpu.reason}")
-    return "takes no pods" if gpu.closed else ""
+        troubles.append(f"{gpu.health.value}: {gpu.reason}")
+    if gpu.cordoned:
+        troubles.append("GPU cordoned")
+    elif gpu.closed and gpu.health is not HealthClass.FATAL:
+        troubles.append("takes no pods")
+    return printable("; ".join(troubles))
 
 
 def _tasks(gpu: LiveGpu) -> Text:

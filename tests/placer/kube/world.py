@@ -255,6 +255,7 @@ async def scheduler(
                     volumes_s=volumes_s,
                     evictions=evictions,
                     relocation=relocation,
+                    namespace=namespace,
                 ),
             )
             writer = ListWriter(scores, decider, CHECK_S)

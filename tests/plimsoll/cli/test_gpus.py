@@ -73,7 +73,7 @@ def test_what_keeps_pods_away_is_named() -> None:
     _, first, second, of_silent, of_well = shown([replace(NODE, health=(fatal, lost)), silent, third])
     assert first.endswith("fatal: XID 79: the GPU has fallen off the bus")
     assert second.split() == [NODE.node, "1", *"–––––", "fatal:", *lost.reason.split()]
-    assert of_silent.endswith("its node is silent")
+    assert of_silent.endswith("node silent")
     assert of_well.split()[-1] == "0"
 
 
@@ -100,7 +100,7 @@ def test_labels_of_a_gpu_are_at_the_end_of_its_line() -> None:
     labelled = replace(ROW, labels=("affinity=a/x", "exclusion=a/y"))
     silent = replace(NODE, gpus=(labelled,), silent=True)
     _, line = shown([silent])
-    assert line.endswith("its node is silent; labels affinity=a/x exclusion=a/y")
+    assert line.endswith("node silent; labels affinity=a/x exclusion=a/y")
 
 
 async def gpus(*words: str) -> tuple[int, str, str]:

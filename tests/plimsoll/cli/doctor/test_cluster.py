@@ -23,7 +23,7 @@ from tests.deploy import test_installed
 from tests.deploy.accounts import rights_of
 from tests.plimsoll.cli.doctor.findings import found, of, verdicts
 from tests.servers.apiserver import ApiServer
-from tests.servers.objects import create_node
+from tests.servers.objects import create_node, pod_manifest
 from tools.chart import BASE, NAMESPACE
 
 APPS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
@@ -42,6 +42,8 @@ ALL_OK = dict.fromkeys(
         "policies",
         "gpu-access",
         "nodes",
+        "placing",
+        "volumes",
     ),
     "ok",
 )
@@ -207,6 +209,24 @@ async def test_a_release_that_works_and_what_breaks(release: ApiServer) -> None:
         assert of(await examined(release), "webhook").text.startswith("the API server asks no webhook")
 
 
+async def test_what_an_operator_took_out(release: ApiServer) -> None:
+    """A pause is named with its reason, and a node whose broker left before its pods, which could not end."""
+    pod = pod_manifest("left", scheduler="other")
+    pod["spec"] |= {"nodeName": "n1", "volumes": [{"name": "plimsoll", "csi": {"driver": "plimsoll.dev"}}]}
+    await release.must("POST", "/api/v1/namespaces/default/pods", pod)
+    try:
+        await release.kubectl("annotate", "namespace", NAMESPACE, "plimsoll.dev/paused=new cards")
+        findings = await examined(release)
+        assert of(findings, "placing").text == "placing is paused: new cards; no pod gets a node"
+        assert (
+            f"kubectl annotate namespace {NAMESPACE} plimsoll.dev/paused-" in of(findings, "placing").remedy
+        )
+        assert of(findings, "volumes").text.endswith("cannot end: n1 (1)")
+    finally:
+        await release.kubectl("annotate", "namespace", NAMESPACE, "plimsoll.dev/paused-")
+        await release.must("DELETE", "/api/v1/namespaces/default/pods/left?gracePeriodSeconds=0")
+
+
 async def test_no_placer_leads(release: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Lease that nobody renews has a dead holder; without a Lease no placer has ever run there."""
     monkeypatch.setattr(checks, "LEASE_WAIT_S", 1.0)
@@ -249,7 +269,10 @@ async def test_an_account_without_rights_skips_and_never_passes(release: ApiServ
     assert verdicts(findings) == {
         "api-server": "ok",
         **dict.fromkeys(
-            ("parts", "leader", "other-leases", "rights", "webhook", "policies", "gpu-access", "nodes"),
+            (
+                *("parts", "leader", "other-leases", "rights", "webhook", "policies", "gpu-access", "nodes"),
+                *("placing", "volumes"),
+            ),
             "skipped",
         ),
     }

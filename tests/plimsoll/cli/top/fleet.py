@@ -2,9 +2,10 @@
 
 from msgspec.structs import replace
 
+from placer.core.standing import Standing
 from plimsoll.events import Phase
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.live import WaitingPod
 from tests.placer.live.test_news import denied
 from tests.placer.live.world import World, card, loading, state, world
@@ -13,7 +14,10 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 async def fleet() -> World:
-    """Two nodes: pods that load, have loaded and have no process, one past its promise, a lost GPU, two that wait."""
+    """Pods that load, have loaded and have no process, one past its promise, and two that wait, on two nodes.
+
+    One GPU is lost, one cordoned, and so was one that was replaced since. The second node is cordoned and tainted.
+    """
     lost = GpuHealth(
         gpu=GpuUuid("GPU-7"),
         index=2,
@@ -43,5 +47,10 @@ async def fleet() -> World:
         made.pods.without_node.append(
             WaitingPod(pod=PodUid(name), namespace="team", name=name, asks="80Gi on 1 GPU", reason=reason)
         )
+    cordoned = frozenset(("GPU-8", "GPU-replaced"))
+    made.decider.pool.put_standing(NodeName("gpu-pool-a-9"), Standing(cordoned=cordoned))
+    made.decider.pool.put_standing(
+        NodeName("gpu-pool-a-10"), Standing(("cordoned",), ("dedicated=ml:NoSchedule",))
+    )
     made.page.news.note(denied())
     return made
