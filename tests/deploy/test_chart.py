@@ -231,8 +231,8 @@ WORKLOADS = ("placer", "webhook", "pool", "alerts", "monitor", "broker", "nats",
 
 def test_each_part_takes_the_fields_of_its_pods() -> None:
     """Users, labels, annotations and places of every part are values, and the chart's own labels stay."""
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
-    own = {"podLabels": {"team": "gpu", "app": "mine"}, "podAnnotations": {"a": "b"}}
+    affinity: Object = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    own: Object = {"podLabels": {"team": "gpu", "app": "mine"}, "podAnnotations": {"a": "b"}}
     own |= {"securityContext": {"runAsUser": 1000660000, "runAsGroup": None, "fsGroup": None}}
     own |= {"resources": {"limits": {"memory": "7Gi"}}}
     placed = {
