@@ -16,6 +16,7 @@ from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNo
 from yaml.representer import SafeRepresenter
 from yaml.resolver import BaseResolver
 
+from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.demand import parse_pod
 from plimsoll.dialects import Dialect, Json, translated
 from plimsoll.dialects.containers import KINDS
@@ -121,7 +122,18 @@ class _Conversion:
             name = _child(metadata, "name") if isinstance(metadata, MappingNode) else None
             inner = (*path, f"{kind.value}/{name.value if isinstance(name, ScalarNode) else None}")
         self._refuse_outside(node, inner)
-        return _with(node, [(key, self.converted(one, (*inner, str(key.value)))) for key, one in node.value])
+        before = len(self.changes)
+        parts = [(key, self.converted(one, (*inner, str(key.value)))) for key, one in node.value]
+        scheduler = _child(node, "schedulerName")
+        if (
+            isinstance(scheduler, ScalarNode)
+            and scheduler.value != SCHEDULER_NAME
+            and len(self.changes) > before
+        ):
+            problem = "is given for all pods of the object, and would win over that of a converted pod"
+            field = f"{_named({}, inner)}schedulerName"
+            raise InputError(field, scheduler.value, problem, f"write {SCHEDULER_NAME}, or remove it")
+        return _with(node, parts)
 
     def _refuse_outside(self, node: MappingNode, path: tuple[str, ...]) -> None:
         """Refuse what asks another scheduler where no pod template is, as in an Argo step or a ResourceQuota.

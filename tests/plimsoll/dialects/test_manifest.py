@@ -208,6 +208,12 @@ CONTAINER = "{{name: a, resources: {{limits: {{{0}: 2}}}}}}"
             + "]}",
             r"^Pod/x: .*nvidia.com/gpu\]: 2 asks NVIDIA's device plugin",
         ),
+        (
+            "kind: Job\nmetadata: {name: v}\nspec: {schedulerName: volcano, tasks: [{template: {spec: {containers: ["
+            + CONTAINER.format("nvidia.com/gpumem")
+            + "]}}}]}",
+            r"^Job/v: schedulerName: 'volcano' is given for all pods",
+        ),
         ("a: [", "is no YAML"),
         ("a: &a [*a]", "is nested too deeply"),
         (
