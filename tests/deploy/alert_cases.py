@@ -119,6 +119,18 @@ CASES: Final = (
         ),
         _NODE,
     ),
+    Case(  # all monitors, in a scrape that names no node
+        "PlimsollMonitorGone",
+        45,
+        {'up{job="plimsoll-broker"}': f"1x{HOUR}", 'up{job="plimsoll-monitor"}': "1x5 stale"},
+        (
+            {
+                'up{job="plimsoll-broker"}': "1x5 stale",
+                'up{job="plimsoll-monitor"}': "1x5 stale",
+            },  # no GPU node is left
+            {'up{job="plimsoll-broker"}': f"1x{HOUR}", 'up{job="plimsoll-monitor"}': f"1x{HOUR}"},
+        ),
+    ),
     Case(
         "PlimsollNoLeader",
         4,
