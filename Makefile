@@ -51,7 +51,7 @@ packed: $(HOOK)/libplimsoll.so $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml
 	@:
 
 .PHONY: demo
-demo: native ## three emulated nodes, a dozen pods, a live page, one minute; KEEP=1 lets it run on
+demo: native ## three emulated nodes, a dozen pods, a live page, one minute; with KEEP=1 pods come and go until Ctrl-C
 	@$(PYTHON) -m plimsoll demo $(if $(KEEP),--keep)
 
 # Most of the tests' time is waiting for processes, leases and clocks: six workers keep two cores busy.

@@ -50,12 +50,15 @@ _DIALECTS: Final = """# For the webhook of webhook.yaml. Remove the ways that yo
 """
 
 
-def render(values: Mapping[str, Any], *, namespace: str = NAMESPACE) -> dict[str, str]:
+def render(
+    values: Mapping[str, Any], *, namespace: str = NAMESPACE, with_tests: bool = False
+) -> dict[str, str]:
     """The manifests of each template, by its path below `templates`; templates that render nothing are left out.
 
     Args:
         values: what `--values` would give.
         namespace: the release's namespace.
+        with_tests: whether to give the templates of `helm test` too, which no install applies.
 
     Raises:
         helm_python.HelmError: the values do not meet the schema, or a template refuses them.
@@ -66,7 +69,11 @@ def render(values: Mapping[str, Any], *, namespace: str = NAMESPACE) -> dict[str
     with helm.Chart.load(str(CHART)) as chart:
         rendered = chart.render(dict(values), name=RELEASE, namespace=namespace)
     texts = {path.partition("/templates/")[2]: _tidy(text) for path, text in rendered.items()}
-    return {path: text for path, text in sorted(texts.items()) if text and path.endswith(".yaml")}
+    return {
+        path: text
+        for path, text in sorted(texts.items())
+        if text and path.endswith(".yaml") and (with_tests or not path.startswith("tests/"))
+    }
 
 
 def _tidy(text: str) -> str:

@@ -116,7 +116,9 @@ class Sender:
             self._outage.ended()
 
     async def _post(self, session: aiohttp.ClientSession, posts: Sequence[Post]) -> None:
-        body = msgspec.json.encode([encoded(post, self._labels) for post in posts])
+        body = msgspec.json.encode(
+            [encoded(post, self._labels, self._settings.runbook_url) for post in posts]
+        )
         headers = {"Content-Type": "application/json", **await asyncio.to_thread(_identity, self._settings)}
         # A redirect would take the password to another server.
         async with session.post(self._target, data=body, headers=headers, allow_redirects=False) as answer:
@@ -138,14 +140,14 @@ class Sender:
         )
 
 
-def encoded(post: Post, labels: Mapping[str, str]) -> dict[str, Any]:
+def encoded(post: Post, labels: Mapping[str, str], runbook_url: str) -> dict[str, Any]:
     """An alert as the v2 API takes it."""
     return {
         "labels": {**labels, **dict(post.alert.labels)},
         "annotations": {
             "summary": post.alert.summary,
             "description": post.alert.description,
-            "runbook": post.alert.runbook,
+            "runbook_url": f"{runbook_url.rstrip('/')}/{post.alert.runbook}",
         },
         "startsAt": rfc3339(post.starts),
         "endsAt": rfc3339(post.ends),

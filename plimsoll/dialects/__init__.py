@@ -2,19 +2,18 @@
 
 The webhook translates pods of people who come from elsewhere, and `plimsoll convert` translates their manifests.
 What always holds: a pod is either translated as a whole, with a line for people on each change, or refused by the
-name of the field that has no counterpart. A pod that mixes two dialects, or a dialect with our own resources on one
-container, is refused. The given pod is never changed in place.
+name of the field that has no counterpart; `foreign` knows the names that would be left over. A pod that mixes two
+dialects, or a dialect with our own resources on one container, is refused. The given pod is never changed in place.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.dialects.containers import Json as Json
+from plimsoll.dialects.foreign import refuse_foreign
 from plimsoll.part.errors import InputError
-
-Json = dict[str, Any]
-"""A pod, or a part of one, as decoded JSON."""
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
@@ -70,6 +69,7 @@ def translated(pod: Json, dialects: Iterable[Dialect], schedulers: Sequence[str]
         )
         raise InputError(asked[1][1], asked[1][0].name, problem, "ask in one way")
     found = asked[0][0].translate(pod)
+    refuse_foreign(found.pod)
     spec = found.pod["spec"]
     scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER
     if scheduler == SCHEDULER_NAME or scheduler in schedulers:

@@ -1,13 +1,22 @@
 """Reading and rewriting the resources of a pod's containers, for the dialects that ask by extended resources."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from plimsoll.contract import DOMAIN
-from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError
+from plimsoll.quantity import parse_whole
+
+Json = dict[str, Any]
+"""A pod, or a part of one, as decoded JSON."""
 
 KINDS = ("containers", "initContainers")
+
+_UNIT: Final = re.compile(r"[0-9.]*(?:[KMGTPE]i|[MGTPE])")
+"""Amounts with a unit of bytes. `k` is none: the API server writes 3000 as 3k."""
+_MOST_MIB: Final = 4 << 20
+"""The most memory of one GPU, far more than any has."""
 
 
 def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
@@ -21,6 +30,23 @@ def asked_of(container: Json) -> dict[str, Any]:
     """A container's resources by name; a limit counts where request and limit are given."""
     resources = container.get("resources") or {}
     return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def amount(value: object, field: str, unit: str) -> int:
+    """An amount that another scheduler counts in `unit`: a whole number, 0 or more, without a unit of its own.
+
+    Raises:
+        InputError: the value is no such number. With `10G` for 10 GiB, the unit would be counted twice.
+    """
+    text = str(value).strip()
+    if _UNIT.fullmatch(text):
+        problem = f"has a unit, and the amount is in {unit} already"
+        raise InputError(field, text, problem, f"write a number alone, in {unit}")
+    whole = parse_whole(text, field, unit)
+    if whole * {"GiB": 1024, "MiB": 1}.get(unit, 0) > _MOST_MIB:
+        problem = f"is more {unit} than any GPU has"
+        raise InputError(field, text, problem, f"write a number alone, in {unit}")
+    return whole
 
 
 def first_resource(pod: Json, names: Collection[str]) -> str | None:

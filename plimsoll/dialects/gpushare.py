@@ -1,7 +1,7 @@
 """gpushare's resource `aliyun.com/gpu-mem`: memory of one GPU, in GiB, or in MiB where its device plugin says so.
 
 Read in AliyunContainerService/gpushare-scheduler-extender. There, all containers of a pod share one GPU; here, each
-container has its own, which may be the same. Everything else of that domain is refused by name.
+container has its own, which may be the same.
 """
 
 from dataclasses import dataclass, field
@@ -9,19 +9,9 @@ from typing import Final, Literal
 
 from plimsoll.contract import GPU_MEMORY
 from plimsoll.dialects import Json, Translation
-from plimsoll.dialects.containers import (
-    asked_of,
-    containers_of,
-    first_resource,
-    with_containers,
-    with_resources,
-)
-from plimsoll.part.errors import InputError
-from plimsoll.quantity import parse_whole
+from plimsoll.dialects.containers import amount, asked_of, first_resource, with_containers, with_resources
 
 MEMORY: Final = "aliyun.com/gpu-mem"
-FAMILY: Final = "aliyun.com/gpu-"
-"""The beginning of all its resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +31,14 @@ class Gpushare:
 
     def translate(self, pod: Json) -> Translation:
         """See `Dialect`."""
-        for where, container in containers_of(pod):
-            for name, value in asked_of(container).items():
-                if name.startswith(FAMILY) and name != MEMORY:
-                    problem = "is gpushare's and is not translated"
-                    raise InputError(f"{where}.resources[{name}]", value, problem, "remove it")
         changes: list[str] = []
 
         def change(where: str, container: Json) -> Json:
             asked = asked_of(container)
             if MEMORY not in asked:
                 return container
-            amount = parse_whole(asked[MEMORY], f"{where}.resources[{MEMORY}]", self.unit)
-            given = {GPU_MEMORY: f"{amount}{self.unit.removesuffix('B')}"} if amount else {}
+            memory = amount(asked[MEMORY], f"{where}.resources[{MEMORY}]", self.unit)
+            given = {GPU_MEMORY: f"{memory}{self.unit.removesuffix('B')}"} if memory else {}
             ours = ", ".join(f"{name}: {value}" for name, value in given.items()) or "nothing"
             changes.append(f"{where}.resources: {MEMORY}: {asked[MEMORY]} became {ours}")
             return with_resources(where, container, [MEMORY], given)

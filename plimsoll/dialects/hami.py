@@ -2,19 +2,20 @@
 
 There, all of them are per GPU, and `nvidia.com/gpu` counts physical GPUs (1 if absent). Memory is in MiB; if both
 memory resources are given, the absolute one counts. Without either, a container gets all memory of its GPUs. Cores
-are percent of a GPU. Ours are totals over the GPUs. A pod with `nvidia.com/gpu` alone belongs to the device plugin
-and stays unchanged. HAMi's cores are a cap as well as a reservation; ours are a guarantee, and an idle rest may be
-used. Read in HAMi v2.10.0 (pkg/device/nvidia/device.go, charts/hami/values.yaml).
+are percent of a GPU. Ours are totals over the GPUs. A container with `nvidia.com/gpu` alone, in a pod that is HAMi's
+otherwise, gets whole GPUs. A pod with `nvidia.com/gpu` alone belongs to the device plugin and stays unchanged. HAMi's
+cores are a cap as well as a reservation; ours are a guarantee, and an idle rest may be used. Read in HAMi v2.10.0
+(pkg/device/nvidia/device.go, charts/hami/values.yaml).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_SHARE
 from plimsoll.dialects import Json, Translation
-from plimsoll.dialects.containers import asked_of, first_resource, with_containers, with_resources
+from plimsoll.dialects.containers import amount, asked_of, first_resource, with_containers, with_resources
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import parse_whole
 
 COUNT: Final = "nvidia.com/gpu"
 MEMORY: Final = "nvidia.com/gpumem"
@@ -22,16 +23,7 @@ PERCENT: Final = "nvidia.com/gpumem-percentage"
 CORES: Final = "nvidia.com/gpucores"
 PRIORITY: Final = "nvidia.com/priority"
 ASKED: Final = (MEMORY, PERCENT, CORES)
-
-RULES: Final = {
-    "nvidia.com/use-gputype": "name whole models in plimsoll.dev/gpu-model",
-    "nvidia.com/nouse-gputype": "name the models that will do in plimsoll.dev/gpu-model",
-    "nvidia.com/use-gpuuuid": "name one GPU in plimsoll.dev/gpu-id",
-    "nvidia.com/nouse-gpuuuid": "remove it",
-    "nvidia.com/numa-bind": "remove it",
-    "nvidia.com/vgpu-mode": "remove it",
-}
-"""Annotations that restrict the choice of a GPU and have no equal counterpart, with the remedy for each."""
+SCHEDULER: Final = "hami-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +34,23 @@ class Hami:
 
     def asks(self, pod: Json) -> str | None:
         """See `Dialect`."""
-        return first_resource(pod, ASKED)
+        is_hamis = pod["spec"].get("schedulerName") == SCHEDULER
+        return first_resource(pod, (COUNT, *ASKED) if is_hamis else ASKED)
 
     def translate(self, pod: Json) -> Translation:
         """See `Dialect`."""
-        annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        for name, remedy in RULES.items():
-            if name in annotations:
-                where = f"metadata.annotations[{name}]"
-                raise InputError(where, annotations[name], "is HAMi's and is not translated", remedy)
         changes: list[str] = []
         percents: dict[int, str] = {}
 
         def change(where: str, container: Json) -> Json:
             asked = asked_of(container)
-            if not any(name in asked and str(asked[name]) != "0" for name in ASKED):
+            if not any(name in asked and str(asked[name]) != "0" for name in (COUNT, *ASKED)):
                 return container
             given, percent = _translated(where, asked)
-            if percent is not None:
-                percents[percent] = f"{where}.resources[{PERCENT}]"
+            percents[percent] = f"{where}.resources"
             dropped = [name for name in (COUNT, *ASKED, PRIORITY) if name in asked]
             ours = ", ".join(f"{name}: {value}" for name, value in given.items())
-            if percent is not None:
+            if percent:
                 ours += f", annotation {GPU_MEMORY_PERCENT}: {percent}"
             theirs = ", ".join(f"{name}: {asked[name]}" for name in dropped if name != PRIORITY)
             changes.append(f"{where}.resources: {theirs} became {ours}")
@@ -75,24 +62,25 @@ class Hami:
         return Translation(_with_percent(found, percents), tuple(changes))
 
 
-def _translated(where: str, asked: Json) -> tuple[dict[str, str], int | None]:
-    """A container's resources in our terms, and the percentage of memory that it asks for instead of bytes."""
+def _translated(where: str, asked: Json) -> tuple[dict[str, str], int]:
+    """A container's resources in our terms, and its percentage of memory; 0 for bytes and for whole GPUs."""
     count = _number(where, asked, COUNT, "GPUs") or 1
     memory_mib = _number(where, asked, MEMORY, "MiB")
     percent = _percentage(where, asked, PERCENT) or 100
     cores = _percentage(where, asked, CORES)
-    if not memory_mib and percent == 100 and cores == 100:
-        return {GPU_COUNT: str(count)}, None
+    counts_alone = not any(name in asked for name in ASKED)
+    if counts_alone or (not memory_mib and percent == 100 and cores == 100):
+        return {GPU_COUNT: str(count)}, 0
     given = {GPU_COUNT: str(count)} if count > 1 or not memory_mib else {}
     if memory_mib:
         given[GPU_MEMORY] = f"{memory_mib * count}Mi"
     if cores:
         given[GPU_SHARE] = str(cores * count)
-    return given, None if memory_mib else percent
+    return given, 0 if memory_mib else percent
 
 
 def _number(where: str, asked: Json, name: str, unit: str) -> int | None:
-    return parse_whole(asked[name], f"{where}.resources[{name}]", unit) if name in asked else None
+    return amount(asked[name], f"{where}.resources[{name}]", unit) if name in asked else None
 
 
 def _percentage(where: str, asked: Json, name: str) -> int | None:
@@ -103,13 +91,15 @@ def _percentage(where: str, asked: Json, name: str) -> int | None:
     return value
 
 
-def _with_percent(pod: Json, percents: dict[int, str]) -> Json:
-    if not percents:
+def _with_percent(pod: Json, percents: Mapping[int, str]) -> Json:
+    """The pod with the annotation for its percentage, given the field of a container for each percentage."""
+    if not any(percents):
         return pod
     if len(percents) > 1:
         (_, first), (other, field_name), *_ = percents.items()
         problem = f"differs from {first}, and a pod has one percentage for all its containers"
-        raise InputError(field_name, str(other), problem, f"give equal percentages, or {MEMORY}")
+        asked = str(other) if other else "no percentage"
+        raise InputError(field_name, asked, problem, f"give equal percentages, or {MEMORY} everywhere")
     metadata = pod.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), GPU_MEMORY_PERCENT: str(next(iter(percents)))}
     return {**pod, "metadata": {**metadata, "annotations": annotations}}

@@ -10,16 +10,15 @@ from typing import Final
 
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT, annotation_field
 from plimsoll.dialects import Json, Translation
-from plimsoll.dialects.containers import with_containers, with_resources
+from plimsoll.dialects.containers import amount, with_containers, with_resources
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import parse_exact, parse_whole
+from plimsoll.quantity import parse_exact
 
 FRACTION: Final = "gpu-fraction"
 MEMORY: Final = "gpu-memory"
 DEVICES: Final = "gpu-fraction-num-devices"
 CONTAINER: Final = "gpu-fraction-container-name"
 TRANSLATED: Final = (FRACTION, MEMORY, DEVICES, CONTAINER)
-UNTRANSLATED: Final = ("gpu-fraction.limit", "gpu-memory.limit", "gpu-sm-percentage", "gpu-sm-cores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,6 @@ class Kai:
     def translate(self, pod: Json) -> Translation:
         """See `Dialect`."""
         annotations = _annotations(pod)
-        for name in UNTRANSLATED:
-            if name in annotations:
-                raise InputError(
-                    annotation_field(name), annotations[name], "is KAI's and is not translated", "remove it"
-                )
         if FRACTION in annotations and MEMORY in annotations:
             problem = f"stands beside {FRACTION}"
             raise InputError(annotation_field(MEMORY), annotations[MEMORY], problem, "keep one of the two")
@@ -69,7 +63,7 @@ def _annotations(pod: Json) -> dict[str, str]:
 
 
 def _whole(annotations: dict[str, str], name: str, unit: str) -> int:
-    value = parse_whole(annotations[name], annotation_field(name), unit)
+    value = amount(annotations[name], annotation_field(name), unit)
     if value == 0:
         raise InputError(annotation_field(name), annotations[name], "asks for nothing", "give 1 or more")
     return value

@@ -10,12 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+import msgspec
 import yaml
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 from yaml.representer import SafeRepresenter
 from yaml.resolver import BaseResolver
 
-from plimsoll.dialects import Dialect, translated
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.demand import parse_pod
+from plimsoll.dialects import Dialect, Json, translated
+from plimsoll.dialects.containers import KINDS
+from plimsoll.dialects.foreign import refuse_annotations, refuse_foreign, whose_resource
+from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError
 
 _Resolver = TypeVar("_Resolver", bound=BaseResolver)
@@ -26,6 +32,9 @@ _PLAIN: Final = re.compile(
     r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9_./-]*", re.IGNORECASE
 )
 """Texts that every reader of YAML takes for a text without quotes, as all our keys."""
+
+_AMOUNTS: Final = {"limits", "requests", "hard", "default", "defaultRequest", "max", "min"}
+"""Fields whose values are amounts by the names of resources."""
 
 _NUMBERS: Final = {
     "int": re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$"),
@@ -112,20 +121,66 @@ class _Conversion:
         if isinstance(kind, ScalarNode):
             name = _child(metadata, "name") if isinstance(metadata, MappingNode) else None
             inner = (*path, f"{kind.value}/{name.value if isinstance(name, ScalarNode) else None}")
-        return _with(node, [(key, self.converted(one, (*inner, str(key.value)))) for key, one in node.value])
+        self._refuse_outside(node, inner)
+        before = len(self.changes)
+        parts = [(key, self.converted(one, (*inner, str(key.value)))) for key, one in node.value]
+        scheduler = _child(node, "schedulerName")
+        if (
+            isinstance(scheduler, ScalarNode)
+            and scheduler.value != SCHEDULER_NAME
+            and len(self.changes) > before
+        ):
+            problem = "is given for all pods of the object, and would win over that of a converted pod"
+            field = f"{_named({}, inner)}schedulerName"
+            raise InputError(field, scheduler.value, problem, f"write {SCHEDULER_NAME}, or remove it")
+        return _with(node, parts)
+
+    def _refuse_outside(self, node: MappingNode, path: tuple[str, ...]) -> None:
+        """Refuse what asks another scheduler where no pod template is, as in an Argo step or a ResourceQuota.
+
+        Annotations of an object with a `spec` count for no pod there; people put them beside the template by mistake.
+        """
+        if path and path[-1] in _AMOUNTS:
+            for key, value in node.value:
+                if whose := whose_resource(re.sub(r"^(?:requests|limits)\.", "", str(key.value))):
+                    field = (
+                        f"{_named({}, path)}{'.'.join(one for one in path if '/' not in one)}[{key.value}]"
+                    )
+                    problem = f"is {whose}, and stands in no pod or pod template"
+                    raise InputError(field, str(value.value), problem, "write it in our terms yourself")
+        metadata = _child(node, "metadata")
+        annotations = _child(metadata, "annotations") if isinstance(metadata, MappingNode) else None
+        if _child(node, "spec") is not None and isinstance(annotations, MappingNode):
+            given = {str(key.value): one.value for key, one in annotations.value}
+            refuse_annotations(_named({}, path), given, "write it in the annotations of the pod template")
 
     def _translated(self, node: MappingNode, path: tuple[str, ...]) -> Node:
         pod = _value(node)
         named = _named(pod, path)
         try:
             found = translated(pod, self.dialects)
+            if found.changes:
+                _check_contract(found.pod)
+            else:
+                refuse_foreign(pod)
         except InputError as error:
             raise InputError(f"{named}{error.field}", error.value, error.problem, error.remedy) from error
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
             remedy = "mend the manifest first"
             raise InputError(named.rstrip(": "), "", f"is no pod ({error!r})", remedy) from error
         self.changes += [named + change for change in found.changes]
         return _rewritten(node, pod, found.pod)
+
+
+def _check_contract(pod: Json) -> None:
+    """Refuse a pod that our own contract refuses; what the contract does not read may be wrong."""
+    annotations = (pod.get("metadata") or {}).get("annotations")
+    kept = ("name", "resources", "restartPolicy")
+    asking = {
+        kind: [{key: one[key] for key in kept if key in one} for one in pod["spec"].get(kind) or ()]
+        for kind in KINDS
+    }
+    parse_pod(decode_pod(msgspec.json.encode({"metadata": {"annotations": annotations}, "spec": asking})))
 
 
 def _value(node: Node) -> Any:  # noqa: ANN401 - any YAML

@@ -64,6 +64,17 @@ def _disk_fails(series: str, labels: dict[str, str]) -> Case:
     return Case("PlimsollDiskFails", 15, {failures: f"0+1x{HOUR}"}, quiet, {**labels, "instance": "a"})
 
 
+def _gone(alert: str, series: str, part: str) -> tuple[Case, ...]:
+    """An alert that fires once a part's series or targets end; quiet without the part, and for its restart."""
+    target, ended, other = (
+        f'up{{job="plimsoll-{part}"}}',
+        "1x5 stale",
+        {'up{job="plimsoll-broker"}': f"1x{HOUR}"},
+    )
+    quiet = (other, {series: f"1x10 _x4 1x{2 * HOUR}"}, {series: ended, target: f"1x{2 * HOUR}"})
+    return tuple(Case(alert, 45, {name: ended, **other}, quiet) for name in (series, target))
+
+
 _NVML: Final = "plimsoll_nvml_call_seconds_bucket"
 _DECISION: Final = "plimsoll_placer_decision_seconds_bucket"
 _NODE: Final = {"node": "n1"}
@@ -82,6 +93,43 @@ CASES: Final = (
         'up{job="plimsoll-broker", instance="a"}',
         after=5,
         labels={"job": "plimsoll-broker", "instance": "a"},
+    ),
+    *_gone("PlimsollPlacerGone", _LEADERS % "a", "placer"),
+    *_gone("PlimsollWebhookGone", "plimsoll_webhook_certificate_expiry_timestamp_seconds", "webhook"),
+    *_gone("PlimsollPoolGone", "plimsoll_pool_lost_gpus", "pool"),
+    *_gone("PlimsollAlertsGone", "plimsoll_alerts_bus_away_seconds", "alerts"),
+    Case(
+        "PlimsollMonitorGone",
+        45,
+        {
+            'plimsoll_broker_journal_entries{node="n1"}': f"0x{HOUR}",
+            'plimsoll_driver_up{node="n1"}': "1x5 stale",
+            'plimsoll_driver_up{node="n2"}': f"1x{HOUR}",
+        },
+        (
+            {"plimsoll_broker_journal_entries": f"0x{HOUR}"},  # a scrape that names no node
+            {
+                'plimsoll_broker_journal_entries{node="n1"}': f"0x{HOUR}",
+                'plimsoll_driver_up{node="n1"}': f"0x{HOUR}",
+            },
+            {
+                'plimsoll_broker_journal_entries{node="n1"}': "0x5 stale",
+                'plimsoll_driver_up{node="n1"}': "1x5 stale",
+            },
+        ),
+        _NODE,
+    ),
+    Case(  # all monitors, in a scrape that names no node
+        "PlimsollMonitorGone",
+        45,
+        {'up{job="plimsoll-broker"}': f"1x{HOUR}", 'up{job="plimsoll-monitor"}': "1x5 stale"},
+        (
+            {
+                'up{job="plimsoll-broker"}': "1x5 stale",
+                'up{job="plimsoll-monitor"}': "1x5 stale",
+            },  # no GPU node is left
+            {'up{job="plimsoll-broker"}': f"1x{HOUR}", 'up{job="plimsoll-monitor"}': f"1x{HOUR}"},
+        ),
     ),
     Case(
         "PlimsollNoLeader",

@@ -65,7 +65,7 @@ CASES: Final = {"defaults": {}, "everything": EVERYTHING, "outside": OUTSIDE}
 
 @functools.cache
 def _rendered(values: str) -> Mapping[str, str]:
-    return render(json.loads(values))
+    return render(json.loads(values), with_tests=True)
 
 
 def texts(values: Mapping[str, Any]) -> Mapping[str, str]:

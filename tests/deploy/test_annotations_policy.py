@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import json
+import re
+import shutil
 import uuid
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from tests.servers.objects import create_node, pod_manifest
 from tests.servers.waiting import until
 
 POLICY = Path(__file__).parents[2] / "deploy" / "annotations-policy.yaml"
+OPERATIONS = POLICY.parents[1] / "docs" / "operations.md"
 SHIPPED_WRITER = "system:serviceaccount:plimsoll-system:plimsoll-placer"
 PLACER, TENANT = "plimsoll-placer", "somebody"
 RESIZE_ROLE = Path(__file__).parents[2] / "deploy" / "resize-role.yaml"
@@ -122,7 +127,29 @@ async def test_nobody_but_the_placer_creates_pods_with_its_annotations(
         assert (
             f"metadata.annotations[{name}]: is written by Plimsoll's placer alone, not by {user}" in message
         )
-        assert "plimsoll resize" in message
+        assert "remove it: each pod gets its own, and `plimsoll resize` changes it" in message
+
+
+async def test_a_copy_of_a_placed_pod_needs_the_documents_filter(apiserver: ApiServer, guarded: str) -> None:
+    """A placed pod as `kubectl get` prints it is refused; what `jq` leaves of it, as the page says, is taken."""
+    if shutil.which("jq") is None:
+        pytest.skip("the page's command needs jq")
+    await bound(apiserver, guarded)
+    placed = json.dumps(await apiserver.get(pods(guarded, "/p")))
+    page = await asyncio.to_thread(OPERATIONS.read_text)
+    [program] = re.findall(r"-o json \| jq '(.*?)' >copy.json", page, re.DOTALL)
+    filtering = await asyncio.create_subprocess_exec("jq", program, stdin=PIPE, stdout=PIPE)
+    copied, _ = await filtering.communicate(placed.encode())
+    answers = []
+    for text in (placed, copied):
+        body = json.loads(text)
+        body["metadata"]["name"] = "copy"
+        body["metadata"].pop("resourceVersion", None)
+        answers.append(await apiserver.call("POST", pods(guarded), body, user=TENANT))
+    refused, taken = answers
+    assert (refused.status, taken.status) == (403, 201)
+    assert taken.body["metadata"]["annotations"] == {"mine": "1"}
+    assert "nodeName" not in taken.body["spec"]
 
 
 @pytest.mark.parametrize("rest", ["", *SUBRESOURCES])

@@ -32,7 +32,7 @@ from tests.deploy.rendering import (
     templates,
     texts,
 )
-from tools.chart import CHART, DEPLOY, outputs
+from tools.chart import BASE, CHART, DEPLOY, outputs
 
 VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36")
 SCRAPED = {"serviceMonitor": {"enabled": True}}
@@ -229,6 +229,83 @@ def test_whole_numbers_stay_whole() -> None:
     assert monitored["PLIMSOLL_STREAM_MAX_BYTES"] == "250000000000"
     assert monitored["PLIMSOLL_OVERCOMMIT_RATIO"] == "1.5"
     assert environment(EVERYTHING, "plimsoll-broker")["PLIMSOLL_BROKER_JOURNAL_MAX"] == "1000000"
+
+
+WORKLOADS = ("placer", "webhook", "pool", "alerts", "monitor", "broker", "nats", "redis")
+
+
+def test_each_part_takes_the_fields_of_its_pods() -> None:
+    """Users, labels, annotations and places of every part are values, and the chart's own labels stay."""
+    affinity: Object = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    own: Object = {"podLabels": {"team": "gpu", "app": "mine"}, "podAnnotations": {"a": "b"}}
+    own |= {"securityContext": {"runAsUser": 1000660000, "runAsGroup": None, "fsGroup": None}}
+    own |= {"resources": {"limits": {"memory": "7Gi"}}}
+    placed = {
+        "affinity": affinity,
+        "nodeSelector": {"pool": "infra"},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    values: Object = {
+        part: {**own, **({} if part in {"monitor", "broker"} else placed)} for part in WORKLOADS
+    }
+    for part in ("pool", "alerts"):
+        values[part] |= {"enabled": True}
+    values["alerts"] |= {"alertmanagerUrl": "http://am:9093"}
+    values |= {"commonLabels": {"cost": "7", "app.kubernetes.io/name": "mine"}}
+    found = dict(templates(values))
+    assert found.keys() == {f"plimsoll-{part}" for part in WORKLOADS}
+    for part in WORKLOADS:
+        metadata, spec = found[f"plimsoll-{part}"]["metadata"], found[f"plimsoll-{part}"]["spec"]
+        labels = {"team": "gpu", "cost": "7", "app": f"plimsoll-{part}", "app.kubernetes.io/name": "plimsoll"}
+        assert metadata["labels"].items() >= labels.items()
+        assert metadata["annotations"]["a"] == "b"
+        assert spec["securityContext"]["runAsUser"] == 1000660000
+        assert spec["securityContext"].keys().isdisjoint({"runAsGroup", "fsGroup"})
+        assert spec["containers"][0]["resources"]["limits"] == {"memory": "7Gi"}
+        if part not in {"monitor", "broker"}:
+            assert {name: spec[name] for name in placed} == placed
+    assert all(one["metadata"]["labels"]["cost"] == "7" for one in objects(values))
+
+
+def test_each_account_takes_annotations() -> None:
+    """A cloud's identities are given to accounts by annotations."""
+    given = {"eks.amazonaws.com/role-arn": "arn:x"}
+    parts = ("placer", "webhook", "pool", "monitor", "broker")
+    values: Object = {part: {"serviceAccountAnnotations": given} for part in parts}
+    values["pool"] |= {"enabled": True}
+    for part in parts:
+        assert named(values, "ServiceAccount", f"plimsoll-{part}")["metadata"]["annotations"] == given
+
+
+def test_every_container_has_a_limit_of_memory() -> None:
+    """A part that leaks ends before its node does."""
+    for _, template in templates(EVERYTHING):
+        assert all("memory" in one["resources"]["limits"] for one in template["spec"]["containers"])
+
+
+def test_helm_test_asks_the_doctor() -> None:
+    """`helm test` runs one pod, and nothing of it is installed before."""
+    hooks = [one for one in objects({}) if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    assert {one["metadata"]["name"] for one in hooks} == {"plimsoll-test"}
+    [pod] = [one for one in hooks if one["kind"] == "Pod"]
+    assert pod["spec"]["containers"][0]["command"][:4] == ["python", "-m", "plimsoll", "doctor"]
+    assert "plimsoll-test" not in (BASE / "plimsoll.yaml").read_text()
+
+
+def test_runbooks_are_where_the_value_says() -> None:
+    """Rules and service name the pages by one value."""
+    values = {"runbookUrl": "https://wiki.example.com/gpu", "prometheusRule": {"enabled": True}}
+    rules = [one for one in objects(values) if one["kind"] == "PrometheusRule"]
+    alerts = [
+        rule for one in rules for group in one["spec"]["groups"] for rule in group["rules"] if "alert" in rule
+    ]
+    assert len(alerts) > 20
+    for rule in alerts:
+        page = f"https://wiki.example.com/gpu/{rule['alert']}.md"
+        assert rule["annotations"]["runbook_url"] == page
+    service = {**values, "alerts": {"enabled": True, "alertmanagerUrl": "http://am:9093"}}
+    given = environment(service, "plimsoll-alerts")
+    assert given["PLIMSOLL_ALERTS_RUNBOOK_URL"] == "https://wiki.example.com/gpu"
 
 
 def test_a_digest_wins_over_a_tag() -> None:

@@ -29,3 +29,14 @@ def test_the_placers_image_has_no_rights() -> None:
     """Placer and webhook run as a user without rights, by number, as `runAsNonRoot` cannot read names."""
     targets = dict(re.findall(r"^FROM packages AS (\w+)\n(?:#.*\n)*USER (\S+)", DOCKERFILE, re.MULTILINE))
     assert targets == {"placer": "65532:65532", "node": "0:0"}
+
+
+def test_the_command_line_is_on_the_path() -> None:
+    """`plimsoll` runs by its name in a container, with the base's own Python."""
+    assert re.search(
+        r"^COPY \$\{TARGETARCH\}/plimsoll.command /usr/local/bin/plimsoll$", DOCKERFILE, re.MULTILINE
+    )
+    [form] = re.findall(
+        r"printf '(.*)' >\"\$folder/plimsoll.command\"", (ROOT / "tools" / "images").read_text()
+    )
+    assert form == '#!/bin/sh\\nexec python -m plimsoll "$@"\\n'

@@ -48,6 +48,25 @@ def external(name: str, value: str) -> Object:
         ({"webhook": {"url": "http://192.0.2.1/review"}}, "/webhook/url"),
         ({"pool": {"policy": "reservation"}}, "/pool/policy"),
         ({"placer": {"auth": "basic"}}, "/placer/auth"),
+        (
+            {"placer": {"env": [{"name": "A", "value": True}]}},
+            "'/placer/env/0/value': got boolean, want string",
+        ),
+        ({"broker": {"env": [{"name": "A", "value": 5}]}}, "'/broker/env/0/value': got number, want string"),
+        ({"monitor": {"env": [{"value": "a"}]}}, "'/monitor/env/0': missing property 'name'"),
+        (
+            {"nats": {"tolerations": [{"key": "gpu", "value": True}]}},
+            "'/nats/tolerations/0/value': got boolean, want string",
+        ),
+        (
+            {"monitor": {"volumes": [{"name": "x", "hostPath": {"path": 5}}]}},
+            "/monitor/volumes/0/hostPath/path",
+        ),
+        ({"pool": {"volumeMounts": [{"name": "x"}]}}, "missing property 'mountPath'"),
+        ({"alerts": {"resources": {"memory": "1Gi"}}}, "additional properties 'memory' not allowed"),
+        ({"redis": {"podLabels": {"team": 7}}}, "/redis/podLabels/team"),
+        ({"webhook": {"securityContext": {"runAsUser": "1000"}}}, "/webhook/securityContext/runAsUser"),
+        ({"runbookUrl": "runbooks"}, "/runbookUrl"),
     ],
 )
 def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
@@ -198,7 +217,8 @@ def test_null_is_refused_or_means_nothing() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     free = {"selector", "nodeSelector", "resources", "settings", "podAnnotations", "updateStrategy", "labels"}
-    free |= {"seLinuxOptions"}
+    free |= {"seLinuxOptions", "securityContext", "affinity"}
+    free |= {"commonLabels", "podLabels", "serviceAccountAnnotations"}
     paths = list(may_be_null(schema, schema, defaults))
     assert {path[-1] for path in paths} == {*free, "maxBytes", "maxAgeS"}
     everything = json.loads(json.dumps(EVERYTHING))

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from plimsoll.alerts.core.book import AlertBook, StreamPlace
+from plimsoll.alerts.settings import RUNBOOK_URL
 from plimsoll.gpu_events import HealthClass
 from tests.deploy.alert_cases import CASES, CONTAINER, HOUR, Case
 from tests.plimsoll.alerts.facts import TIME, A, B, Facts, ill, task
@@ -112,7 +113,7 @@ def test_each_alert_has_a_test_and_a_page() -> None:
         assert annotations["summary"]
         assert annotations["description"]
         page = RUNBOOKS / f"{name}.md"
-        assert annotations["runbook"] == f"docs/runbooks/{name}.md"
+        assert annotations["runbook_url"] == f"{RUNBOOK_URL}/{name}.md"
         assert rule["expr"] in page.read_text()
         assert f"({name}.md) | {rule['labels']['severity']} |" in (RUNBOOKS / "README.md").read_text()
 

@@ -9,12 +9,14 @@ second release is refused by Helm. tests/deploy renders these templates and appl
 {{- if .image.digest }}{{ $name }}@{{ .image.digest }}{{ else }}{{ $name }}:{{ .image.tag | default .default }}{{ end -}}
 {{- end -}}
 
+{{/* The labels of every object. commonLabels and the further `labels` replace none of them. */}}
 {{- define "plimsoll.labels" -}}
-app.kubernetes.io/name: plimsoll
-app.kubernetes.io/part-of: plimsoll
-app.kubernetes.io/component: {{ .part }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+{{- toYaml (merge (dict
+  "app.kubernetes.io/name" "plimsoll"
+  "app.kubernetes.io/part-of" "plimsoll"
+  "app.kubernetes.io/component" .part
+  "app.kubernetes.io/instance" .root.Release.Name
+  "app.kubernetes.io/version" .root.Chart.AppVersion) (.labels | default dict) (.root.Values.commonLabels | default dict)) -}}
 {{- end -}}
 
 {{/* Selectors cannot change in an upgrade, so they hold only labels that never change. */}}
@@ -117,16 +119,7 @@ app: plimsoll-{{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* The fields that Pod Security's profile `restricted` demands of a pod and of a container. */}}
-{{- define "plimsoll.restricted.pod" -}}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
-{{- end -}}
-
+{{/* The fields that Pod Security's profile `restricted` demands of a container. The part's securityContext has those of the pod. */}}
 {{- define "plimsoll.restricted.container" -}}
 securityContext:
   allowPrivilegeEscalation: false
@@ -134,26 +127,76 @@ securityContext:
   capabilities: {drop: ["ALL"]}
 {{- end -}}
 
-{{/* The fields that every pod of ours has. */}}
+{{/* The account of a part. */}}
+{{- define "plimsoll.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: plimsoll-{{ .part }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "plimsoll.labels" . | nindent 4 }}
+  {{- with (get .root.Values .part).serviceAccountAnnotations }}
+  annotations: {{ toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of a part's pods; `selector` and `annotations` are those that its template adds. */}}
+{{- define "plimsoll.podMetadata" -}}
+{{- $part := get .root.Values .part -}}
+{{- $own := merge (fromYaml (include "plimsoll.selector" .part)) (.selector | default dict) -}}
+labels: {{ include "plimsoll.labels" (dict "root" .root "part" .part "labels" (merge $own ($part.podLabels | default dict))) | nindent 2 }}
+{{- with merge (.annotations | default dict) ($part.podAnnotations | default dict) }}
+annotations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The fields that every pod of ours has, from the values of its part. */}}
 {{- define "plimsoll.pod" -}}
+{{- $part := get .root.Values .part -}}
 # Kubernetes would give each pod variables such as PLIMSOLL_WEBHOOK_PORT for the Services of this namespace.
 enableServiceLinks: false
-{{- with .part.priorityClassName | default .root.Values.priorityClass.name }}
+{{- $of_nodes := ternary .root.Values.nodes.priorityClassName "" (has .part (list "monitor" "broker")) }}
+{{- with $of_nodes | default .root.Values.priorityClass.name }}
 priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- if .part.hostNetwork }}
+{{- if $part.hostNetwork }}
 hostNetwork: true
 dnsPolicy: ClusterFirstWithHostNet
 {{- end }}
-{{- with .part.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+{{- $context := dict }}
+{{- range $field, $value := $part.securityContext }}
+{{- if not (kindIs "invalid" $value) }}{{ $context = set $context $field $value }}{{ end }}
 {{- end }}
-{{- with .part.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
+{{- with $context }}
+securityContext: {{ toYaml . | nindent 2 }}
 {{- end }}
+{{- range $field := list "nodeSelector" "affinity" "tolerations" }}
+{{- with get $part $field }}
+{{ $field }}: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* How the pods of a Deployment are replaced: on a node's network, a second one would find its port taken. */}}
+{{- define "plimsoll.strategy" -}}
+strategy:
+  rollingUpdate: {{ ternary "{maxSurge: 0, maxUnavailable: 1}" "{maxSurge: 1, maxUnavailable: 0}" .hostNetwork }}
+{{- end -}}
+
+{{/* A part that hangs is started anew; at its start it has two minutes. */}}
+{{- define "plimsoll.alive" -}}
+livenessProbe:
+  httpGet: {path: {{ . }}, port: http}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+startupProbe:
+  httpGet: {path: {{ . }}, port: http}
+  periodSeconds: 2
+  failureThreshold: 60
 {{- end -}}
 
 {{/*

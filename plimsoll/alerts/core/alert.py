@@ -53,8 +53,8 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The page of the documentation about it; rules of Prometheus with the same name have the same page."""
-        return f"docs/runbooks/{dict(self.labels)['alertname']}.md"
+        """The name of the page about it; rules of Prometheus with the same name have the same page."""
+        return f"{dict(self.labels)['alertname']}.md"
 
 
 def alert(

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Final, Self
 
 import nats
+import yaml
 from rich.console import Console
 from rich.live import Live
 
 from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.demo.day import go_on
 from plimsoll.cli.demo.table import render
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.placer_api.client import PlacerClient
-from plimsoll.placer_api.http import PodRow, State
+from plimsoll.placer_api.http import PODS_PATH, PodRow, State
 
 MANIFESTS: Final = Path(__file__).parent / "pods.yaml"
 GREEDY: Final = "greedy"
@@ -38,6 +40,10 @@ NODES: Final = tuple(
         ("charlie", "Tesla T4", "16Gi"),
     )
 )
+
+SOCKET: Final = "placer.sock"
+SEED: Final = 7
+"""Of the pods of a demo that is kept."""
 
 DEADLINE_S: Final = 50.0
 WAVE_S: Final = 0.7
@@ -67,7 +73,7 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="plimsoll-demo-") as folder, _Steps(console) as steps:
         async with LocalCluster(Path(folder), NODES, steps.next) as cluster:
-            socket = cluster.directory / "placer.sock"
+            socket = cluster.directory / SOCKET
             part = await cluster.placer(
                 http_port="0",
                 control_socket=str(socket),
@@ -83,12 +89,31 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
             async with PlacerClient(socket) as placer:
                 await _until_reported(placer)
                 watched = await _watch(console, placer)
-            events = await _count_events(cluster.nats.url, tasks=len(watched.last.pods))
-            code = _summarise(console, _judge(watched, events), watched, time.monotonic() - started)
-            if keep:
-                console.print(f"kept running until Ctrl-C; the live page: {page_url}", soft_wrap=True)
-                await asyncio.Event().wait()
+                events = await _count_events(cluster.nats.url, tasks=len(watched.last.pods))
+                code = _summarise(console, _judge(watched, events), watched, time.monotonic() - started)
+                if keep:
+                    await _keep(console, placer, cluster, page_url)
     return code
+
+
+async def _keep(console: Console, placer: PlacerClient, cluster: LocalCluster, page_url: str) -> None:
+    """Let pods arrive and end until cancelled, and print how a reader submits one."""
+    documents = list(yaml.safe_load_all(await asyncio.to_thread(MANIFESTS.read_text)))
+    own = cluster.directory / "pod.yaml"
+    mine = {**documents[0], "metadata": {"name": "mine"}}
+    await asyncio.to_thread(own.write_text, yaml.safe_dump(mine, sort_keys=False))
+    console.print(
+        f"kept running until Ctrl-C; pods arrive and end; the live page: {page_url}", soft_wrap=True
+    )
+    console.print(
+        "a pod of yours, whose command runs on an emulated node; change the file first:\n"
+        f"  curl --unix-socket {cluster.directory / SOCKET} -H Content-Type:application/yaml "
+        f"--data-binary @{own} http://placer{PODS_PATH}",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+    await go_on(placer, [one for one in documents if one["metadata"]["name"] != GREEDY], SEED)
 
 
 PARTS: Final = 3 + 2 * len(NODES)

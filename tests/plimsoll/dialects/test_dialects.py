@@ -129,6 +129,66 @@ def test_hami_rules_without_counterpart_are_refused() -> None:
         ours(pod({"nvidia.com/gpucores": 101}))
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("10G", "has a unit, and the amount is in .iB already; write a number alone"),
+        ("3000Mi", "has a unit"),
+        ("9223372036854775807", "than any GPU has"),
+        ("1e9", "than any GPU has"),
+        ("0.5", "is not a whole number"),
+        ("500m", "is not a whole number"),
+        ("-1", "is negative"),
+        ("2000mb", "is not a quantity"),
+        ("true", "is not a quantity"),
+    ],
+)
+def test_an_amount_counts_once(value: str, message: str) -> None:
+    """Each dialect has a unit of its own, so an amount with another one is refused in all of them."""
+    for given in (
+        pod({"nvidia.com/gpumem": value}),
+        pod({"aliyun.com/gpu-mem": value}),
+        pod(None, annotations={"gpu-memory": value}),
+    ):
+        with pytest.raises(InputError, match=message):
+            ours(given)
+
+
+@pytest.mark.parametrize("value", ["1k", "1e3", "1000"])
+def test_thousands_as_the_api_server_writes_them(value: str) -> None:
+    """`k` is no unit: the API server stores 1000 so."""
+    [asked] = demand(ours(pod({"nvidia.com/gpumem": value})).pod).containers
+    assert asked.memory_bytes == 1000 * MIB
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"nvidia.com/gpualloc": 2},
+        {"nvidia.com/vgpu-cores": 50},
+        {"volcano.sh/vgpu-number": 1},
+        {"aliyun.com/gpu-count": 1},
+        {"tencent.com/vcuda-core": 10},
+    ],
+)
+def test_nothing_of_another_scheduler_is_left_over(left: dict[str, object]) -> None:
+    """A renamed or unknown resource, in the same container or in another, is refused by name."""
+    for given in (pod({"nvidia.com/gpumem": 1, **left}), pod({"nvidia.com/gpumem": 1}, left)):
+        with pytest.raises(InputError, match=rf"resources\[{next(iter(left))}\].* is not translated"):
+            ours(given)
+
+
+def test_hami_counts_gpus_in_each_container_of_its_pods() -> None:
+    """A container that counts whole GPUs, beside one with memory or of HAMi's scheduler, is no device plugin's."""
+    found = ours(pod({"nvidia.com/gpumem": 5}, {"nvidia.com/gpu": 2}))
+    assert [(one.gpus, one.whole) for one in demand(found.pod).containers] == [(1, False), (2, True)]
+    found = ours(pod({"nvidia.com/gpu": 2}, scheduler="hami-scheduler"))
+    assert [(one.gpus, one.whole) for one in demand(found.pod).containers] == [(2, True)]
+    for other in ({"nvidia.com/gpu": 1}, {"nvidia.com/gpumem": 7}):
+        with pytest.raises(InputError, match="one percentage for all its containers"):
+            ours(pod({"nvidia.com/gpumem-percentage": 30}, other))
+
+
 @pytest.mark.parametrize(("unit", "size"), [("GiB", GIB), ("MiB", MIB)])
 def test_gpushare_memory(unit: str, size: int) -> None:
     """Its memory is in the unit of its device plugin, per container, in requests as in limits."""

@@ -164,9 +164,56 @@ spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpumem: -1}}}]}
 """
 
 
+CONTAINER = "{{name: a, resources: {{limits: {{{0}: 2}}}}}}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "kind: Pod\nmetadata: {name: x}\nspec: {containers: ["
+            + CONTAINER.format("volcano.sh/vgpu-number")
+            + "]}",
+            r"^Pod/x: spec.containers\[a\].resources\[volcano.sh/vgpu-number\]: 2 is Volcano's and is not translated",
+        ),
+        (
+            "kind: List\nitems: [{kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: ["
+            + CONTAINER.format("nvidia.com/vgpu-number")
+            + "]}}}}]",
+            r"^Job/j: .*nvidia.com/vgpu-number\]: 2 is vgpu-manager's",
+        ),
+        (
+            "kind: Deployment\nmetadata: {name: d, annotations: {gpu-fraction: '0.5'}}\nspec: {}",
+            r"^Deployment/d: metadata.annotations\[gpu-fraction\]: '0.5' is KAI's .*annotations of the pod template",
+        ),
+        (
+            "kind: Workflow\nmetadata: {name: w}\nspec: {templates: [{container: "
+            + CONTAINER.format("nvidia.com/gpumem")
+            + "}]}",
+            r"^Workflow/w: .*limits\[nvidia.com/gpumem\]: '2' is HAMi's, and stands in no pod",
+        ),
+        (
+            "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {requests.nvidia.com/gpumem: 2}}",
+            r"^ResourceQuota/q: spec.hard\[requests.nvidia.com/gpumem\]",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: x, annotations: {nvidia.com/use-gputype: A100}}\nspec: {containers: ["
+            + CONTAINER.format("nvidia.com/gpu")
+            + "]}",
+            r"use-gputype\]: 'A100' is HAMi's",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: x, annotations: {gpu-fraction: '0.5'}}\nspec: {containers: ["
+            + CONTAINER.format("nvidia.com/gpu")
+            + "]}",
+            r"^Pod/x: .*nvidia.com/gpu\]: 2 asks NVIDIA's device plugin",
+        ),
+        (
+            "kind: Job\nmetadata: {name: v}\nspec: {schedulerName: volcano, tasks: [{template: {spec: {containers: ["
+            + CONTAINER.format("nvidia.com/gpumem")
+            + "]}}}]}",
+            r"^Job/v: schedulerName: 'volcano' is given for all pods",
+        ),
         ("a: [", "is no YAML"),
         ("a: &a [*a]", "is nested too deeply"),
         (
@@ -183,9 +230,21 @@ def test_what_cannot_be_converted_is_refused(text: str, message: str) -> None:
         convert(text, ALL)
 
 
-@pytest.mark.parametrize("text", ["", "---\n", "7", "[]", "a: {spec: {containers: []}}"])
-def test_a_manifest_without_pods_is_kept(text: str) -> None:
-    """No pod, no change."""
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "---\n",
+        "7",
+        "[]",
+        "a: {spec: {containers: []}}",
+        "spec: {containers: [" + CONTAINER.format("nvidia.com/gpu") + "]}",
+        "spec: {containers: [" + CONTAINER.format("nvidia.com/mig-1g.5gb") + "]}",
+        "kind: ResourceQuota\nspec: {hard: {requests.nvidia.com/gpu: 2}}",
+    ],
+)
+def test_a_manifest_without_requests_of_other_schedulers_is_kept(text: str) -> None:
+    """What asks for no GPU, or NVIDIA's device plugin alone, does not change."""
     converted, changes = convert(text, ALL)
     assert not changes
     assert list(yaml.safe_load_all(converted)) == [one for one in yaml.safe_load_all(text) if one is not None]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -20,7 +21,9 @@ from plimsoll.cli.doctor.installation import RIGHTS
 from plimsoll.cli.resize_pod import Cluster
 from plimsoll.kube.lease_rules import NOTE
 from tests.deploy import test_installed
-from tests.deploy.accounts import rights_of
+from tests.deploy.accounts import RIGHTS as RIGHTS_KINDS
+from tests.deploy.accounts import kubeconfig_of, rights_of
+from tests.deploy.rendering import texts
 from tests.plimsoll.cli.doctor.findings import found, of, verdicts
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, pod_manifest
@@ -327,3 +330,16 @@ def test_the_rights_that_are_asked_for_are_those_of_the_chart() -> None:
             for verb in rule["verbs"]
         }
         assert set(rights) == given
+
+
+async def test_the_account_of_helm_test_may_look_at_everything(release: ApiServer, tmp_path: Path) -> None:
+    """`helm test` skips nothing for want of a right: its account has each that the checks need."""
+    objects = list(yaml.safe_load_all((await asyncio.to_thread(texts, {}))["tests/doctor.yaml"]))
+    rights = yaml.safe_dump_all([one for one in objects if one["kind"] in RIGHTS_KINDS])
+    await release.kubectl("apply", "--server-side", "--validate=strict", "--filename=-", stdin=rights)
+    try:
+        kubeconfig = await kubeconfig_of(release, NAMESPACE, "plimsoll-test", tmp_path)
+        async with leading(release):
+            assert verdicts(await found(cluster(Cluster(str(kubeconfig)), NAMESPACE))) == ALL_OK
+    finally:
+        await release.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=rights)
