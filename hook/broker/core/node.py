@@ -76,6 +76,8 @@ class Node:
         contexts: Mapping[GpuUuid, int] | None = None,
         overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
         enforcement: EnforcementName = "both",
+        *,
+        measures: bool = False,
     ) -> None:
         """Begin where the last broker on this node ended.
 
@@ -86,7 +88,9 @@ class Node:
             contexts: the known cost of a context, in bytes per GPU.
             overcommit: whether processes may wait for memory.
             enforcement: what holds containers to their lines of memory.
+            measures: the broker reads NVML by itself.
         """
+        self._measures = measures
         self._journal = journal
         self._enforcement: EnforcementName = enforcement
         self._lives = Lives(journal, boot_id)
@@ -327,7 +331,10 @@ class Node:
             for record in self._records.values()
             for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
         }
+        known = frozenset(self.measuring.capacity)
         instructions, stale = self.measuring.take(event, containers, now_s)
+        if not self._measures and (new := self.measuring.capacity.keys() - known):
+            stale |= {key for key in containers if not new.isdisjoint(self.gpus(key))}
         measured = self.memory_requests.measured(self.measuring.capacity, now_s)
         return [*instructions, *self._set_limits(stale), *measured]
 
@@ -354,6 +361,7 @@ class Node:
                 context_bytes=self.measuring.context_bytes(line.gpu),
                 excess_bytes=self.measuring.excess_bytes(container, line.gpu),
                 is_wanted=self.memory_requests.is_wanted(line.gpu),
+                is_measured=self._measures or line.gpu in self.measuring.capacity,
             )
             for line in lines.lines
         )
