@@ -109,14 +109,14 @@ struct plimsoll_state {
     int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not queried yet, else index + 2 (1 = not listed) */
 
     /* the holdings of this process, and its contexts */
-    struct plimsoll_holdings holdings; /* its shards' own locks */
+    struct plimsoll_holdings holdings;       /* its shards' own locks */
     struct plimsoll_own_imports own_imports; /* its own lock */
-    uint64_t extents;                  /* atomic; external memory imported so far, whose extents it numbers */
-    int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
-    struct plimsoll_pools pools;       /* their own locks */
-    unsigned graphs_counted;           /* atomic; executable graphs that take memory, counted for each GPU */
-    pthread_mutex_t retry_lock; /* guards no field: orders this process's threads in the turns of its slot */
-    bool greens_made;           /* atomic; some green context was made */
+    uint64_t extents;            /* atomic; external memory imported so far, whose extents it numbers */
+    int graphs_allocate;         /* atomic; some graph may hold allocation nodes */
+    struct plimsoll_pools pools; /* their own locks */
+    unsigned graphs_counted;     /* atomic; executable graphs that take memory, counted for each GPU */
+    pthread_mutex_t retry_lock;  /* guards no field: orders this process's threads in the turns of its slot */
+    bool greens_made;            /* atomic; some green context was made */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 

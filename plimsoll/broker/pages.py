@@ -152,7 +152,7 @@ class GpuLimit(ctypes.LittleEndianStructure):
             "is_wanted",
             ctypes.c_uint64,
         ),  # not 0: an allocation waits for memory here; report each free (KIND_FREED)
-        # not 0: NVML's figures for this GPU reach the broker, so a context whose cost is not known yet is soon measured
+        # not 0: NVML's figures for this GPU reach the broker, so a context of unknown cost is soon measured
         ("is_measured", ctypes.c_uint64),
         ("reserved", ctypes.c_uint64 * 3),
     )
@@ -366,7 +366,20 @@ class Message(ctypes.LittleEndianStructure):
     )
 
 
-_STRUCTURES: Final = (GpuLimit, Limits, Cpus, Slot, Work, SlotWork, Counts, Export, Imports, Exports, Gate, Message)
+_STRUCTURES: Final = (
+    GpuLimit,
+    Limits,
+    Cpus,
+    Slot,
+    Work,
+    SlotWork,
+    Counts,
+    Export,
+    Imports,
+    Exports,
+    Gate,
+    Message,
+)
 _C_TYPES: Final = {
     ctypes.c_uint16: "uint16_t",
     ctypes.c_uint32: "uint32_t",

@@ -192,8 +192,8 @@ def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[
     Args:
         counts: the whole file; slots missing from a truncated file count as free.
         gpu_count: how many entries of `used_bytes` are in use.
-        exports: the whole `exports` file, read after `counts`. Memory whose exporter is gone counts in the lowest slot
-            that imports it.
+        exports: the whole `exports` file, read after `counts`. Memory of an exporter that is gone counts in the
+            lowest slot that imports it.
     """
     slots = counts[owner_offset(0) :][: MAX_SLOTS * SLOT_BYTES]
     claimed = [

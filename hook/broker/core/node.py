@@ -64,6 +64,7 @@ class Node:
 
     Attributes:
         measuring: the results of measurements so far.
+        is_measuring: the broker reads NVML by itself; set before `start`.
         memory_requests: requests for memory.
         share_findings: the findings of the share scheduler.
     """
@@ -76,8 +77,6 @@ class Node:
         contexts: Mapping[GpuUuid, int] | None = None,
         overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
         enforcement: EnforcementName = "both",
-        *,
-        measures: bool = False,
     ) -> None:
         """Begin where the last broker on this node ended.
 
@@ -88,9 +87,8 @@ class Node:
             contexts: the known cost of a context, in bytes per GPU.
             overcommit: whether processes may wait for memory.
             enforcement: what holds containers to their lines of memory.
-            measures: the broker reads NVML by itself.
         """
-        self._measures = measures
+        self.is_measuring = False
         self._journal = journal
         self._enforcement: EnforcementName = enforcement
         self._lives = Lives(journal, boot_id)
@@ -333,7 +331,7 @@ class Node:
         }
         known = frozenset(self.measuring.capacity)
         instructions, stale = self.measuring.take(event, containers, now_s)
-        if not self._measures and (new := self.measuring.capacity.keys() - known):
+        if not self.is_measuring and (new := self.measuring.capacity.keys() - known):
             stale |= {key for key in containers if not new.isdisjoint(self.gpus(key))}
         measured = self.memory_requests.measured(self.measuring.capacity, now_s)
         return [*instructions, *self._set_limits(stale), *measured]
@@ -361,7 +359,7 @@ class Node:
                 context_bytes=self.measuring.context_bytes(line.gpu),
                 excess_bytes=self.measuring.excess_bytes(container, line.gpu),
                 is_wanted=self.memory_requests.is_wanted(line.gpu),
-                is_measured=self._measures or line.gpu in self.measuring.capacity,
+                is_measured=self.is_measuring or line.gpu in self.measuring.capacity,
             )
             for line in lines.lines
         )

@@ -1,5 +1,5 @@
-/* Memory that crosses between processes: by IPC handle, from a pool, as external memory. Handles of cuMemCreate
- * cross in virtual.c.
+/* Memory that crosses between processes: by IPC handle, from a pool, as external memory. Handles of
+ * cuMemCreate cross in virtual.c.
  *
  * An import of memory that a process of this container exported, and still holds, costs nothing. Any other
  * import is charged as an allocation is: its exporter may be gone at any time, and then the driver holds the
@@ -120,8 +120,8 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPo
 /* The reference goes before the call, for the reason given at PLIMSOLL_FREE. */
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
     struct plimsoll_holding holding = {.kind = 0};
-    bool is_last = is_counting() &&
-                   plimsoll_holdings_refer(&plimsoll.holdings, HELD_MEMORY, dptr, -1, &holding);
+    bool is_last =
+        is_counting() && plimsoll_holdings_refer(&plimsoll.holdings, HELD_MEMORY, dptr, -1, &holding);
     plimsoll_depth++;
     CUresult result = plimsoll_leave_hook(REAL(cuIpcCloseMemHandle)(dptr));
     holding.references = 1;

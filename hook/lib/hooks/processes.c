@@ -1,8 +1,9 @@
 /* The processes that NVML shows: the container's own, by the pids under which they know each other.
  *
  * NVML itself lists every process on the card under the host's pids, which mean nothing in a container. So
- * the list here is `counts`: the living processes that have a context or memory. Their bytes sum up to what the
- * container uses, by the same numbers that hold it to its line. Graphics and MPS clients have no slot, and their lists are empty.
+ * the list here is `counts`: the living processes that have a context or memory. Their bytes sum up to what
+ * the container uses, by the same numbers that hold it to its line. Graphics and MPS clients have no slot,
+ * and their lists are empty.
  */
 #include "driver/driver.h"
 #include "driver/gpus.h"

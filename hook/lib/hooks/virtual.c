@@ -51,7 +51,8 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAll
     return result;
 }
 
-/* Memory from outside the container. The whole of it is mapped at once, so the largest mapping is its size. */
+/* Memory from outside the container. The whole of it is mapped at once, so the largest mapping is its size.
+ */
 static CUresult map_from_outside(CUdeviceptr ptr, size_t size, size_t offset,
                                  CUmemGenericAllocationHandle handle, unsigned long long flags, int gpu) {
     struct plimsoll_charge charge;
@@ -60,9 +61,8 @@ static CUresult map_from_outside(CUdeviceptr ptr, size_t size, size_t offset,
     if (plimsoll_reserve(&charge, gpu, size))
         return charge.refusal;
     CUresult result = plimsoll_leave_hook(map(ptr, size, offset, handle, flags, true));
-    plimsoll_uncharge_and_tell(gpu, result == CUDA_SUCCESS
-                                        ? plimsoll_holdings_raise(&plimsoll.holdings, handle, size)
-                                        : size);
+    plimsoll_uncharge_and_tell(
+        gpu, result == CUDA_SUCCESS ? plimsoll_holdings_raise(&plimsoll.holdings, handle, size) : size);
     return result;
 }
 

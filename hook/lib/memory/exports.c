@@ -164,15 +164,14 @@ static uint16_t enter(int gpu, uint64_t bytes, uint64_t key) {
 }
 
 static bool is_held(enum plimsoll_kind kind, uint64_t name, struct plimsoll_holding *held) {
-    return plimsoll.exports && plimsoll_holdings_get(&plimsoll.holdings, kind, name, held) && held->gpu >= 0 &&
-           held->sharing <= SHARED_EXPORTED;
+    return plimsoll.exports && plimsoll_holdings_get(&plimsoll.holdings, kind, name, held) &&
+           held->gpu >= 0 && held->sharing <= SHARED_EXPORTED;
 }
 
 /* Needs the lock. */
 static void enter_held(const struct plimsoll_holding *held, uint64_t key) {
-    uint16_t piece = key && held->sharing == SHARED_NOT && place_of(key) < 0
-                         ? enter(held->gpu, held->bytes, key)
-                         : 0;
+    uint16_t piece =
+        key && held->sharing == SHARED_NOT && place_of(key) < 0 ? enter(held->gpu, held->bytes, key) : 0;
     if (piece && !plimsoll_holdings_mark_exported(&plimsoll.holdings, (enum plimsoll_kind)held->kind,
                                                   held->key, piece))
         orphan(piece_at(piece - 1u)); /* another thread freed it */
@@ -230,8 +229,7 @@ uint64_t plimsoll_import_end(uint16_t number, int *gpu) {
     uint64_t bytes = 0;
     uint32_t place = number - 1u;
     pthread_mutex_lock(&plimsoll.own_imports.lock);
-    bool is_last_kept =
-        plimsoll.own_imports.counts[place] == 1 && plimsoll.own_imports.is_kept[place];
+    bool is_last_kept = plimsoll.own_imports.counts[place] == 1 && plimsoll.own_imports.is_kept[place];
     if (is_last_kept) {
         *gpu = (int)piece_at(place)->gpu;
         bytes = piece_at(place)->bytes;

@@ -1,8 +1,8 @@
 /* Memory that crosses between processes: in whose name it counts, and until when.
  *
- * Memory counts once. It is in its exporter's word as long as the exporter holds it. When the exporter lets go
- * of it or dies, the file `exports` counts it as long as a living process of the container imports it. Memory
- * that no process of this container exported counts in the word of each importer.
+ * Memory counts once. It is in its exporter's word as long as the exporter holds it. When the exporter lets
+ * go of it or dies, the file `exports` counts it as long as a living process of the container imports it.
+ * Memory that no process of this container exported counts in the word of each importer.
  */
 #ifndef PLIMSOLL_EXPORTS_H
 #define PLIMSOLL_EXPORTS_H
@@ -22,8 +22,8 @@ struct plimsoll_own_imports {
     bool is_kept[PLIMSOLL_MAX_EXPORTS]; /* this process let go of its own piece, and imports it still */
 };
 
-/* The key of a piece: of the bytes that cross, or of the file whose descriptor crosses. Equal for exporter and
- * importer; 0 for a file that nobody marked. */
+/* The key of a piece: of the bytes that cross, or of the file whose descriptor crosses. Equal for exporter
+ * and importer; 0 for a file that nobody marked. */
 uint64_t plimsoll_key_of_bytes(const void *bytes, size_t size);
 uint64_t plimsoll_key_of_file(int file);
 

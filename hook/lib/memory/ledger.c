@@ -108,8 +108,9 @@ static uint64_t orphaned_in(const struct plimsoll_exports *exports, uint32_t wor
     return sum;
 }
 
-uint64_t plimsoll_ledger_orphaned(const struct plimsoll_exports *exports, const struct plimsoll_counts *counts,
-                                  unsigned gpu, const struct plimsoll_dead *dead) {
+uint64_t plimsoll_ledger_orphaned(const struct plimsoll_exports *exports,
+                                  const struct plimsoll_counts *counts, unsigned gpu,
+                                  const struct plimsoll_dead *dead) {
     uint32_t touched = exports_touched(exports), slots = plimsoll_ledger_slots(counts);
     uint64_t sum = 0;
     for (uint32_t word = 0; word * WORD_BITS < touched; word++) {
@@ -159,7 +160,8 @@ static bool was_quiet_since(const struct plimsoll_counts *counts, const struct a
 static bool is_past(const struct plimsoll_counts *counts, unsigned gpu, uint64_t bytes,
                     const struct plimsoll_ceiling *ceiling) {
     uint64_t used_bytes = plimsoll_ledger_used_but(counts, gpu, ceiling->dead);
-    used_bytes = plimsoll_plus(used_bytes, plimsoll_ledger_orphaned(ceiling->exports, counts, gpu, ceiling->dead));
+    used_bytes =
+        plimsoll_plus(used_bytes, plimsoll_ledger_orphaned(ceiling->exports, counts, gpu, ceiling->dead));
     return plimsoll_plus(used_bytes, bytes) > ceiling->most_bytes;
 }
 

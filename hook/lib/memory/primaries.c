@@ -51,8 +51,7 @@ void plimsoll_context_made(int gpu) {
     pthread_mutex_unlock(&plimsoll.context_lock);
     uint64_t excess_before = excess_bytes(gpu);
     bool is_told = is_first && plimsoll_tell_context((unsigned)gpu);
-    if (is_told && !plimsoll_is_whole() &&
-        __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED))
+    if (is_told && !plimsoll_is_whole() && __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED))
         wait_until_measured(gpu, excess_before);
 }
 

@@ -22,12 +22,11 @@ static uint64_t number(const uint64_t *word) {
 
 static uint64_t used_but(unsigned gpu, const struct plimsoll_dead *dead) {
     uint64_t words_bytes = plimsoll_ledger_used_but(plimsoll.counts, gpu, dead);
-    return plimsoll_plus(words_bytes,
-                         plimsoll_ledger_orphaned(plimsoll.exports, plimsoll.counts, gpu, dead));
+    return plimsoll_plus(words_bytes, plimsoll_ledger_orphaned(plimsoll.exports, plimsoll.counts, gpu, dead));
 }
 
-/* A parent that reads its memory right after a child's end must not see the child's, which the broker clears a
- * moment later. */
+/* A parent that reads its memory right after a child's end must not see the child's, which the broker clears
+ * a moment later. */
 static void find_all_dead(unsigned gpu, struct plimsoll_dead *dead) {
     unsigned self = plimsoll_is_attached() ? plimsoll.slot : PLIMSOLL_MAX_SLOTS;
     plimsoll_find_dead(plimsoll.counts, self, gpu, UINT64_MAX, dead);

@@ -102,7 +102,7 @@ def _free_mib(script: Script) -> int:
 
 
 def _imports(importer: Script, name: str, pid: int, token: object) -> bool:
-    """Import; returns False where the line refuses it. A handle then goes back, as its size shows only at the mapping."""
+    """Import; returns False where the line refuses it. A handle, which its mapping charges, then goes back."""
     for step in WAYS[name].steps:
         source = f"""
         try:
@@ -172,8 +172,6 @@ def test_a_kill_of_either_side_moves_nobodys_word(
     for step in way.close:
         importer.do(step)
     assert _words(importing) == [64]
-
-
 
 
 @pytest.mark.parametrize("name", WAYS)
