@@ -2,7 +2,7 @@
 
 The broker makes two directories per container. The first is mounted read-only. It has `limits`, `gate`, the socket
 `hook.sock`, and `cpus` where the container is bound to CPUs. The second is writable and has `counts`. `python -m
-plimsoll.broker.pages > pages.h` writes the C header from the structures below, with a static assertion for every
+plimsoll.broker.header > pages.h` writes the C header from the structures below, with a static assertion for every
 offset, so the two languages cannot drift apart.
 
 What always holds:
@@ -21,8 +21,7 @@ What always holds:
 """
 
 import ctypes
-import sys
-from typing import Final, cast
+from typing import Final
 
 from plimsoll.cpus import MOST_CPUS
 
@@ -366,7 +365,7 @@ class Message(ctypes.LittleEndianStructure):
     )
 
 
-_STRUCTURES: Final = (
+STRUCTURES: Final = (
     GpuLimit,
     Limits,
     Cpus,
@@ -380,12 +379,7 @@ _STRUCTURES: Final = (
     Gate,
     Message,
 )
-_C_TYPES: Final = {
-    ctypes.c_uint16: "uint16_t",
-    ctypes.c_uint32: "uint32_t",
-    ctypes.c_uint64: "uint64_t",
-    ctypes.c_char: "char",
-}
+"""All of them, each after those that it contains."""
 
 
 def c_name(structure: type[ctypes.Structure]) -> str:
@@ -393,57 +387,3 @@ def c_name(structure: type[ctypes.Structure]) -> str:
     return "plimsoll_" + "".join("_" + c.lower() if c.isupper() else c for c in structure.__name__).lstrip(
         "_"
     )
-
-
-def _declaration(name: str, kind: type) -> str:
-    if issubclass(kind, ctypes.Array):
-        element = cast("type", kind._type_)
-        return f"{_c_type(element)} {name}[{kind._length_}];"
-    return f"{_c_type(kind)} {name};"
-
-
-def _c_type(kind: type) -> str:
-    return f"struct {c_name(kind)}" if issubclass(kind, ctypes.Structure) else _C_TYPES[kind]
-
-
-def _structure_lines(structure: type[ctypes.Structure]) -> list[str]:
-    name = c_name(structure)
-    fields: list[tuple[str, type]] = [(field[0], field[1]) for field in structure._fields_]
-    lines = [f"struct {name} {{", *(f"    {_declaration(*field)}" for field in fields), "};"]
-    lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(structure)}, "{name}");')
-    lines += [
-        f'_Static_assert(offsetof(struct {name}, {field}) == {getattr(structure, field).offset}, "{field}");'
-        for field, _ in fields
-    ]
-    return [*lines, ""]
-
-
-def _constants() -> dict[str, str]:
-    return {
-        f"PLIMSOLL_{name}": f'"{value}"'
-        if isinstance(value, str)
-        else f"{value:#x}u{'ll' * (value >> 32 > 0)}"
-        for name, value in globals().items()
-        if name.isupper() and not name.startswith("_") and isinstance(value, str | int)
-    }
-
-
-def header() -> str:
-    """The C header with every constant, structure, size and offset of this module."""
-    lines = [
-        "/* Written by `python -m plimsoll.broker.pages`: do not edit. Its docstrings give the meanings. */",
-        "#ifndef PLIMSOLL_PAGES_H",
-        "#define PLIMSOLL_PAGES_H",
-        "#include <stddef.h>",
-        "#include <stdint.h>",
-        "",
-        *(f"#define {name} {value}" for name, value in _constants().items()),
-        "",
-    ]
-    for structure in _STRUCTURES:
-        lines += _structure_lines(structure)
-    return "\n".join([*lines, "#endif", ""])
-
-
-if __name__ == "__main__":
-    sys.stdout.write(header())

@@ -53,6 +53,7 @@ BODY_OFFSET: Final = GENERATION_OFFSET + 8
 """Everything that may change in `limits` follows the generation, which guards it."""
 
 WORD: Final = struct.Struct("<Q")
+MOST: Final = (1 << 64) - 1
 WORD_32: Final = struct.Struct("<I")
 COUNTS_HEAD: Final = struct.Struct("<QII")
 """Magic, version and size of `counts`, which never change."""
@@ -204,7 +205,7 @@ def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[
         SlotUse(
             n,
             words[0],
-            tuple(words[1 + gpu] + inherited[n, gpu] for gpu in range(gpu_count)),
+            tuple(min(words[1 + gpu] + inherited[n, gpu], MOST) for gpu in range(gpu_count)),
             words[1 + MAX_GPUS],
             words[_CHANGED],
         )

@@ -28,12 +28,16 @@ static uint64_t excess_bytes(int gpu) {
     return __atomic_load_n(&plimsoll.gpus[gpu].excess_bytes, __ATOMIC_RELAXED);
 }
 
+static bool is_measured(int gpu) {
+    return __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
+}
+
 /* The first context on a GPU is made before anybody knows its cost. Until it is measured, its memory is in no
  * number, and the program would get as much past its line. */
 static void wait_until_measured(int gpu, uint64_t excess_before) {
     const uint64_t deadline_ns = plimsoll_now_ns() + MEASURED_MS * 1000000ull;
     int saved = errno;
-    while (plimsoll_context_bytes(gpu) == 0 && excess_bytes(gpu) == excess_before &&
+    while (plimsoll_context_bytes(gpu) == 0 && is_measured(gpu) && excess_bytes(gpu) == excess_before &&
            plimsoll_now_ns() < deadline_ns)
         plimsoll_sleep_ms(POLL_MS);
     errno = saved;
@@ -51,7 +55,7 @@ void plimsoll_context_made(int gpu) {
     pthread_mutex_unlock(&plimsoll.context_lock);
     uint64_t excess_before = excess_bytes(gpu);
     bool is_told = is_first && plimsoll_tell_context((unsigned)gpu);
-    if (is_told && !plimsoll_is_whole() && __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED))
+    if (is_told && !plimsoll_is_whole())
         wait_until_measured(gpu, excess_before);
 }
 
