@@ -1,9 +1,9 @@
 /* Memory that crosses between processes: by IPC handle, from a pool, as external memory. Handles of
  * cuMemCreate cross in virtual.c.
  *
- * An import of memory that a process of this container exported, and still holds, costs nothing. Any other
- * import is charged as an allocation is: its exporter may be gone at any time, and then the driver holds the
- * memory for the importer alone.
+ * An import of memory that a process of this container exported, or imported before, and still holds, costs
+ * nothing. Any other import is charged as an allocation is: its exporter may be gone at any time, and then
+ * the driver holds the memory for the importer alone.
  */
 #include "driver/driver.h"
 #include "memory/charge.h"
@@ -62,8 +62,8 @@ static bool is_reserved_at(struct plimsoll_charge *charge, CUdeviceptr address) 
 }
 
 /* An address that is opened again has one more reference, in the driver as here. */
-static CUresult after_import(struct plimsoll_charge *charge, uint16_t piece, CUdeviceptr address,
-                             CUresult (*undo)(CUdeviceptr)) {
+static CUresult after_import(struct plimsoll_charge *charge, uint64_t key, uint16_t piece,
+                             CUdeviceptr address, CUresult (*undo)(CUdeviceptr)) {
     struct plimsoll_holding known, imported = {.key = address,
                                                .with = plimsoll_current_context(),
                                                .references = 1,
@@ -72,7 +72,7 @@ static CUresult after_import(struct plimsoll_charge *charge, uint16_t piece, CUd
                                                .sharing = SHARED_IMPORTED,
                                                .piece = piece};
     if (plimsoll_holdings_get(&plimsoll.holdings, HELD_MEMORY, address, &known) &&
-        known.sharing == SHARED_IMPORTED) {
+        (known.sharing == SHARED_IMPORTED || known.sharing == SHARED_EXPORTED)) {
         plimsoll_holdings_refer(&plimsoll.holdings, HELD_MEMORY, address, 1, &known);
         plimsoll_give_back(&imported);
         return CUDA_SUCCESS;
@@ -87,6 +87,8 @@ static CUresult after_import(struct plimsoll_charge *charge, uint16_t piece, CUd
         imported.bytes = charge->bytes;
     }
     plimsoll_remember(imported);
+    if (!piece)
+        plimsoll_exported(HELD_MEMORY, address, key);
     return CUDA_SUCCESS;
 }
 
@@ -95,11 +97,12 @@ static CUresult after_import(struct plimsoll_charge *charge, uint16_t piece, CUd
         struct plimsoll_charge charge;                                                                       \
         if (!plimsoll_begin(&charge, #symbol))                                                               \
             return charge.refusal ? charge.refusal : REAL(symbol)(__VA_ARGS__);                              \
-        uint16_t piece = (data) ? plimsoll_import_begin(plimsoll_key_of_bytes(data, sizeof(*(data)))) : 0;   \
+        uint64_t key = (data) ? plimsoll_key_of_bytes(data, sizeof(*(data))) : 0;                            \
+        uint16_t piece = plimsoll_import_begin(key);                                                         \
         plimsoll_depth++;                                                                                    \
         CUresult result = plimsoll_leave_hook(REAL(symbol)(__VA_ARGS__));                                    \
         if (result == CUDA_SUCCESS)                                                                          \
-            return after_import(&charge, piece, *(pointer), undo);                                           \
+            return after_import(&charge, key, piece, *(pointer), undo);                                      \
         plimsoll_give_back(&(struct plimsoll_holding){                                                       \
             .gpu = GPU_NONE, .kind = HELD_MEMORY, .sharing = SHARED_IMPORTED, .piece = piece});              \
         return result;                                                                                       \
@@ -142,9 +145,11 @@ static uint64_t key_of(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *from) {
                : 0;
 }
 
-static void remember_external(CUexternalMemory memory, struct plimsoll_holding extent) {
+static void remember_external(CUexternalMemory memory, struct plimsoll_holding extent, uint64_t key) {
     extent.key = __atomic_add_fetch(&plimsoll.extents, 1, __ATOMIC_RELAXED);
     plimsoll_remember(extent);
+    if (!extent.piece)
+        plimsoll_exported(HELD_EXTENT, extent.key, key);
     plimsoll_remember((struct plimsoll_holding){.key = (uintptr_t)memory,
                                                 .bytes = extent.key,
                                                 .gpu = GPU_NONE,
@@ -157,11 +162,12 @@ CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
     struct plimsoll_charge charge;
     if (!plimsoll_begin(&charge, "cuImportExternalMemory"))
         return charge.refusal ? charge.refusal : REAL(cuImportExternalMemory)(extMem_out, memHandleDesc);
+    uint64_t key = key_of(memHandleDesc);
     struct plimsoll_holding extent = {.references = 1,
                                       .gpu = GPU_NONE,
                                       .kind = HELD_EXTENT,
                                       .sharing = SHARED_IMPORTED,
-                                      .piece = plimsoll_import_begin(key_of(memHandleDesc))};
+                                      .piece = plimsoll_import_begin(key)};
     if (!extent.piece && memHandleDesc) {
         if (!is_reserved(&charge, plimsoll_gpu_of_current(), memHandleDesc->size))
             return charge.refusal;
@@ -171,7 +177,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
     plimsoll_depth++;
     CUresult result = plimsoll_leave_hook(REAL(cuImportExternalMemory)(extMem_out, memHandleDesc));
     if (result == CUDA_SUCCESS)
-        remember_external(*extMem_out, extent);
+        remember_external(*extMem_out, extent, key);
     else
         plimsoll_give_back(&extent);
     return result;

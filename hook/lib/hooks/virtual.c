@@ -54,7 +54,8 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAll
 /* Memory from outside the container. The whole of it is mapped at once, so the largest mapping is its size.
  */
 static CUresult map_from_outside(CUdeviceptr ptr, size_t size, size_t offset,
-                                 CUmemGenericAllocationHandle handle, unsigned long long flags, int gpu) {
+                                 CUmemGenericAllocationHandle handle, unsigned long long flags, int gpu,
+                                 uint64_t key) {
     struct plimsoll_charge charge;
     if (!plimsoll_begin(&charge, "cuMemMap"))
         return charge.refusal ? charge.refusal : map(ptr, size, offset, handle, flags, true);
@@ -63,6 +64,8 @@ static CUresult map_from_outside(CUdeviceptr ptr, size_t size, size_t offset,
     CUresult result = plimsoll_leave_hook(map(ptr, size, offset, handle, flags, true));
     plimsoll_uncharge_and_tell(
         gpu, result == CUDA_SUCCESS ? plimsoll_holdings_raise(&plimsoll.holdings, handle, size) : size);
+    if (result == CUDA_SUCCESS)
+        plimsoll_exported(HELD_HANDLE, handle, key);
     return result;
 }
 
@@ -71,7 +74,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     struct plimsoll_holding known;
     bool counts = find(handle, &known);
     bool is_larger = counts && known.sharing == SHARED_IMPORTED && !known.piece && known.bytes < size;
-    return is_larger ? map_from_outside(ptr, size, offset, handle, flags, known.gpu)
+    return is_larger ? map_from_outside(ptr, size, offset, handle, flags, known.gpu, known.with)
                      : map(ptr, size, offset, handle, flags, counts);
 }
 
@@ -154,10 +157,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
                                         CUmemAllocationHandleType shHandleType) {
     if (plimsoll_depth > 0 || !plimsoll_is_attached())
         return REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
-    struct plimsoll_holding imported = {.references = 1,
+    uint64_t key = key_of(osHandle, shHandleType);
+    struct plimsoll_holding imported = {.with = key,
+                                        .references = 1,
                                         .kind = HELD_HANDLE,
                                         .sharing = SHARED_IMPORTED,
-                                        .piece = plimsoll_import_begin(key_of(osHandle, shHandleType))};
+                                        .piece = plimsoll_import_begin(key)};
     plimsoll_depth++;
     CUresult result =
         plimsoll_leave_hook(REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType));

@@ -165,13 +165,13 @@ static uint16_t enter(int gpu, uint64_t bytes, uint64_t key) {
 
 static bool is_held(enum plimsoll_kind kind, uint64_t name, struct plimsoll_holding *held) {
     return plimsoll.exports && plimsoll_holdings_get(&plimsoll.holdings, kind, name, held) &&
-           held->gpu >= 0 && held->sharing <= SHARED_EXPORTED;
+           held->gpu >= 0 && (held->sharing == SHARED_EXPORTED || plimsoll_may_become_piece(held));
 }
 
 /* Needs the lock. */
 static void enter_held(const struct plimsoll_holding *held, uint64_t key) {
     uint16_t piece =
-        key && held->sharing == SHARED_NOT && place_of(key) < 0 ? enter(held->gpu, held->bytes, key) : 0;
+        key && plimsoll_may_become_piece(held) && place_of(key) < 0 ? enter(held->gpu, held->bytes, key) : 0;
     if (piece && !plimsoll_holdings_mark_exported(&plimsoll.holdings, (enum plimsoll_kind)held->kind,
                                                   held->key, piece))
         orphan(piece_at(piece - 1u)); /* another thread freed it */

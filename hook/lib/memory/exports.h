@@ -27,8 +27,9 @@ struct plimsoll_own_imports {
 uint64_t plimsoll_key_of_bytes(const void *bytes, size_t size);
 uint64_t plimsoll_key_of_file(int file);
 
-/* After an export: enters what this process holds under (kind, name) as a piece, unless it is one already.
- * Where it cannot be entered, an import counts as if it came from outside. */
+/* After an export, or the import of memory from outside: enters what this process holds under (kind, name) as
+ * a piece, unless it is one already. Where it cannot be entered, an import counts as if it came from outside.
+ */
 void plimsoll_exported(enum plimsoll_kind kind, uint64_t name, uint64_t key);
 
 /* The same for an export by descriptor, whose file gets a mark if it has no identity of its own. */

@@ -195,7 +195,7 @@ bool plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, enum plimsol
                                      uint16_t piece) {
     struct plimsoll_shard *shard = shard_of(all, mixed(key, kind));
     struct plimsoll_holding *entry = locked_find(shard, kind, key);
-    bool is_marked = entry && entry->sharing == SHARED_NOT;
+    bool is_marked = entry && plimsoll_may_become_piece(entry);
     if (is_marked) {
         entry->sharing = SHARED_EXPORTED;
         entry->piece = piece;

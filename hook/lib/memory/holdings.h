@@ -33,7 +33,7 @@ struct plimsoll_holding {
     uint64_t key;   /* the driver's name for the holding */
     uint64_t bytes; /* charged; for a mapping its length, for tiles the mapped handle */
     uint64_t with;  /* the context that the holding dies with, for tiles their array, or 0; for a mapping the
-                       handle */
+                       handle; for an imported handle its key in `exports` */
     uint32_t references;
     uint32_t pool; /* index of the pool's record plus 1; 0: not from a pool */
     int16_t gpu;   /* index in `limits`; negative: counted nowhere */
@@ -42,6 +42,12 @@ struct plimsoll_holding {
     uint8_t sharing; /* enum plimsoll_sharing */
     uint16_t piece;  /* index in `exports` plus 1, while SHARED_EXPORTED or _IMPORTED; 0: not there */
 };
+
+/* Whether a holding, which is in this process's word, is no piece yet: own memory, or an import of memory
+ * that no process of this container exported. */
+static inline bool plimsoll_may_become_piece(const struct plimsoll_holding *holding) {
+    return holding->sharing == SHARED_NOT || (holding->sharing == SHARED_IMPORTED && !holding->piece);
+}
 
 #define PLIMSOLL_SHARDS 16
 
@@ -85,7 +91,7 @@ void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
 void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t from, uint64_t end,
                                       void (*gone)(const struct plimsoll_holding *));
 
-/* Marks a holding as exported as `piece`. False if it is gone or shared already. */
+/* Marks a holding as exported as `piece`. False if it is gone or a piece already. */
 bool plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,
                                      uint16_t piece);
 

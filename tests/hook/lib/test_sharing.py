@@ -141,6 +141,26 @@ def test_memory_from_outside_counts_from_the_import_to_its_end(
 
 
 @pytest.mark.parametrize("name", WAYS)
+def test_memory_from_outside_counts_once_for_all_its_importers(
+    node: Node, container: Container, importing: Container, tmp_path: Path, name: str
+) -> None:
+    """Two processes of a container that import the same memory count it once, also when the first has ended."""
+    way = WAYS[name]
+    with ExitStack() as stack:
+        exporter = stack.enter_context(sharing(node, container, tmp_path))
+        first, second = (stack.enter_context(sharing(node, importing, tmp_path)) for _ in range(2))
+        token = exporter.do(way.make)
+        for importer in (first, second, first):
+            assert _imports(importer, name, exporter.pid, token)
+            assert _free_mib(importer) == 320 - 3 * 64
+        first.kill()
+        assert _free_mib(second) == 320 - 2 * 64
+        for step in way.close:
+            second.do(step)
+        assert _free_mib(second) == 320 - 64
+
+
+@pytest.mark.parametrize("name", WAYS)
 def test_an_import_from_outside_past_the_line_is_refused_and_undone(
     node: Node, pair: tuple[Script, Script], importing: Container, lines: list[Line], name: str
 ) -> None:
