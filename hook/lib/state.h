@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "driver/cuda_api.h"
-#include "memory/exports.h"
 #include "memory/holdings.h"
+#include "memory/imports.h"
 #include "hooks.h"
 #include "pages.h"
 #include "driver/loader.h"

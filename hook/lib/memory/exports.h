@@ -2,7 +2,8 @@
  *
  * Memory counts once. It is in its exporter's word as long as the exporter holds it. When the exporter lets
  * go of it or dies, the file `exports` counts it as long as a living process of the container imports it.
- * Memory that no process of this container exported counts in the word of each importer.
+ * Memory that no process of this container exported is in the word of its first importer, which is its
+ * exporter for the others.
  */
 #ifndef PLIMSOLL_EXPORTS_H
 #define PLIMSOLL_EXPORTS_H
@@ -13,14 +14,6 @@
 
 #include "memory/holdings.h"
 #include "pages.h"
-
-/* This process's imports of each piece; guarded by `lock`. */
-struct plimsoll_own_imports {
-    pthread_mutex_t lock;
-    uint32_t counts[PLIMSOLL_MAX_EXPORTS];
-    uint32_t marks_used;
-    bool is_kept[PLIMSOLL_MAX_EXPORTS]; /* this process let go of its own piece, and imports it still */
-};
 
 /* The key of a piece: of the bytes that cross, or of the file whose descriptor crosses. Equal for exporter
  * and importer; 0 for a file that nobody marked. */
