@@ -32,12 +32,13 @@ $(PROGRAMS)/tables/fields.h: tests/hook/lib/layout.py $(HOOK)/pages.h
 	@$(PYTHON) -m tests.hook.lib.layout >$@.new && mv $@.new $@
 
 # Parts of the library without the rest.
-PARTS := $(PROGRAMS)/books $(PROGRAMS)/records
+PARTS := $(PROGRAMS)/books $(PROGRAMS)/crossing $(PROGRAMS)/records
 PART_OPTIONS := -D_GNU_SOURCE -I$(HOOK) -Ihook/lib
 BOOKS := $(wildcard $(OF_HOOK)/books/*.c) $(addprefix hook/lib/memory/,holdings.c ledger.c)
 $(PARTS): OPTIONS += $(PART_OPTIONS)
 $(PARTS): $(filter %.h,$(HOOK_NEEDS))
 $(PROGRAMS)/books: $(BOOKS)
+$(PROGRAMS)/crossing: $(OF_HOOK)/crossing.c hook/lib/state.c $(addprefix hook/lib/memory/,exports.c holdings.c ledger.c)
 $(PROGRAMS)/records: $(OF_HOOK)/records.c $(addprefix hook/lib/,state.c $(addprefix memory/,holdings.c ledger.c \
 	pools/handles.c pools/records.c pools/reserved.c))
 

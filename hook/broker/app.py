@@ -272,7 +272,9 @@ def _read_node(settings: Settings, journal_file: JournalFile, contexts: Contexts
     # Nothing waits where the library holds no line: an allocation past the card then fails.
     waits = settings.overcommit and settings.enforcement in BY_LIBRARY
     overcommit = _overcommit(settings, records) if waits else NoOvercommit()
-    return Node(journal, records, boot_id(), contexts.read(), overcommit, settings.enforcement)
+    node = Node(journal, records, boot_id(), contexts.read(), overcommit, settings.enforcement)
+    node.is_measuring = settings.measure
+    return node
 
 
 def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:

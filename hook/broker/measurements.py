@@ -2,7 +2,7 @@
 
 The broker measures once at its start, because the driver's first answer takes a while, and then only while a hooked
 process lives. After a new process or context it measures a few times within hundredths of a second. So it knows the
-cost of a context before programs make many contexts.
+cost of a context before programs make many contexts. It does so after a death too, which may leave memory to others.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import structlog
 
 from hook.broker.core.audit.overheads import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
-from plimsoll.broker.announcements import Context, Hello
+from plimsoll.broker.announcements import Context, Exited, Hello
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.cgroup import read_pod
@@ -70,7 +70,7 @@ class Measurements:
         return not self._engine.node.measuring.is_needed
 
     async def _has_come(self, pause_s: float | None) -> bool:
-        """Wait at most `pause_s` seconds (None: for ever) for a new process or context; returns whether one came."""
+        """Wait at most `pause_s` seconds (None: for ever) for a new process or context, or a death."""
         try:
             async with asyncio.timeout(pause_s):
                 while True:
@@ -85,7 +85,7 @@ class Measurements:
         new = self._engine.announcements_after(self._seen_seq)
         if new:
             self._seen_seq = new[-1].seq
-        return any(isinstance(each, Hello | Context) for each in new)
+        return any(isinstance(each, Hello | Context | Exited) for each in new)
 
     async def _measure(self) -> None:
         measured = await self._driver.ask(_read)

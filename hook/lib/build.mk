@@ -11,9 +11,9 @@ HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem 
 
 libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so
 
-$(HOOK)/pages.h: plimsoll/broker/pages.py plimsoll/cpus.py
+$(HOOK)/pages.h: plimsoll/broker/header.py plimsoll/broker/pages.py plimsoll/cpus.py
 	@mkdir -p $(@D)
-	@$(PYTHON) -m plimsoll.broker.pages > $@.new && mv $@.new $@
+	@$(PYTHON) -m plimsoll.broker.header > $@.new && mv $@.new $@
 
 $(HOOK)/exports.map: hook/lib/exports.map.in hook/lib/hooks.h
 	@mkdir -p $(@D)

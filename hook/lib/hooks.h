@@ -15,9 +15,8 @@
  *         VIEW     shows the program its GPUs, their memory, and the processes on them
  *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph may also take memory
  *
- * Two kinds of memory do not belong here. Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister)
- * lies on no GPU. Memory opened from another process (cuIpcOpenMemHandle, external memory) is charged to its
- * exporter. Handles are followed over export and import, because both may happen in one process.
+ * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) does not belong here: it lies on no GPU.
+ * Memory is followed over export and import (memory/exports.h).
  */
 #ifndef PLIMSOLL_HOOKS_H
 #define PLIMSOLL_HOOKS_H
@@ -67,7 +66,7 @@
     X(cuDeviceSetMemPool, COUNTED)                                                                           \
     X(cuMemSetMemPool, COUNTED)                                                                              \
     X(cuDeviceGraphMemTrim, COUNTED)                                                                         \
-    X(cuMemMap, COUNTED)                                                                                     \
+    X(cuMemMap, LIMITED)                                                                                     \
     X(cuMemUnmap, COUNTED)                                                                                   \
     X(cuMemRetainAllocationHandle, COUNTED)                                                                  \
     X(cuMemExportToShareableHandle, COUNTED)                                                                 \
@@ -75,6 +74,16 @@
     X(cuMemMapArrayAsync, COUNTED)                                                                           \
     X(cuMemMapArrayAsync_ptsz, COUNTED)                                                                      \
     X(cuMemRelease, COUNTED)                                                                                 \
+    X(cuIpcGetMemHandle, COUNTED)                                                                            \
+    X(cuIpcOpenMemHandle, LIMITED)                                                                           \
+    X(cuIpcOpenMemHandle_v2, LIMITED)                                                                        \
+    X(cuIpcCloseMemHandle, COUNTED)                                                                          \
+    X(cuMemPoolExportPointer, COUNTED)                                                                       \
+    X(cuMemPoolImportPointer, LIMITED)                                                                       \
+    X(cuImportExternalMemory, LIMITED)                                                                       \
+    X(cuExternalMemoryGetMappedBuffer, COUNTED)                                                              \
+    X(cuExternalMemoryGetMappedMipmappedArray, COUNTED)                                                      \
+    X(cuDestroyExternalMemory, COUNTED)                                                                      \
     X(cuArrayDestroy, COUNTED)                                                                               \
     X(cuMipmappedArrayDestroy, COUNTED)                                                                      \
     X(cuGraphAddMemAllocNode, COUNTED)                                                                       \

@@ -8,6 +8,7 @@
 
 #include "driver/cuda_api.h"
 #include "memory/holdings.h"
+#include "memory/imports.h"
 #include "hooks.h"
 #include "pages.h"
 #include "driver/loader.h"
@@ -50,6 +51,7 @@ struct plimsoll_gpu {
     uint64_t granted_bytes;         /* atomic */
     uint64_t excess_bytes;          /* atomic */
     uint64_t context_bytes;         /* atomic */
+    uint64_t is_measured;           /* atomic */
 };
 
 /* A process's contexts on one GPU. This is the primary context; created ones are holdings. */
@@ -88,6 +90,7 @@ struct plimsoll_state {
     int attachment;                       /* atomic; enum plimsoll_attachment */
     const struct plimsoll_limits *limits; /* the mapping; attach_lock */
     struct plimsoll_counts *counts;       /* the mapping; attach_lock */
+    struct plimsoll_exports *exports;     /* the mapping, NULL where the file cannot be had; attach_lock */
     char limits_dir[4096];                /* attach_lock */
     uint64_t owner;                       /* attach_lock */
     unsigned slot;                        /* attach_lock */
@@ -106,12 +109,14 @@ struct plimsoll_state {
     int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not queried yet, else index + 2 (1 = not listed) */
 
     /* the holdings of this process, and its contexts */
-    struct plimsoll_holdings holdings; /* its shards' own locks */
-    int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
-    struct plimsoll_pools pools;       /* their own locks */
-    unsigned graphs_counted;           /* atomic; executable graphs that take memory, counted for each GPU */
-    pthread_mutex_t retry_lock; /* guards no field: orders this process's threads in the turns of its slot */
-    bool greens_made;           /* atomic; some green context was made */
+    struct plimsoll_holdings holdings;       /* its shards' own locks */
+    struct plimsoll_own_imports own_imports; /* its own lock */
+    uint64_t extents;            /* atomic; external memory imported so far, whose extents it numbers */
+    int graphs_allocate;         /* atomic; some graph may hold allocation nodes */
+    struct plimsoll_pools pools; /* their own locks */
+    unsigned graphs_counted;     /* atomic; executable graphs that take memory, counted for each GPU */
+    pthread_mutex_t retry_lock;  /* guards no field: orders this process's threads in the turns of its slot */
+    bool greens_made;            /* atomic; some green context was made */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 

@@ -2,7 +2,7 @@
 
 The broker makes two directories per container. The first is mounted read-only. It has `limits`, `gate`, the socket
 `hook.sock`, and `cpus` where the container is bound to CPUs. The second is writable and has `counts`. `python -m
-plimsoll.broker.pages > pages.h` writes the C header from the structures below, with a static assertion for every
+plimsoll.broker.header > pages.h` writes the C header from the structures below, with a static assertion for every
 offset, so the two languages cannot drift apart.
 
 What always holds:
@@ -12,6 +12,7 @@ What always holds:
 * `gate` is written by the broker alone, word by word. The file is never replaced while its container lives, because
   processes wait on its `word` by futex.
 * `cpus` is written by the broker alone, whole, before the container's first program starts.
+* `exports` has the pieces of memory that a container's processes pass on to each other.
 * `counts` has one slot per process, and beside the slots the words of each process's work. A process writes only its
   own slot. The broker clears the slot of a process that died or became another program. No total is stored: a reader
   sums the slots.
@@ -20,8 +21,7 @@ What always holds:
 """
 
 import ctypes
-import sys
-from typing import Final, cast
+from typing import Final
 
 from plimsoll.cpus import MOST_CPUS
 
@@ -35,6 +35,10 @@ PEAK_GPUS: Final = 8
 """The GPUs of a container, in the order of its lines, on which each process records its highest use. Slots of earlier
 versions had room for this many words. On further GPUs only the broker's readings show the use."""
 
+MAX_EXPORTS: Final = 1024
+"""The most pieces of memory that a container's processes offer to other processes at once. Of further pieces nobody
+knows that they are the container's own: an import of one counts as if it came from outside."""
+
 UUID_BYTES: Final = 48
 """Room for `GPU-` and 36 characters, or `MIG-` likewise, with its terminating zero."""
 
@@ -47,6 +51,7 @@ VERSION: Final = 2
 
 LIMITS_NAME: Final = "limits"
 COUNTS_NAME: Final = "counts"
+EXPORTS_NAME: Final = "exports"
 GATE_NAME: Final = "gate"
 CPUS_NAME: Final = "cpus"
 SOCKET_NAME: Final = "hook.sock"
@@ -90,6 +95,12 @@ KIND_REFUSED: Final = 7
 
 KIND_FREED: Final = 8
 """A process freed memory on `gpu_uuid`, where `is_wanted` said that another allocation waits for memory."""
+
+EXPORT_LIVE: Final = 1
+"""The exporter holds the memory, which is in its word."""
+
+EXPORT_ORPHANED: Final = 2
+"""The exporter let go of the memory, or died. The memory counts by itself as long as a living process imports it."""
 
 GATE_OPEN: Final = 0
 """Launches pass and are not recorded: no other container wants these GPUs, and the container's limit is 100."""
@@ -140,7 +151,9 @@ class GpuLimit(ctypes.LittleEndianStructure):
             "is_wanted",
             ctypes.c_uint64,
         ),  # not 0: an allocation waits for memory here; report each free (KIND_FREED)
-        ("reserved", ctypes.c_uint64 * 4),
+        # not 0: NVML's figures for this GPU reach the broker, so a context of unknown cost is soon measured
+        ("is_measured", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 3),
     )
 
 
@@ -262,6 +275,45 @@ class Counts(ctypes.LittleEndianStructure):
     )
 
 
+class Export(ctypes.LittleEndianStructure):
+    """A piece of GPU memory that a process offered to others; written by that process, orphaned by the broker too."""
+
+    _pack_ = 8
+    _fields_ = (
+        # Computed from what crosses between the processes: a handle's bytes, or the identity of a file. 0: no entry.
+        ("key", ctypes.c_uint64),
+        ("owner", ctypes.c_uint64),  # the exporter's owner word; claimed by compare-and-swap
+        ("bytes", ctypes.c_uint64),
+        ("gpu", ctypes.c_uint32),  # its place in `Limits.gpus`
+        ("state", ctypes.c_uint32),  # 0: never used; EXPORT_LIVE or _ORPHANED
+    )
+
+
+class Imports(ctypes.LittleEndianStructure):
+    """The pieces that the owner of the slot of the same number imports; written as the slot is."""
+
+    _pack_ = 8
+    _fields_ = (("words", ctypes.c_uint64 * (MAX_EXPORTS // 64)),)  # bit n of word m: export 64 m + n
+
+
+class Exports(ctypes.LittleEndianStructure):
+    """The whole `exports` file, beside `counts`: memory that crosses between a container's processes.
+
+    Memory counts once: in its exporter's word, and by this file once the exporter has let go of it or died. An import
+    of anything else counts in the importer's word. All zeros is the empty file. It is a file of its own, because
+    libraries of earlier versions refuse a `counts` of another size.
+    """
+
+    _pack_ = 8
+    _fields_ = (
+        ("touched", ctypes.c_uint32),  # no export at or past this index was ever claimed; only grows
+        ("reserved32", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 7),
+        ("exports", Export * MAX_EXPORTS),
+        ("imports", Imports * MAX_SLOTS),
+    )
+
+
 class Gate(ctypes.LittleEndianStructure):
     """The whole `gate` file: whether a container's processes may put work on its GPUs now.
 
@@ -313,13 +365,21 @@ class Message(ctypes.LittleEndianStructure):
     )
 
 
-_STRUCTURES: Final = (GpuLimit, Limits, Cpus, Slot, Work, SlotWork, Counts, Gate, Message)
-_C_TYPES: Final = {
-    ctypes.c_uint16: "uint16_t",
-    ctypes.c_uint32: "uint32_t",
-    ctypes.c_uint64: "uint64_t",
-    ctypes.c_char: "char",
-}
+STRUCTURES: Final = (
+    GpuLimit,
+    Limits,
+    Cpus,
+    Slot,
+    Work,
+    SlotWork,
+    Counts,
+    Export,
+    Imports,
+    Exports,
+    Gate,
+    Message,
+)
+"""All of them, each after those that it contains."""
 
 
 def c_name(structure: type[ctypes.Structure]) -> str:
@@ -327,57 +387,3 @@ def c_name(structure: type[ctypes.Structure]) -> str:
     return "plimsoll_" + "".join("_" + c.lower() if c.isupper() else c for c in structure.__name__).lstrip(
         "_"
     )
-
-
-def _declaration(name: str, kind: type) -> str:
-    if issubclass(kind, ctypes.Array):
-        element = cast("type", kind._type_)
-        return f"{_c_type(element)} {name}[{kind._length_}];"
-    return f"{_c_type(kind)} {name};"
-
-
-def _c_type(kind: type) -> str:
-    return f"struct {c_name(kind)}" if issubclass(kind, ctypes.Structure) else _C_TYPES[kind]
-
-
-def _structure_lines(structure: type[ctypes.Structure]) -> list[str]:
-    name = c_name(structure)
-    fields: list[tuple[str, type]] = [(field[0], field[1]) for field in structure._fields_]
-    lines = [f"struct {name} {{", *(f"    {_declaration(*field)}" for field in fields), "};"]
-    lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(structure)}, "{name}");')
-    lines += [
-        f'_Static_assert(offsetof(struct {name}, {field}) == {getattr(structure, field).offset}, "{field}");'
-        for field, _ in fields
-    ]
-    return [*lines, ""]
-
-
-def _constants() -> dict[str, str]:
-    return {
-        f"PLIMSOLL_{name}": f'"{value}"'
-        if isinstance(value, str)
-        else f"{value:#x}u{'ll' * (value >> 32 > 0)}"
-        for name, value in globals().items()
-        if name.isupper() and not name.startswith("_") and isinstance(value, str | int)
-    }
-
-
-def header() -> str:
-    """The C header with every constant, structure, size and offset of this module."""
-    lines = [
-        "/* Written by `python -m plimsoll.broker.pages`: do not edit. Its docstrings give the meanings. */",
-        "#ifndef PLIMSOLL_PAGES_H",
-        "#define PLIMSOLL_PAGES_H",
-        "#include <stddef.h>",
-        "#include <stdint.h>",
-        "",
-        *(f"#define {name} {value}" for name, value in _constants().items()),
-        "",
-    ]
-    for structure in _STRUCTURES:
-        lines += _structure_lines(structure)
-    return "\n".join([*lines, "#endif", ""])
-
-
-if __name__ == "__main__":
-    sys.stdout.write(header())

@@ -1,10 +1,11 @@
-"""The bytes of `limits` and `cpus`, which the broker writes, and of `counts`, which it reads.
+"""The bytes of `limits` and `cpus`, which the broker writes, and of `counts` and `exports`, which it reads.
 
 `plimsoll.broker.pages` defines the structures. This module fills them in and takes them apart; it touches no file.
 """
 
 import ctypes
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,16 +14,22 @@ from hook.broker.core.memory.changes import ProcessMemory
 from plimsoll.broker.pages import (
     COUNTS_MAGIC,
     CPUS_MAGIC,
+    EXPORT_LIVE,
+    EXPORT_ORPHANED,
     FLAG_BEST_EFFORT,
     FLAG_WHOLE_GPUS,
     LIMITS_MAGIC,
+    MAX_EXPORTS,
     MAX_GPUS,
     MAX_SLOTS,
     PEAK_GPUS,
     VERSION,
     Counts,
     Cpus,
+    Export,
+    Exports,
     GpuLimit,
+    Imports,
     Limits,
     Slot,
     SlotWork,
@@ -35,6 +42,9 @@ LIMITS_BYTES: Final = ctypes.sizeof(Limits)
 COUNTS_BYTES: Final = ctypes.sizeof(Counts)
 SLOT_BYTES: Final = ctypes.sizeof(Slot)
 WORK_BYTES: Final = ctypes.sizeof(SlotWork)
+EXPORTS_BYTES: Final = ctypes.sizeof(Exports)
+EXPORT_BYTES: Final = ctypes.sizeof(Export)
+IMPORTS_BYTES: Final = ctypes.sizeof(Imports)
 SLOTS_END: Final = int(Counts.works.offset)
 """Bytes of `counts` that hold every slot."""
 
@@ -43,8 +53,13 @@ BODY_OFFSET: Final = GENERATION_OFFSET + 8
 """Everything that may change in `limits` follows the generation, which guards it."""
 
 WORD: Final = struct.Struct("<Q")
+MOST: Final = (1 << 64) - 1
+WORD_32: Final = struct.Struct("<I")
 COUNTS_HEAD: Final = struct.Struct("<QII")
 """Magic, version and size of `counts`, which never change."""
+
+_EXPORT: Final = struct.Struct("<QQQII")
+assert _EXPORT.size == EXPORT_BYTES
 
 _OWNER: Final = struct.Struct(f"<{SLOT_BYTES // 8}Q")
 
@@ -59,12 +74,14 @@ class PageNumbers:
         context_bytes: bytes that a new context costs on this GPU; 0 = not measured yet.
         excess_bytes: bytes that NVML shows of the container past its words.
         is_wanted: a process waits for memory of this GPU.
+        is_measured: NVML's figures for this GPU reach the broker.
     """
 
     granted_bytes: int
     context_bytes: int = 0
     excess_bytes: int = 0
     is_wanted: bool = False
+    is_measured: bool = False
 
 
 Numbers = tuple[PageNumbers, ...]
@@ -151,7 +168,22 @@ def owners(slots: bytes) -> list[int]:
     return whole.cast("Q")[:: SLOT_BYTES // WORD.size].tolist()
 
 
-def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
+def exports_of_dead(exports: bytes, owner: int) -> list[int]:
+    """The offsets of the states to be set to `EXPORT_ORPHANED` after an exporter's death, in an `exports` file."""
+    return [
+        int(Exports.exports.offset) + place * EXPORT_BYTES + int(Export.state.offset)
+        for place, (_, exporter, _, _, state) in enumerate(_pieces(exports))
+        if exporter == owner and state == EXPORT_LIVE
+    ]
+
+
+def imports_offset(slot: int) -> int:
+    """The offset of the imports of a slot's owner in `exports`."""
+    assert 0 <= slot < MAX_SLOTS
+    return int(Exports.imports.offset) + slot * IMPORTS_BYTES
+
+
+def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[SlotUse, ...]:
     """Every claimed slot of a `counts` file.
 
     All slots are read: `slots_touched` is for the library, and a tenant may write anything there. An owner writes
@@ -161,15 +193,50 @@ def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
     Args:
         counts: the whole file; slots missing from a truncated file count as free.
         gpu_count: how many entries of `used_bytes` are in use.
+        exports: the whole `exports` file, read after `counts`. Memory of an exporter that is gone counts in the
+            lowest slot that imports it.
     """
     slots = counts[owner_offset(0) :][: MAX_SLOTS * SLOT_BYTES]
     claimed = [
         (n, _OWNER.unpack_from(slots, n * SLOT_BYTES)) for n, owner in enumerate(owners(slots)) if owner
     ]
+    inherited = _inherited(exports, [n for n, _ in claimed]) if claimed else Counter[tuple[int, int]]()
     return tuple(
-        SlotUse(n, words[0], tuple(words[1 : 1 + gpu_count]), words[1 + MAX_GPUS], words[_CHANGED])
+        SlotUse(
+            n,
+            words[0],
+            tuple(min(words[1 + gpu] + inherited[n, gpu], MOST) for gpu in range(gpu_count)),
+            words[1 + MAX_GPUS],
+            words[_CHANGED],
+        )
         for n, words in claimed
     )
+
+
+def _pieces(exports: bytes) -> list[tuple[int, int, int, int, int]]:
+    """Key, owner, bytes, GPU and state of each place that was ever taken."""
+    if len(exports) < EXPORTS_BYTES:
+        return []
+    touched = min(WORD_32.unpack_from(exports)[0], MAX_EXPORTS)
+    start = int(Exports.exports.offset)
+    return list(_EXPORT.iter_unpack(exports[start : start + touched * EXPORT_BYTES]))
+
+
+def _inherited(exports: bytes, slots: list[int]) -> Counter[tuple[int, int]]:
+    """The orphaned bytes that each slot counts, by slot and GPU."""
+    inherited: Counter[tuple[int, int]] = Counter()
+    orphans = [
+        (place, gpu, held_bytes)
+        for place, (_, _, held_bytes, gpu, state) in enumerate(_pieces(exports))
+        if state == EXPORT_ORPHANED
+    ]
+    if orphans:
+        imports = {n: int.from_bytes(exports[imports_offset(n) :][:IMPORTS_BYTES], "little") for n in slots}
+        for place, gpu, held_bytes in orphans:
+            heir = next((n for n in slots if imports[n] >> place & 1), None)
+            if heir is not None:
+                inherited[heir, gpu] += held_bytes
+    return inherited
 
 
 def memory_in(slot: bytes, gpu_count: int) -> tuple[int, tuple[ProcessMemory, ...]]:
@@ -210,4 +277,5 @@ def _gpu_limit(line: Line, changing: PageNumbers) -> GpuLimit:
         limit_pct=line.limit_pct,
         excess_bytes=changing.excess_bytes,
         is_wanted=int(changing.is_wanted),
+        is_measured=int(changing.is_measured),
     )

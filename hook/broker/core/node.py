@@ -64,6 +64,7 @@ class Node:
 
     Attributes:
         measuring: the results of measurements so far.
+        is_measuring: the broker reads NVML by itself; set before `start`.
         memory_requests: requests for memory.
         share_findings: the findings of the share scheduler.
     """
@@ -87,6 +88,7 @@ class Node:
             overcommit: whether processes may wait for memory.
             enforcement: what holds containers to their lines of memory.
         """
+        self.is_measuring = False
         self._journal = journal
         self._enforcement: EnforcementName = enforcement
         self._lives = Lives(journal, boot_id)
@@ -327,9 +329,21 @@ class Node:
             for record in self._records.values()
             for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
         }
+        before = {key: self._measured_gpus(lines) for key, lines in containers.items()}
         instructions, stale = self.measuring.take(event, containers, now_s)
+        # Only the end of measuring must be written at once: a program may wait for the cost of its context.
+        stale |= {key for key, lines in containers.items() if before[key] - self._measured_gpus(lines)}
         measured = self.memory_requests.measured(self.measuring.capacity, now_s)
         return [*instructions, *self._set_limits(stale), *measured]
+
+    def _measured_gpus(self, lines: ContainerLines) -> frozenset[GpuUuid]:
+        """The GPUs of a container on which the cost of a context is measured soon after the context was made."""
+        return frozenset(
+            line.gpu
+            for line in lines.lines
+            if (self.is_measuring or line.gpu in self.measuring.capacity)
+            and self.measuring.lists_processes(line.gpu)
+        )
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
@@ -348,12 +362,14 @@ class Node:
 
     def _numbers(self, container: ContainerKey, lines: ContainerLines) -> Numbers:
         """The numbers beside each of a container's lines."""
+        measured = self._measured_gpus(lines)
         return tuple(
             PageNumbers(
                 granted_bytes=self.memory_requests.granted_bytes(container, line),
                 context_bytes=self.measuring.context_bytes(line.gpu),
                 excess_bytes=self.measuring.excess_bytes(container, line.gpu),
                 is_wanted=self.memory_requests.is_wanted(line.gpu),
+                is_measured=line.gpu in measured,
             )
             for line in lines.lines
         )

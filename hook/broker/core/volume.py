@@ -204,9 +204,10 @@ def counts_of(mounts: Iterable[Mount], below: PurePosixPath) -> dict[ContainerKe
     return found
 
 
-def counts_options(page_bytes: int) -> str:
-    """The options of a tmpfs that holds a `counts` of this many bytes."""
-    return f"mode=0755,size={_whole_pages(page_bytes) + SPARE_BYTES},nr_inodes={INODES}"
+def counts_options(*file_bytes: int) -> str:
+    """The options of a tmpfs that holds files of these sizes."""
+    size_bytes = sum(map(_whole_pages, file_bytes)) + SPARE_BYTES
+    return f"mode=0755,size={size_bytes},nr_inodes={INODES}"
 
 
 def _whole_pages(size_bytes: int) -> int:

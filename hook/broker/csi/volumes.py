@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from hook.broker.core.codec import COUNTS_BYTES
+from hook.broker.core.codec import COUNTS_BYTES, EXPORTS_BYTES
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import (
     COUNTS_PART,
@@ -163,7 +163,7 @@ class InlineVolumes:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(page)  # the layout made it on the disk, before the volume was asked for
                 page.mkdir(_DIRECTORY_MODE, parents=True)
-                mount_tmpfs(counts_source(container), page, counts_options(COUNTS_BYTES))
+                mount_tmpfs(counts_source(container), page, counts_options(COUNTS_BYTES, EXPORTS_BYTES))
 
     def publish(
         self, target: VolumeTarget, containers: Iterable[ContainerKey], only: ContainerName | None

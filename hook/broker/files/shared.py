@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,17 +21,22 @@ from hook.broker.core.codec import (
     BODY_OFFSET,
     COUNTS_BYTES,
     COUNTS_HEAD,
+    EXPORTS_BYTES,
     GENERATION_OFFSET,
+    IMPORTS_BYTES,
     LIMITS_BYTES,
     SLOTS_END,
     USES_BYTES,
     WORD,
+    WORD_32,
     WORK_BYTES,
     Numbers,
     claimed_slots,
     counts_head,
     cpus_page,
+    exports_of_dead,
     granted_by,
+    imports_offset,
     limits_body,
     new_limits,
     owner_offset,
@@ -41,7 +46,15 @@ from hook.broker.core.codec import (
 )
 from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.registration.checks import RECORD_NAME
-from plimsoll.broker.pages import COUNTS_NAME, CPUS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
+from plimsoll.broker.pages import (
+    COUNTS_NAME,
+    CPUS_NAME,
+    EXPORT_ORPHANED,
+    EXPORTS_NAME,
+    LIMITS_NAME,
+    MAX_GPUS,
+    MAX_SLOTS,
+)
 from plimsoll.broker.wire import ContainerLines, Directories
 from plimsoll.ids import GpuUuid, PodUid
 
@@ -116,6 +129,7 @@ class SharedFiles:
         _lay_out_limits(limits_dir, lines, numbers)
         try:
             _lay_out_counts(counts_dir, clear=clear_counts)
+            _lay_out_exports(counts_dir, clear=clear_counts)
         except OSError as error:
             if error.errno != errno.ENOSPC or not counts_dir.is_mount():
                 raise
@@ -145,7 +159,8 @@ class SharedFiles:
         """
         try:
             with _opened(self.counts_path(container), os.O_RDONLY | _TENANTS_FILE) as file:
-                return claimed_slots(os.pread(file, SLOTS_END, 0), gpu_count)
+                counts = os.pread(file, SLOTS_END, 0)
+            return claimed_slots(counts, gpu_count, self._read_exports(container))
         except OSError as error:
             if error.errno in {errno.EMFILE, errno.ENFILE}:
                 raise
@@ -155,11 +170,13 @@ class SharedFiles:
         """Zero every slot of a dead owner; returns the bytes that its words held.
 
         The counts are zeroed before the owner word. Otherwise a new process could claim the slot and lose its counts.
+        Memory that the owner exported is orphaned before that, so that it counts all the time.
         """
         with contextlib.suppress(FileNotFoundError):
             with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
                 slots = claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS)
                 held = [slot for slot in slots if slot.owner == owner]
+                self._end_crossings(container, owner, held)
                 for slot in held:
                     os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
                     # In the work the owner word is zeroed first: work under another owner word belongs to no process.
@@ -170,6 +187,32 @@ class SharedFiles:
             self._denied_by_the_dead[container] = denied_before + sum(slot.denied_count for slot in held)
             return sum(sum(slot.used_bytes) for slot in held)
         return 0
+
+    def _read_exports(self, container: ContainerKey) -> bytes:
+        """The whole `exports` file; empty if it is gone or is not the broker's any more."""
+        try:
+            with _opened(self._counts_dir(container) / EXPORTS_NAME, os.O_RDONLY | _TENANTS_FILE) as file:
+                return os.pread(file, EXPORTS_BYTES, 0)
+        except OSError as error:
+            if error.errno in {errno.EMFILE, errno.ENFILE}:
+                raise
+            return b""
+
+    def _end_crossings(self, container: ContainerKey, owner: int, slots: Sequence[SlotUse]) -> None:
+        """Orphan the memory that a dead process exported, and end its imports."""
+        path = self._counts_dir(container) / EXPORTS_NAME
+        try:
+            with _opened(path, os.O_RDWR | _TENANTS_FILE) as file:
+                exports = os.pread(file, EXPORTS_BYTES, 0)
+                if len(exports) < EXPORTS_BYTES:
+                    return
+                for offset in exports_of_dead(exports, owner):
+                    os.pwrite(file, WORD_32.pack(EXPORT_ORPHANED), offset)
+                for slot in slots:
+                    os.pwrite(file, bytes(IMPORTS_BYTES), imports_offset(slot.slot))
+        except OSError as error:
+            if error.errno in {errno.EMFILE, errno.ENFILE}:
+                raise
 
     def mark_vacating(self, container: ContainerKey, owner: int, *, is_vacating: bool) -> None:
         """Mark or unmark an owner's slots: after an exec, a new program of the owner takes no marked slot."""
@@ -311,6 +354,25 @@ def _lay_out_counts(directory: Path, *, clear: bool) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     write_whole(path, counts_head(), COUNTS_MODE, COUNTS_BYTES)
+
+
+def _lay_out_exports(directory: Path, *, clear: bool) -> None:
+    """A file that a tenant damaged is replaced for the next programs. All zeros is the empty file.
+
+    The file system of an earlier broker has no room for it. Without it every import counts in the importer's word.
+    """
+    path = directory / EXPORTS_NAME
+    with contextlib.suppress(FileNotFoundError):
+        about = path.lstat()
+        if stat.S_ISREG(about.st_mode) and about.st_size == EXPORTS_BYTES and not clear:
+            return
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    try:
+        write_whole(path, b"", COUNTS_MODE, EXPORTS_BYTES)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not directory.is_mount():
+            raise
 
 
 def _mend_counts(file: int, size_bytes: int) -> None:

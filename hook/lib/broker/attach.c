@@ -12,6 +12,7 @@
 #include "broker/limits.h"
 #include "broker/messages.h"
 #include "clock.h"
+#include "memory/exports.h"
 #include "memory/ledger.h"
 #include "memory/owners.h"
 #include "memory/pools/records.h"
@@ -140,6 +141,18 @@ static const char *problem_of(int error) {
     }
 }
 
+/* The broker makes the file, except a broker of an earlier version. */
+static struct plimsoll_exports *map_exports(const char *directory) {
+    char path[sizeof(plimsoll.limits_dir) + 16];
+    int length = snprintf(path, sizeof(path), "%s/%s", directory, PLIMSOLL_EXPORTS_NAME);
+    int file = length < (int)sizeof(path) ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    if (file < 0)
+        return NULL;
+    bool is_whole = posix_fallocate(file, 0, (off_t)sizeof(struct plimsoll_exports)) == 0;
+    close(file);
+    return is_whole ? map_file(directory, PLIMSOLL_EXPORTS_NAME, sizeof(struct plimsoll_exports), 1) : NULL;
+}
+
 static bool map_valid(struct directories *in) {
     struct plimsoll_limits copy;
     const struct plimsoll_limits *limits = map_file(in->limits, PLIMSOLL_LIMITS_NAME, sizeof(*limits), 0);
@@ -155,6 +168,7 @@ static bool map_valid(struct directories *in) {
     }
     plimsoll.limits = limits;
     plimsoll.counts = counts;
+    plimsoll.exports = map_exports(in->counts);
     plimsoll_limits_store(&copy);
     map_gate(in->limits, &copy);
     return true;
@@ -195,6 +209,7 @@ static void forget_in_child(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;
     plimsoll.is_refreshing = false;
+    memset(&plimsoll.own_imports, 0, sizeof(plimsoll.own_imports)); /* zeros are an unlocked lock */
     plimsoll_holdings_reset(&plimsoll.holdings);
     plimsoll_pools_reset();
     plimsoll_captures_reset();
@@ -216,6 +231,7 @@ static enum plimsoll_attachment claim_slot(void) {
         return ATTACHMENT_MAPPED;
     plimsoll.slot = (unsigned)slot;
     plimsoll.owner = owner;
+    plimsoll_exports_of_earlier_program();
     __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
                      __ATOMIC_SEQ_CST);
     if (!plimsoll.is_fork_watched)

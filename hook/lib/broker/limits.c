@@ -79,6 +79,7 @@ static void store_numbers(const struct plimsoll_limits *copy) {
         __atomic_store_n(&plimsoll.gpus[i].granted_bytes, from->granted_bytes, __ATOMIC_RELAXED);
         __atomic_store_n(&plimsoll.gpus[i].excess_bytes, from->excess_bytes, __ATOMIC_RELAXED);
         __atomic_store_n(&plimsoll.gpus[i].context_bytes, from->context_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].is_measured, from->is_measured, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&plimsoll.flags, copy->flags, __ATOMIC_RELAXED);
     __atomic_store_n(&plimsoll.generation, copy->generation, __ATOMIC_RELEASE);

@@ -71,18 +71,20 @@ void plimsoll_tell_hello(void) {
         __atomic_store_n(&plimsoll.is_announced, false, __ATOMIC_RELEASE);
 }
 
-static void report(struct plimsoll_message *message) {
+static bool report(struct plimsoll_message *message) {
     if (!plimsoll_is_attached())
-        return;
+        return false;
     plimsoll_tell_hello();
-    if (!send_message(message))
+    bool is_sent = send_message(message);
+    if (!is_sent)
         plimsoll_note("the broker does not answer; going on with the last limits");
+    return is_sent;
 }
 
-void plimsoll_tell_context(unsigned gpu) {
+bool plimsoll_tell_context(unsigned gpu) {
     struct plimsoll_message message = {.kind = PLIMSOLL_KIND_CONTEXT};
     memcpy(message.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(message.gpu_uuid));
-    report(&message);
+    return report(&message);
 }
 
 void plimsoll_tell_given_back(unsigned gpu, uint64_t bytes, uint64_t used_bytes) {

@@ -9,7 +9,8 @@
 #include "pages.h"
 
 void plimsoll_tell_hello(void);
-void plimsoll_tell_context(unsigned gpu);
+/* False if the broker did not get it. */
+bool plimsoll_tell_context(unsigned gpu);
 
 /* At most one report per GPU and 100 ms. `denied_count` in the slot counts all refusals. */
 void plimsoll_tell_denied(unsigned gpu, uint64_t requested_bytes, uint64_t used_bytes, uint64_t line_bytes,

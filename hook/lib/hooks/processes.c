@@ -1,13 +1,14 @@
 /* The processes that NVML shows: the container's own, by the pids under which they know each other.
  *
  * NVML itself lists every process on the card under the host's pids, which mean nothing in a container. So
- * the list here is `counts`: the processes that have a context or memory, each with the bytes of its word, to
- * which the line holds it. Graphics and MPS clients have no slot, and their lists are empty.
+ * the list here is `counts`: the living processes that have a context or memory. Their bytes sum up to what
+ * the container uses, by the same numbers that hold it to its line. Graphics and MPS clients have no slot,
+ * and their lists are empty.
  */
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "hooks/views.h"
-#include "memory/ledger.h"
+#include "memory/room.h"
 
 #define NO_INSTANCE UINT32_MAX /* NVML's value where there is no MIG */
 
@@ -15,7 +16,7 @@ enum sort { COMPUTE, GRAPHICS, MPS }; /* the numbers of nvmlProcessDetailList_t 
 
 static unsigned list(nvmlDevice_t device, enum sort sort, struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS]) {
     int gpu = sort == COMPUTE ? plimsoll_gpu_of_handle(device) : GPU_UNLISTED;
-    return gpu < 0 ? 0 : plimsoll_ledger_list(plimsoll.counts, (unsigned)gpu, found);
+    return gpu < 0 ? 0 : plimsoll_list((unsigned)gpu, found);
 }
 
 /* Whether the driver accepts a call with room for no process: NVML is initialised, the handle is valid and

@@ -2,14 +2,16 @@
  *
  * Physical memory goes back only when its handle is released *and* nothing maps it any more. Releasing right
  * after mapping is good practice in CUDA's own samples. So handles carry references here as they do in the
- * driver. An imported handle is charged nothing, except for a charge that it takes over from an exported one
- * (memory/release.c).
+ * driver. An imported handle of memory that no process of this container exported is charged when it is first
+ * mapped, because no call shows its size before.
  */
 #include "driver/driver.h"
 #include "memory/charge.h"
 #include "memory/current.h"
+#include "memory/exports.h"
 #include "memory/release.h"
 #include "memory/unseen.h"
+#include "memory/words.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags) {
@@ -24,15 +26,18 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     return plimsoll_commit(&charge, result, HELD_HANDLE, result == CUDA_SUCCESS ? *handle : 0, 0);
 }
 
+static bool find(CUmemGenericAllocationHandle handle, struct plimsoll_holding *known) {
+    return plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, known);
+}
+
 static bool is_known(CUmemGenericAllocationHandle handle) {
     struct plimsoll_holding known;
-    return plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, &known);
+    return find(handle, &known);
 }
 
 /* The reference is added before the call, because another thread may release the handle right after it. */
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags) {
-    bool counts = is_known(handle);
+static CUresult map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags, bool counts) {
     if (counts)
         plimsoll_refer(handle, 1);
     CUresult result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
@@ -44,6 +49,33 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     else if (counts)
         plimsoll_refer(handle, -1);
     return result;
+}
+
+/* Memory from outside the container. The whole of it is mapped at once, so the largest mapping is its size.
+ */
+static CUresult map_from_outside(CUdeviceptr ptr, size_t size, size_t offset,
+                                 CUmemGenericAllocationHandle handle, unsigned long long flags, int gpu,
+                                 uint64_t key) {
+    struct plimsoll_charge charge;
+    if (!plimsoll_begin(&charge, "cuMemMap"))
+        return charge.refusal ? charge.refusal : map(ptr, size, offset, handle, flags, true);
+    if (plimsoll_reserve(&charge, gpu, size))
+        return charge.refusal;
+    CUresult result = plimsoll_leave_hook(map(ptr, size, offset, handle, flags, true));
+    plimsoll_uncharge_and_tell(
+        gpu, result == CUDA_SUCCESS ? plimsoll_holdings_raise(&plimsoll.holdings, handle, size) : size);
+    if (result == CUDA_SUCCESS)
+        plimsoll_exported(HELD_HANDLE, handle, key);
+    return result;
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    struct plimsoll_holding known;
+    bool counts = find(handle, &known);
+    bool is_larger = counts && known.sharing == SHARED_IMPORTED && !known.piece && known.bytes < size;
+    return is_larger ? map_from_outside(ptr, size, offset, handle, flags, known.gpu, known.with)
+                     : map(ptr, size, offset, handle, flags, counts);
 }
 
 /* A range unmapped at once may hold several mappings, mostly one behind the other. Unknown mappings may lie
@@ -91,10 +123,18 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 /* --- between processes -----------------------------------------------------------------------------------
  */
 
+#define FABRIC_BYTES 64 /* CUmemFabricHandle */
+
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType handleType, unsigned long long flags) {
-    plimsoll_holdings_mark_exported(&plimsoll.holdings, handle);
-    return REAL(cuMemExportToShareableHandle)(shareableHandle, handle, handleType, flags);
+    CUresult result = REAL(cuMemExportToShareableHandle)(shareableHandle, handle, handleType, flags);
+    if (result != CUDA_SUCCESS || plimsoll_depth > 0 || !plimsoll_is_attached())
+        return result;
+    if (handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        plimsoll_exported_file(HELD_HANDLE, handle, *(const int *)shareableHandle);
+    else if (handleType == CU_MEM_HANDLE_TYPE_FABRIC)
+        plimsoll_exported(HELD_HANDLE, handle, plimsoll_key_of_bytes(shareableHandle, FABRIC_BYTES));
+    return result;
 }
 
 static int gpu_of_handle(CUmemGenericAllocationHandle handle) {
@@ -105,22 +145,37 @@ static int gpu_of_handle(CUmemGenericAllocationHandle handle) {
                : GPU_NONE;
 }
 
+static uint64_t key_of(void *handle, CUmemAllocationHandleType type) {
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return plimsoll_key_of_file((int)(intptr_t)handle);
+    return type == CU_MEM_HANDLE_TYPE_FABRIC && handle ? plimsoll_key_of_bytes(handle, FABRIC_BYTES) : 0;
+}
+
 /* A driver may answer with a handle that this process has already: then that handle has one more
  * reference. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                         CUmemAllocationHandleType shHandleType) {
-    CUresult result = REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
-    if (result != CUDA_SUCCESS || !plimsoll_is_attached())
+    if (plimsoll_depth > 0 || !plimsoll_is_attached())
+        return REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+    uint64_t key = key_of(osHandle, shHandleType);
+    struct plimsoll_holding imported = {.with = key,
+                                        .references = 1,
+                                        .kind = HELD_HANDLE,
+                                        .sharing = SHARED_IMPORTED,
+                                        .piece = plimsoll_import_begin(key)};
+    plimsoll_depth++;
+    CUresult result =
+        plimsoll_leave_hook(REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType));
+    if (result == CUDA_SUCCESS && !is_known(*handle)) {
+        imported.key = *handle;
+        imported.gpu = (int16_t)gpu_of_handle(*handle);
+        plimsoll_remember(imported);
         return result;
-    if (is_known(*handle))
+    }
+    if (result == CUDA_SUCCESS)
         plimsoll_refer(*handle, 1);
-    else
-        plimsoll_holdings_put(&plimsoll.holdings,
-                              (struct plimsoll_holding){.key = *handle,
-                                                        .references = 1,
-                                                        .gpu = (int16_t)gpu_of_handle(*handle),
-                                                        .kind = HELD_HANDLE,
-                                                        .sharing = SHARED_IMPORTED});
+    imported.gpu = GPU_NONE;
+    plimsoll_give_back(&imported);
     return result;
 }
 

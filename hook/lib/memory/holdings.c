@@ -191,49 +191,27 @@ void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t fr
     sweep(all, (struct sought){.matches = begins_within, .from = from, .end = end}, gone);
 }
 
-void plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, uint64_t handle) {
+bool plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,
+                                     uint16_t piece) {
+    struct plimsoll_shard *shard = shard_of(all, mixed(key, kind));
+    struct plimsoll_holding *entry = locked_find(shard, kind, key);
+    bool is_marked = entry && plimsoll_may_become_piece(entry);
+    if (is_marked) {
+        entry->sharing = SHARED_EXPORTED;
+        entry->piece = piece;
+    }
+    pthread_mutex_unlock(&shard->lock);
+    return is_marked;
+}
+
+uint64_t plimsoll_holdings_raise(struct plimsoll_holdings *all, uint64_t handle, uint64_t bytes) {
     struct plimsoll_shard *shard = shard_of(all, mixed(handle, HELD_HANDLE));
     struct plimsoll_holding *entry = locked_find(shard, HELD_HANDLE, handle);
-    if (entry && entry->sharing == SHARED_NOT)
-        entry->sharing = SHARED_EXPORTED;
+    uint64_t before = entry ? entry->bytes : bytes;
+    if (entry && before < bytes)
+        entry->bytes = bytes;
     pthread_mutex_unlock(&shard->lock);
-}
-
-/* Finds the import on `gpu` with the smallest charge, if that is below `bytes`. */
-static bool find_heir(struct plimsoll_holdings *all, int gpu, uint64_t bytes, uint64_t *heir) {
-    bool is_found = false;
-    for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
-        struct plimsoll_shard *shard = &all->shards[i];
-        pthread_mutex_lock(&shard->lock);
-        for (uint32_t at = 0; at < shard->capacity; at++) {
-            const struct plimsoll_holding *entry = &shard->table[at];
-            if (entry->is_used && entry->kind == HELD_HANDLE && entry->sharing == SHARED_IMPORTED &&
-                entry->gpu == gpu && entry->bytes < bytes) {
-                bytes = entry->bytes;
-                *heir = entry->key;
-                is_found = true;
-            }
-        }
-        pthread_mutex_unlock(&shard->lock);
-    }
-    return is_found;
-}
-
-/* Several threads may do this at once. The charge that the chosen import had is then placed again, until no
- * import has a smaller charge than the rest. Every round raises some charge. */
-uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes) {
-    uint64_t heir;
-    while (find_heir(all, gpu, bytes, &heir)) {
-        struct plimsoll_shard *shard = shard_of(all, mixed(heir, HELD_HANDLE));
-        struct plimsoll_holding *entry = locked_find(shard, HELD_HANDLE, heir);
-        if (entry && entry->bytes < bytes) {
-            uint64_t before = entry->bytes;
-            entry->bytes = bytes;
-            bytes = before;
-        }
-        pthread_mutex_unlock(&shard->lock);
-    }
-    return bytes;
+    return before < bytes ? before : bytes;
 }
 
 void plimsoll_holdings_reset(struct plimsoll_holdings *all) {

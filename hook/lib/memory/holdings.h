@@ -20,24 +20,34 @@ enum plimsoll_kind {
     HELD_GRAPH,
     HELD_CAPTURE,
     HELD_HEAP,
-    HELD_PRINTF
+    HELD_PRINTF,
+    HELD_EXTERNAL, /* external memory; `bytes` is the number of its HELD_EXTENT */
+    HELD_EXTENT    /* the memory behind it, as long as the program has it or a part of it mapped */
 };
 
-/* Whether a handle's memory may have other handles, in this process or elsewhere. */
-enum plimsoll_sharing { SHARED_NOT, SHARED_EXPORTED, SHARED_IMPORTED };
+/* Whether a holding's memory crosses between processes. SHARED_PART: a part of an extent, whose number is in
+ * `bytes`. */
+enum plimsoll_sharing { SHARED_NOT, SHARED_EXPORTED, SHARED_IMPORTED, SHARED_PART };
 
 struct plimsoll_holding {
     uint64_t key;   /* the driver's name for the holding */
     uint64_t bytes; /* charged; for a mapping its length, for tiles the mapped handle */
     uint64_t with;  /* the context that the holding dies with, for tiles their array, or 0; for a mapping the
-                       handle */
+                       handle; for an imported handle its key in `exports` */
     uint32_t references;
     uint32_t pool; /* index of the pool's record plus 1; 0: not from a pool */
     int16_t gpu;   /* index in `limits`; negative: counted nowhere */
     uint8_t kind;
     uint8_t is_used; /* the place in the table is taken */
-    uint8_t sharing; /* for a handle: enum plimsoll_sharing */
+    uint8_t sharing; /* enum plimsoll_sharing */
+    uint16_t piece;  /* index in `exports` plus 1, while SHARED_EXPORTED or _IMPORTED; 0: not there */
 };
+
+/* Whether a holding, which is in this process's word, is no piece yet: own memory, or an import of memory
+ * that no process of this container exported. */
+static inline bool plimsoll_may_become_piece(const struct plimsoll_holding *holding) {
+    return holding->sharing == SHARED_NOT || (holding->sharing == SHARED_IMPORTED && !holding->piece);
+}
 
 #define PLIMSOLL_SHARDS 16
 
@@ -81,13 +91,13 @@ void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
 void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t from, uint64_t end,
                                       void (*gone)(const struct plimsoll_holding *));
 
-/* Marks a handle as exported. An imported handle stays imported. */
-void plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, uint64_t handle);
+/* Marks a holding as exported as `piece`. False if it is gone or a piece already. */
+bool plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,
+                                     uint16_t piece);
 
-/* Charges the `bytes` of a shared handle that is gone to a handle imported on the same GPU, which may name
- * the same memory. Returns the bytes that no import takes over: each import has one charge at most, and the
- * largest charges stay. */
-uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes);
+/* Raises a handle's charge to `bytes`, which were reserved for it. Returns how many of them it does not
+ * need. */
+uint64_t plimsoll_holdings_raise(struct plimsoll_holdings *all, uint64_t handle, uint64_t bytes);
 
 /* In a forked child: forgets everything and makes the locks new, whichever threads held them in the
  * parent. */

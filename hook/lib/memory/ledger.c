@@ -75,6 +75,54 @@ uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu
     return plimsoll_ledger_used_but(counts, gpu, NULL);
 }
 
+#define WORD_BITS 64u
+
+static uint32_t exports_touched(const struct plimsoll_exports *exports) {
+    uint32_t touched = exports ? __atomic_load_n(&exports->touched, __ATOMIC_SEQ_CST) : 0;
+    return touched < PLIMSOLL_MAX_EXPORTS ? touched : PLIMSOLL_MAX_EXPORTS;
+}
+
+static bool is_left_out(const struct plimsoll_dead *dead, uint64_t owner) {
+    for (uint32_t i = 0; dead && i < PLIMSOLL_MAX_SLOTS; i++)
+        if (dead->owners[i] == owner)
+            return true;
+    return false;
+}
+
+static bool is_orphaned(const struct plimsoll_export *piece, const struct plimsoll_dead *dead) {
+    uint32_t state = __atomic_load_n(&piece->state, __ATOMIC_SEQ_CST);
+    return state == PLIMSOLL_EXPORT_ORPHANED ||
+           (state == PLIMSOLL_EXPORT_LIVE && is_left_out(dead, load(&piece->owner)));
+}
+
+/* The first slot that imports a piece counts for all. */
+static uint64_t orphaned_in(const struct plimsoll_exports *exports, uint32_t word, uint64_t imported,
+                            unsigned gpu, const struct plimsoll_dead *dead) {
+    uint64_t sum = 0;
+    for (; imported; imported &= imported - 1) {
+        const struct plimsoll_export *piece =
+            &exports->exports[word * WORD_BITS + (unsigned)__builtin_ctzll(imported)];
+        if (__atomic_load_n(&piece->gpu, __ATOMIC_RELAXED) == gpu && is_orphaned(piece, dead))
+            sum = plimsoll_plus(sum, load(&piece->bytes));
+    }
+    return sum;
+}
+
+uint64_t plimsoll_ledger_orphaned(const struct plimsoll_exports *exports,
+                                  const struct plimsoll_counts *counts, unsigned gpu,
+                                  const struct plimsoll_dead *dead) {
+    uint32_t touched = exports_touched(exports), slots = plimsoll_ledger_slots(counts);
+    uint64_t sum = 0;
+    for (uint32_t word = 0; word * WORD_BITS < touched; word++) {
+        uint64_t imported = 0;
+        for (uint32_t slot = 0; slot < slots; slot++)
+            if (!is_dead(counts, slot, dead))
+                imported |= load(&exports->imports[slot].words[word]);
+        sum = plimsoll_plus(sum, orphaned_in(exports, word, imported, gpu, dead));
+    }
+    return sum;
+}
+
 /* An odd generation just above means that the next one is being written. Its writer sums when it is done, and
  * until then the numbers before it hold. */
 static bool is_current(const struct plimsoll_ceiling *ceiling) {
@@ -111,7 +159,10 @@ static bool was_quiet_since(const struct plimsoll_counts *counts, const struct a
 
 static bool is_past(const struct plimsoll_counts *counts, unsigned gpu, uint64_t bytes,
                     const struct plimsoll_ceiling *ceiling) {
-    return plimsoll_plus(plimsoll_ledger_used_but(counts, gpu, ceiling->dead), bytes) > ceiling->most_bytes;
+    uint64_t used_bytes = plimsoll_ledger_used_but(counts, gpu, ceiling->dead);
+    used_bytes =
+        plimsoll_plus(used_bytes, plimsoll_ledger_orphaned(ceiling->exports, counts, gpu, ceiling->dead));
+    return plimsoll_plus(used_bytes, bytes) > ceiling->most_bytes;
 }
 
 /* The attempt is marked. Decides whether `bytes` fit beside all words. */
@@ -270,15 +321,32 @@ void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot,
         __atomic_fetch_and(&counts->slots[slot].contexts, ~bit, __ATOMIC_SEQ_CST);
 }
 
-unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, unsigned gpu,
+/* The orphaned bytes that a slot imports, and none of the slots before it. */
+static uint64_t inherited(const struct plimsoll_exports *exports, const struct plimsoll_counts *counts,
+                          unsigned gpu, const struct plimsoll_dead *dead, uint32_t slot) {
+    uint32_t touched = exports_touched(exports);
+    uint64_t sum = 0;
+    for (uint32_t word = 0; word * WORD_BITS < touched; word++) {
+        uint64_t imported = load(&exports->imports[slot].words[word]);
+        for (uint32_t before = 0; before < slot; before++)
+            if (!is_dead(counts, before, dead))
+                imported &= ~load(&exports->imports[before].words[word]);
+        sum = plimsoll_plus(sum, orphaned_in(exports, word, imported, gpu, dead));
+    }
+    return sum;
+}
+
+unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, const struct plimsoll_exports *exports,
+                              unsigned gpu, const struct plimsoll_dead *dead,
                               struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]) {
     uint32_t touched = plimsoll_ledger_slots(counts);
     unsigned found = 0;
     for (uint32_t i = 0; i < touched; i++) {
         uint64_t owner = load(&counts->slots[i].owner), used_bytes = load(&counts->slots[i].used_bytes[gpu]);
         bool has_context = load(&counts->slots[i].contexts) >> gpu & 1;
-        if (owner && (used_bytes || has_context))
-            listed[found++] = (struct plimsoll_listed){(uint32_t)owner, used_bytes};
+        used_bytes = plimsoll_plus(used_bytes, inherited(exports, counts, gpu, dead, i));
+        if (owner && (used_bytes || has_context) && !is_dead(counts, i, dead))
+            listed[found++] = (struct plimsoll_listed){(uint32_t)owner, used_bytes, has_context};
     }
     return found;
 }

@@ -21,7 +21,8 @@ struct plimsoll_ceiling {
     uint64_t most_bytes;
     const uint64_t *generation;
     uint64_t seen;
-    const struct plimsoll_dead *dead; /* owners whose words do not count; NULL: every word counts */
+    const struct plimsoll_dead *dead;       /* owners whose words do not count; NULL: every word counts */
+    const struct plimsoll_exports *exports; /* NULL: there are none */
 };
 
 enum plimsoll_verdict {
@@ -45,6 +46,12 @@ uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu
 uint64_t plimsoll_ledger_used_but(const struct plimsoll_counts *counts, unsigned gpu,
                                   const struct plimsoll_dead *dead);
 
+/* The bytes that processes import on GPU `gpu` although the exporter, which had them in its word, has let go
+ * of them or is dead. Read it after the words, because an exporter's word sinks last. */
+uint64_t plimsoll_ledger_orphaned(const struct plimsoll_exports *exports,
+                                  const struct plimsoll_counts *counts, unsigned gpu,
+                                  const struct plimsoll_dead *dead);
+
 /* Adds `bytes` to the slot's word for `gpu` if the ceiling allows. Unless the result is VERDICT_FITS, nothing
  * was added. */
 enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
@@ -63,10 +70,13 @@ void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot,
 struct plimsoll_listed {
     uint32_t pid; /* in the process's own PID namespace */
     uint64_t used_bytes;
+    bool has_context;
 };
 
-/* Lists every process that holds or reserves memory or has a context on GPU `gpu`. Returns their number. */
-unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, unsigned gpu,
+/* Lists every process that holds or reserves memory or has a context on GPU `gpu`, except the dead. Memory
+ * whose exporter is gone counts for the first that imports it. Returns their number. */
+unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, const struct plimsoll_exports *exports,
+                              unsigned gpu, const struct plimsoll_dead *dead,
                               struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]);
 
 /* Waits for the slot's turn after collision number `round`, counted from 0. Returns false at once when there

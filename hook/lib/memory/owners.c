@@ -120,15 +120,20 @@ static bool may_be_left_out(const struct plimsoll_slot *slot, uint64_t owner, co
 
 static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu, uint64_t spare_bytes,
                       struct plimsoll_dead *dead) {
-    const struct viewpoint own = {own_namespaces(), is_proc_ours()};
+    struct viewpoint own = {0};
+    bool is_known = false;
     uint64_t left_bytes = spare_bytes;
     memset(dead, 0, sizeof(*dead));
     for (uint32_t i = 0; i < plimsoll_ledger_slots(counts); i++) {
         const struct plimsoll_slot *slot = &counts->slots[i];
         uint64_t owner = load(&slot->owner), used_bytes = load(&slot->used_bytes[gpu]);
-        bool matters = used_bytes != 0 || (uint32_t)load(&slot->attempts) != 0;
+        bool has_context = load(&slot->contexts) >> gpu & 1;
+        bool matters = used_bytes != 0 || has_context || (uint32_t)load(&slot->attempts) != 0;
         if (i == self || !matters)
             continue;
+        if (!is_known)
+            own = (struct viewpoint){own_namespaces(), is_proc_ours()};
+        is_known = true;
         if (may_be_left_out(slot, owner, &own))
             dead->owners[i] = owner;
         else if (used_bytes > left_bytes)

@@ -1,8 +1,11 @@
 #include "memory/primaries.h"
 
+#include <errno.h>
+
 #include "broker/limits.h"
 #include "broker/messages.h"
 #include "broker/waiting.h"
+#include "clock.h"
 #include "memory/ledger.h"
 #include "memory/pools/graph_pool.h"
 #include "memory/pools/reserved.h"
@@ -16,6 +19,30 @@ uint64_t plimsoll_context_bytes(int gpu) {
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
+/* A broker that measures needs some hundredths of a second. A monitor measures once a second, and the second
+ * measurement of a process counts. */
+#define MEASURED_MS 3000
+#define POLL_MS 2
+
+static uint64_t excess_bytes(int gpu) {
+    return __atomic_load_n(&plimsoll.gpus[gpu].excess_bytes, __ATOMIC_RELAXED);
+}
+
+static bool is_measured(int gpu) {
+    return __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
+}
+
+/* The first context on a GPU is made before anybody knows its cost. Until it is measured, its memory is in no
+ * number, and the program would get as much past its line. */
+static void wait_until_measured(int gpu, uint64_t excess_before) {
+    const uint64_t deadline_ns = plimsoll_now_ns() + MEASURED_MS * 1000000ull;
+    int saved = errno;
+    while (plimsoll_context_bytes(gpu) == 0 && is_measured(gpu) && excess_bytes(gpu) == excess_before &&
+           plimsoll_now_ns() < deadline_ns)
+        plimsoll_sleep_ms(POLL_MS);
+    errno = saved;
+}
+
 /* The mark in `counts` is how the container's processes see each other through NVML. */
 void plimsoll_context_made(int gpu) {
     if (gpu < 0)
@@ -26,8 +53,10 @@ void plimsoll_context_made(int gpu) {
     if (plimsoll.contexts[gpu].present++ == 0)
         plimsoll_ledger_note_context(plimsoll.counts, plimsoll.slot, (unsigned)gpu, true);
     pthread_mutex_unlock(&plimsoll.context_lock);
-    if (is_first)
-        plimsoll_tell_context((unsigned)gpu);
+    uint64_t excess_before = excess_bytes(gpu);
+    bool is_told = is_first && plimsoll_tell_context((unsigned)gpu);
+    if (is_told && !plimsoll_is_whole())
+        wait_until_measured(gpu, excess_before);
 }
 
 void plimsoll_context_ended(int gpu) {

@@ -1,5 +1,6 @@
 #include "memory/release.h"
 
+#include "memory/exports.h"
 #include "memory/pools/reserved.h"
 #include "memory/words.h"
 #include "say.h"
@@ -20,26 +21,45 @@ void plimsoll_remember(struct plimsoll_holding holding) {
         plimsoll_give_back(&before);
 }
 
-/* Memory that was exported may live on under a handle imported in this very process. No call shows which
- * import that is. So as many charges stay as there are imports. */
-static void give_back_handle(const struct plimsoll_holding *handle) {
-    uint64_t bytes = handle->sharing == SHARED_NOT
-                         ? handle->bytes
-                         : plimsoll_holdings_bequeath(&plimsoll.holdings, handle->gpu, handle->bytes);
-    plimsoll_uncharge_and_tell(handle->gpu, bytes);
+static void refer(enum plimsoll_kind kind, uint64_t key, int change) {
+    struct plimsoll_holding last;
+    if (plimsoll_holdings_refer(&plimsoll.holdings, kind, key, change, &last))
+        plimsoll_give_back(&last);
 }
 
 void plimsoll_refer(uint64_t handle, int change) {
-    struct plimsoll_holding last;
-    if (plimsoll_holdings_refer(&plimsoll.holdings, HELD_HANDLE, handle, change, &last))
-        give_back_handle(&last);
+    refer(HELD_HANDLE, handle, change);
+}
+
+void plimsoll_refer_extent(uint64_t number, int change) {
+    refer(HELD_EXTENT, number, change);
+}
+
+/* Takes shared memory off `exports`. True if the holding's own charge goes back too: not while this process
+ * imports what it exported, and never for a part. */
+static bool give_back_shared(const struct plimsoll_holding *holding) {
+    int gpu = -1;
+    switch (holding->sharing) {
+    case SHARED_EXPORTED:
+        return plimsoll_export_end(holding->piece) || holding->pool;
+    case SHARED_IMPORTED:
+        if (holding->piece) {
+            uint64_t bytes = plimsoll_import_end(holding->piece, &gpu);
+            plimsoll_uncharge_and_tell(gpu, bytes);
+        }
+        return true;
+    case SHARED_PART:
+        plimsoll_refer_extent(holding->bytes, -1);
+        return false;
+    default:
+        return true;
+    }
 }
 
 void plimsoll_give_back(const struct plimsoll_holding *holding) {
+    if (!give_back_shared(holding))
+        return;
     switch (holding->kind) {
-    case HELD_HANDLE:
-        give_back_handle(holding);
-        break;
     case HELD_MAPPING:
         plimsoll_refer(holding->with, -1);
         break;

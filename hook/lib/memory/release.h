@@ -15,6 +15,9 @@ void plimsoll_give_back(const struct plimsoll_holding *holding);
  * the charge goes back. */
 void plimsoll_refer(uint64_t handle, int change);
 
+/* The same for the memory behind external memory. */
+void plimsoll_refer_extent(uint64_t number, int change);
+
 /* After a free: takes the holding off the books, or puts it back on them if the driver refused the free. */
 CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding);
 

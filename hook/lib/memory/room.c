@@ -20,9 +20,41 @@ static uint64_t number(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
+static uint64_t used_but(unsigned gpu, const struct plimsoll_dead *dead) {
+    uint64_t words_bytes = plimsoll_ledger_used_but(plimsoll.counts, gpu, dead);
+    return plimsoll_plus(words_bytes, plimsoll_ledger_orphaned(plimsoll.exports, plimsoll.counts, gpu, dead));
+}
+
+/* A parent that reads its memory right after a child's end must not see the child's, which the broker clears
+ * a moment later. */
+static void find_all_dead(unsigned gpu, struct plimsoll_dead *dead) {
+    unsigned self = plimsoll_is_attached() ? plimsoll.slot : PLIMSOLL_MAX_SLOTS;
+    plimsoll_find_dead(plimsoll.counts, self, gpu, UINT64_MAX, dead);
+}
+
 uint64_t plimsoll_used(unsigned gpu) {
-    return plimsoll_plus(plimsoll_ledger_used(plimsoll.counts, gpu),
-                         number(&plimsoll.gpus[gpu].excess_bytes));
+    struct plimsoll_dead dead;
+    find_all_dead(gpu, &dead);
+    return plimsoll_plus(used_but(gpu, &dead), number(&plimsoll.gpus[gpu].excess_bytes));
+}
+
+static void share_out(uint64_t bytes, struct plimsoll_listed *listed, unsigned count) {
+    unsigned left = 0;
+    for (unsigned i = 0; i < count; i++)
+        left += listed[i].has_context;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t part = listed[i].has_context ? bytes / left-- : 0;
+        listed[i].used_bytes = plimsoll_plus(listed[i].used_bytes, part);
+        bytes -= part;
+    }
+}
+
+unsigned plimsoll_list(unsigned gpu, struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]) {
+    struct plimsoll_dead dead;
+    find_all_dead(gpu, &dead);
+    unsigned count = plimsoll_ledger_list(plimsoll.counts, plimsoll.exports, gpu, &dead, listed);
+    share_out(number(&plimsoll.gpus[gpu].excess_bytes), listed, count);
+    return count;
 }
 
 /* The most that all words may come to, if the GPU may be used up to `most_bytes`. The excess that NVML shows
@@ -37,6 +69,7 @@ static struct plimsoll_ceiling ceiling_of(unsigned gpu, uint64_t extra_bytes,
     const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
     struct plimsoll_ceiling ceiling = {.most_bytes = PLIMSOLL_NO_LINE,
                                        .dead = dead,
+                                       .exports = plimsoll.exports,
                                        .generation = &plimsoll.limits->generation,
                                        .seen = __atomic_load_n(&plimsoll.generation, __ATOMIC_ACQUIRE)};
     uint64_t line_bytes = number(&on->line_bytes), granted_bytes = number(&on->granted_bytes);
@@ -97,15 +130,16 @@ static uint64_t line_for_words(unsigned gpu, uint64_t extra_bytes) {
  * death makes room. */
 static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
     uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
-    uint64_t most_bytes = line_for_words(gpu, extra_bytes), needed_bytes = plimsoll_plus(own_bytes, bytes);
+    uint64_t orphaned_bytes = plimsoll_ledger_orphaned(plimsoll.exports, plimsoll.counts, gpu, NULL);
+    uint64_t most_bytes = plimsoll_minus(line_for_words(gpu, extra_bytes), orphaned_bytes);
+    uint64_t needed_bytes = plimsoll_plus(own_bytes, bytes);
     return needed_bytes <= most_bytes &&
            plimsoll_find_dead(plimsoll.counts, plimsoll.slot, gpu, most_bytes - needed_bytes, dead);
 }
 
 static bool is_within_line(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
                            const struct plimsoll_dead *dead) {
-    return plimsoll_plus(plimsoll_ledger_used_but(plimsoll.counts, gpu, dead), bytes) <=
-           line_for_words(gpu, extra_bytes);
+    return plimsoll_plus(used_but(gpu, dead), bytes) <= line_for_words(gpu, extra_bytes);
 }
 
 /* The words of the dead stand until the broker has cleared their slots. A program that starts when another

@@ -57,6 +57,21 @@ async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Pat
     await broker.until_vacant()
 
 
+async def test_the_first_context_counts_before_the_first_allocation(tmp_path: Path, node: Path) -> None:
+    """Under a broker that has measured no context yet, the first program gets its line less its own context."""
+    driver = {"PLIMSOLL_EMULATOR": str(node), "LD_LIBRARY_PATH": str(DRIVER.parent)}
+    broker = Broker(tmp_path / "root", {}, driver)
+    await broker.start(measure="true")
+    try:
+        await broker.client.register(one_gpu(GIB))
+        program = await start_program(broker, node)
+        assert await program.do("begin") == "0 0 0"
+        assert await program.do(f"alloc {GIB - 62 * MIB}") == OUT_OF_MEMORY
+        assert await program.do(f"alloc {GIB - 64 * MIB}") == "0"
+    finally:
+        await broker.close()
+
+
 async def test_a_raised_line_reaches_a_running_program(broker: Broker, node: Path) -> None:
     """An allocation that the old line refused is granted after a registration with a higher one."""
     await broker.client.register(one_gpu(GIB))

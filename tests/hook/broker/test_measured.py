@@ -107,6 +107,20 @@ async def test_the_cost_of_a_context_is_forgotten_with_its_driver(broker: Broker
     assert line["measured_under"] == "535.104.05"
 
 
+async def test_the_page_shows_where_a_contexts_cost_is_measured_soon(broker: Broker) -> None:
+    """Only on a GPU that is measured, and whose processes NVML lists: elsewhere no program waits for the cost."""
+    await broker.client.measure(measured())
+    await broker.client.register(registration(4 * GIB))
+    process = await broker.spawn()
+    await process.begin()
+    await process.do(f"send context {GPUS[0]}")
+    await broker.announced(2)
+    assert [gpu.is_measured for gpu in broker.limits().gpus[:2]] == [1, 0]
+    for _ in range(RUN):
+        await broker.client.measure(measured())
+    assert broker.limits().gpus[0].is_measured == 0
+
+
 async def test_damaged_costs_are_forgotten_and_said(broker: Broker) -> None:
     """A broker with a damaged file of costs starts without any, and logs the damage."""
     await broker.stop()

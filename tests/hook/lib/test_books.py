@@ -81,3 +81,8 @@ def test_a_dead_ones_word_is_left_out_and_its_successors_is_not(books: Path) -> 
 def test_a_pools_record_is_dropped_once() -> None:
     """A thread that comes late to a destroyed pool leaves alone the pool that has the record now."""
     _run(compiled("records"))
+
+
+def test_two_processes_know_a_devices_file_as_the_same_memory() -> None:
+    """Files of one device, which have one inode, are told apart by their marks; the 65th has none."""
+    _run(compiled("crossing"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.program import SUCCESS, Node
+from tests.hook.lib.program import MIB, SUCCESS, Node
 from tests.hook.lib.script import Script
 from tests.hook.lib.shared import agree, sharing
 
@@ -35,7 +35,7 @@ def test_own_memory_behind_an_imported_mapping_is_given_back(
                 release(handle)
             """
         )
-        agree(script, node, container, 64 + 64)
+        assert container.used_bytes() == (64 + 96) * MIB
         script.do("unmap(at, 96 * MIB)")
         agree(script, node, container, 64)
         agree(other, node, neighbour, 64 + 32)
@@ -60,7 +60,7 @@ def test_memory_imported_where_it_was_made_counts_until_both_handles_are_gone(
 def test_an_import_released_first_gives_nothing_back(
     script: Script, node: Node, container: Container
 ) -> None:
-    """An imported handle is not charged, so its release frees nothing; the charge stays with the made handle."""
+    """An import of own memory is not charged, so its release frees nothing; the charge stays with the made handle."""
     script.do("handle = create(64 * MIB); again = brought(export(handle)); release(again)")
     agree(script, node, container, 64 + 64)
     script.do("release(handle)")

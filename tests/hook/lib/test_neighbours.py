@@ -107,6 +107,21 @@ def test_neither_sees_the_others_processes(red: Neighbour, blue: Neighbour, node
     assert {pid for pid, _ in everyone[2]} >= {red.program.pid, blue.program.pid}
 
 
+def test_the_processes_memory_sums_up_to_the_used_memory(red: Neighbour, node: Node, asker: Path) -> None:
+    """Contexts that no word has are part of the processes that have one, and the dead are in no list."""
+    lines = [replace(line, excess_bytes=101) for line in _lines(node, 2, 0)]
+    with node.run(asker, red.container.environment) as other:
+        other.start(2)
+        red.container.rewrite(lines)
+        assert look(node, red.container, "sums")[1] == [128 * MIB + 101] * 2
+        assert sorted(mib for _, mib in look(node, red.container, "processes")[1]) == [
+            64 * MIB + 50,
+            64 * MIB + 51,
+        ]
+    assert look(node, red.container, "processes")[1] == [[red.program.pid, 64 * MIB + 101]]
+    assert look(node, red.container, "sums")[1] == [64 * MIB + 101] * 2
+
+
 @pytest.mark.parametrize("version", ["", "_v2", "_v3"])
 def test_a_list_keeps_nvmls_rule_for_its_room(red: Neighbour, node: Node, asker: Path, version: str) -> None:
     """Too little room is an error with the needed number. Enough room is filled, and the rest stays untouched."""

@@ -54,7 +54,10 @@ def test_each_process_writes_its_own_slot(
 def test_the_words_of_the_dead_stand_until_the_broker_clears_them(
     program: Program, node: Node, asker: Path, container: Container, *, is_killed: bool
 ) -> None:
-    """No process clears another's slot, or its own while the driver holds its memory, and none is refused for it."""
+    """No process clears another's slot, or its own while the driver holds its memory.
+
+    But none is refused for it, and the views do not show it.
+    """
     with node.run(asker, container.environment) as other:
         other.start()
         assert other.alloc(100)[0] == SUCCESS
@@ -63,6 +66,7 @@ def test_the_words_of_the_dead_stand_until_the_broker_clears_them(
         else:
             assert other.end() == 0
     assert container.used_bytes() == 228 * MIB
+    assert program.ask("info") == [SUCCESS, 256 * MIB, 320 * MIB]
     assert program.alloc(100)[0] == SUCCESS
     assert container.used_bytes() == 328 * MIB
 

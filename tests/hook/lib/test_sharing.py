@@ -1,4 +1,4 @@
-"""Shared memory is charged to its maker while the maker has it, and frees count only for charged processes."""
+"""Memory that crosses between processes counts once within a container, and always while the container holds it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.program import MIB, SUCCESS, Node
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 from tests.hook.lib.shared import sharing
 
@@ -97,38 +97,79 @@ def _words(*containers: Container) -> list[int]:
     return [container.used_bytes() // MIB for container in containers]
 
 
+def _free_mib(script: Script) -> int:
+    return int(script.get("cuda.info()[0] // MIB"))
+
+
+def _imports(importer: Script, name: str, pid: int, token: object) -> bool:
+    """Import; returns False where the line refuses it. A handle, which its mapping charges, then goes back."""
+    for step in WAYS[name].steps:
+        source = f"""
+        try:
+            {step.format(pid=pid, token=token)}
+            answer = ""
+        except Exception as error:
+            answer = str(error)
+        """
+        refusal = importer.do(source)
+        if refusal:
+            assert "OUT_OF_MEMORY" in refusal
+            importer.do("release(there)" if name == "handle" else "pass")
+            return False
+    return True
+
+
 @pytest.mark.parametrize("name", WAYS)
-def test_the_exporter_pays_and_the_importers_word_does_not_move(
+def test_memory_from_outside_counts_from_the_import_to_its_end(
     node: Node, pair: tuple[Script, Script], container: Container, importing: Container, name: str
 ) -> None:
-    """From open to close neither the importer's word nor the exporter's changes."""
+    """An import from another container is in the importer's word while it lasts, whatever becomes of the exporter."""
     (exporter, importer), way = pair, WAYS[name]
     token = exporter.do(way.make)
     assert _words(container, importing) == [128, 64]
-    for step in (*way.steps, way.wrong, *way.close):
+    for step in (*way.steps, way.wrong):
         importer.do(step.format(pid=exporter.pid, token=token))
-        assert _words(container, importing) == [128, 64], step
-    assert (node.held_bytes({exporter.pid}), node.held_bytes({importer.pid})) == (128 * MIB, 64 * MIB)
+    assert _words(container, importing) == [128, 128]
+    assert _free_mib(importer) == 320 - 128
     exporter.do(way.free)
-    assert _words(container, importing) == [64, 64]
-    assert importer.get("alloc(256 * MIB)[0]") == SUCCESS
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_an_importer_that_outlives_the_exporters_memory_is_given_nothing_for_it(
-    node: Node, pair: tuple[Script, Script], container: Container, importing: Container, name: str
-) -> None:
-    """The exporter's word falls at its free. The memory that the driver then holds for the importer is in no word."""
-    (exporter, importer), way = pair, WAYS[name]
-    token = exporter.do(way.make)
-    for step in way.steps:
-        importer.do(step.format(pid=exporter.pid, token=token))
-    exporter.do(way.free)
-    assert _words(container, importing) == [64, 64]
+    assert _words(container, importing) == [64, 128]
     assert (node.held_bytes({exporter.pid}), node.held_bytes({importer.pid})) == (64 * MIB, 128 * MIB)
     for step in way.close:
         importer.do(step)
     assert _words(container, importing) == [64, 64]
+    assert node.held_bytes({importer.pid}) == 64 * MIB
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_memory_from_outside_counts_once_for_all_its_importers(
+    node: Node, container: Container, importing: Container, tmp_path: Path, name: str
+) -> None:
+    """Two processes of a container that import the same memory count it once, also when the first has ended."""
+    way = WAYS[name]
+    with ExitStack() as stack:
+        exporter = stack.enter_context(sharing(node, container, tmp_path))
+        first, second = (stack.enter_context(sharing(node, importing, tmp_path)) for _ in range(2))
+        token = exporter.do(way.make)
+        for importer in (first, second, first):
+            assert _imports(importer, name, exporter.pid, token)
+            assert _free_mib(importer) == 320 - 3 * 64
+        first.kill()
+        assert _free_mib(second) == 320 - 2 * 64
+        for step in way.close:
+            second.do(step)
+        assert _free_mib(second) == 320 - 64
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_an_import_from_outside_past_the_line_is_refused_and_undone(
+    node: Node, pair: tuple[Script, Script], importing: Container, lines: list[Line], name: str
+) -> None:
+    """Where the line has no room for it, an import fails as an allocation does, and nothing is held."""
+    exporter, importer = pair
+    importing.rewrite([Line(line.uuid, 100 * MIB, 64 * MIB) for line in lines])
+    assert not _imports(importer, name, exporter.pid, exporter.do(WAYS[name].make))
+    assert _words(importing) == [64]
+    exporter.kill()
     assert node.held_bytes({importer.pid}) == 64 * MIB
 
 
@@ -143,7 +184,7 @@ def test_a_kill_of_either_side_moves_nobodys_word(
     for step in way.steps:
         importer.do(step.format(pid=exporter.pid, token=token))
     (exporter if killed == "exporter" else importer).kill()
-    assert _words(container, importing) == [128, 64]  # the dead one's until the broker clears its slot
+    assert _words(container, importing) == [128, 128]  # the dead one's until the broker clears its slot
     if killed == "importer":
         exporter.do(way.free)
         assert _words(container) == [64]
@@ -151,6 +192,72 @@ def test_a_kill_of_either_side_moves_nobodys_word(
     for step in way.close:
         importer.do(step)
     assert _words(importing) == [64]
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("end", ["free", "kill"])
+def test_what_an_exporter_leaves_to_its_own_container_still_counts(
+    node: Node, container: Container, tmp_path: Path, name: str, end: str
+) -> None:
+    """Memory of an exporter that let go of it, or died, counts once until its last importer of the container ends.
+
+    No broker runs here, so no measurement shows it.
+    """
+    way = WAYS[name]
+    with ExitStack() as stack:
+        exporter, importer, other = (
+            stack.enter_context(sharing(node, container, tmp_path)) for _ in range(3)
+        )
+        token = exporter.do(way.make)
+        for script in (importer, other):
+            for step in way.steps:
+                script.do(step.format(pid=exporter.pid, token=token))
+        assert _free_mib(importer) == 320 - 3 * 64 - 64
+        if end == "free":
+            exporter.do(way.free)
+        exporter.kill()
+        held = sum(node.held_bytes({script.pid}) for script in (importer, other))
+        assert held == 3 * 64 * MIB
+        for script in (importer, other):
+            assert _free_mib(script) == 320 - 2 * 64 - 64
+            assert script.get("alloc(160 * MIB)[0]") == OUT_OF_MEMORY
+        for step in way.close:
+            importer.do(step)
+        assert _free_mib(other) == 320 - 2 * 64 - 64
+        for step in way.close:
+            other.do(step)
+        assert _free_mib(importer) == 320 - 2 * 64
+        assert importer.get("alloc(160 * MIB)[0]") == SUCCESS
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("place", ["inside", "outside"])
+def test_memory_handed_on_by_processes_that_end_stays_within_the_line(
+    node: Node, container: Container, importing: Container, tmp_path: Path, name: str, place: str
+) -> None:
+    """A process that collects what others export before they end gets no more than its container's line."""
+    whose = container if place == "inside" else importing
+    with sharing(node, container, tmp_path) as importer:
+        for _ in range(5):
+            with sharing(node, whose, tmp_path) as exporter:
+                if _free_mib(exporter) >= 96:  # a pool grows by more than what is taken from it
+                    _imports(importer, name, exporter.pid, exporter.do(WAYS[name].make))
+                exporter.kill()
+            held_mib = node.held_bytes({importer.pid}) // MIB
+            assert held_mib + _free_mib(importer) <= 320
+            assert held_mib > 64
+
+
+def test_memory_that_is_imported_after_its_exporter_let_go_counts(
+    node: Node, container: Container, tmp_path: Path
+) -> None:
+    """A descriptor under way when its exporter lets go brings memory that counts where it is mapped."""
+    with sharing(node, container, tmp_path) as exporter, sharing(node, container, tmp_path) as importer:
+        fd = exporter.do("handle = create(64 * MIB); answer = export(handle)")
+        exporter.do("release(handle)")
+        importer.do(f"at = map_in(brought(fetched({exporter.pid}, {fd})), 64 * MIB)")
+        assert _words(container) == [128 + 64]
+        assert _free_mib(importer) == 320 - 128 - 64
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -1,4 +1,4 @@
-"""The charge for memory whose exporter has freed it while another container still maps it."""
+"""Memory that crosses between processes, beside NVML's figures: counted once, whoever the driver names."""
 
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.part.processes import read_stat
-from tests.hook.broker.conftest import MAIN, POD, Broker
+from tests.hook.broker.conftest import MAIN, POD, Broker, until
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 from tests.hook.lib.shared import SHARING
@@ -60,38 +60,70 @@ async def _measure(broker: Broker, node: Node, pods: dict[int, PodUid]) -> None:
         )
 
 
-async def test_what_an_exporter_let_go_of_is_taken_off_the_importers_line(
+def _scripts(stack: ExitStack, broker: Broker, node: Node, root: Path, *pods: PodUid) -> list[Script]:
+    """A program in each of these pods."""
+    places = [
+        {
+            LIMITS_DIR_VARIABLE: str(broker.limits_dir(pod)),
+            COUNTS_DIR_VARIABLE: str(broker.counts_dir(pod)),
+        }
+        for pod in pods
+    ]
+    scripts = [stack.enter_context(Script(node, place, root)) for place in places]
+    for script in scripts:
+        script.do(SHARING)
+    return scripts
+
+
+async def test_memory_from_outside_is_no_excess_whoever_holds_it(
     broker: Broker, node: Node, tmp_path: Path
 ) -> None:
-    """Memory that an exporter freed is taken off the importer's line by NVML's figure.
-
-    A tenant cannot pass its line with memory that another one exports and frees.
-    """
+    """An import from another pod counts in the importer's word, and NVML's figure adds nothing to it later."""
     with ExitStack() as stack:
-        exporter, importer = (
-            stack.enter_context(
-                Script(
-                    node,
-                    {
-                        LIMITS_DIR_VARIABLE: str(broker.limits_dir(pod)),
-                        COUNTS_DIR_VARIABLE: str(broker.counts_dir(pod)),
-                    },
-                    tmp_path,
-                )
-            )
-            for pod in (POD, OTHER)
-        )
-        for script in (exporter, importer):
-            script.do(SHARING)
+        exporter, importer = _scripts(stack, broker, node, tmp_path, POD, OTHER)
         pods = {exporter.pid: POD, importer.pid: OTHER}
+        await _measure(broker, node, pods)
+        context_bytes = broker.limits(OTHER).gpus[0].excess_bytes  # older than its measurement
+        assert broker.limits(POD).gpus[0].excess_bytes == context_bytes > 0
         fd = exporter.do("handle = create(256 * MIB); answer = export(handle)")
         importer.do(f"at = map_in(brought(fetched({exporter.pid}, {fd})), 256 * MIB)")
         await _measure(broker, node, pods)
-        context_bytes = broker.limits(OTHER).gpus[0].excess_bytes  # older than its measurement
-        assert broker.limits(POD).gpus[0].excess_bytes == context_bytes
         exporter.do(f"release(handle); os.close({fd})")
         await _measure(broker, node, pods)
         assert broker.limits(POD).gpus[0].excess_bytes == context_bytes
-        assert broker.limits(OTHER).gpus[0].excess_bytes == context_bytes + 256 * MIB
+        assert broker.limits(OTHER).gpus[0].excess_bytes == context_bytes
         assert importer.get("alloc(256 * MIB)[0]") == OUT_OF_MEMORY
         assert exporter.get("alloc(256 * MIB)[0]") == SUCCESS
+
+
+@pytest.mark.parametrize("measured", [False, True])
+async def test_a_dead_exporters_memory_counts_once_for_its_container(
+    broker: Broker, node: Node, tmp_path: Path, *, measured: bool
+) -> None:
+    """After the broker has cleared an exporter's slot, its memory is its importer's, for library and broker alike."""
+    with ExitStack() as stack:
+        exporter, importer = _scripts(stack, broker, node, tmp_path, POD, POD)
+        pods = dict.fromkeys((exporter.pid, importer.pid), POD)
+        fd = exporter.do("handle = create(256 * MIB); answer = export(handle)")
+        importer.do(f"there = brought(fetched({exporter.pid}, {fd})); at = map_in(there, 256 * MIB)")
+        await _measure(broker, node, pods)
+        context_bytes = broker.limits().gpus[0].excess_bytes // 2
+        exporter.kill()
+
+        async def is_cleared() -> bool:
+            return len(broker.owners()) == 1
+
+        await until(is_cleared, "the broker clears the slot of the dead exporter")
+        if measured:
+            await _measure(broker, node, pods)
+        assert broker.limits().gpus[0].excess_bytes == context_bytes
+        [held] = [
+            process
+            for container in (await broker.client.describe()).containers
+            for process in container.processes
+        ]
+        assert held.used_bytes[0] == 256 * MIB
+        assert importer.get("cuda.info()[0]") == LINE_MIB * MIB - 256 * MIB - context_bytes
+        assert importer.get("alloc(256 * MIB)[0]") == OUT_OF_MEMORY
+        importer.do("unmap(at, 256 * MIB); release(there)")
+        assert importer.get("cuda.info()[0]") == LINE_MIB * MIB - context_bytes

@@ -11,7 +11,7 @@ What always holds:
 * A finding needs two measurements in a row. It is announced once, and again only after it had ended.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,7 @@ from hook.broker.core.audit.attribution import (
     ProcessOnGpu,
     attributed,
 )
-from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
+from hook.broker.core.audit.overheads import BLOCK_BYTES, RUN, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured
@@ -66,6 +66,7 @@ class Audit:
         self._excess: dict[ContainerOnGpu, int] = {}
         self._uncharged: set[ProcessOnGpu] = set()
         self._measured: Mapping[ContainerOnGpu, int] = {}
+        self._missed: Counter[GpuUuid] = Counter()
         self._over: frozenset[ContainerOnGpu] = frozenset()
         self._over_announced: frozenset[ContainerOnGpu] = frozenset()
         self._bare: frozenset[ProcessKey] = frozenset()
@@ -79,6 +80,13 @@ class Audit:
         """Bytes that the last measurement showed of a container, hooked or not."""
         return self._measured.get((container, gpu), 0)
 
+    def lists_processes(self, gpu: GpuUuid) -> bool:
+        """Whether NVML lists the processes on a GPU; WSL's driver, for example, lists none.
+
+        It does not where the last `RUN` measurements lacked the processes that have a context there.
+        """
+        return self._missed[gpu] < RUN
+
     def take(self, measured: Measured, containers: Sequence[Audited]) -> AuditResult:
         """Take in a measurement.
 
@@ -91,6 +99,7 @@ class Audit:
         learned = self._learn(held)
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
+        self._note_missed(held, containers)
         violated, unenforced = self._violated(held, containers), self._unenforced(held)
         return AuditResult((*violated, *unenforced), frozenset(stale), bool(learned))
 
@@ -152,6 +161,14 @@ class Audit:
             gpu.gpu: max(0, gpu.usable_bytes - max(gpu.used_bytes, listed[gpu.gpu]) + ours[gpu.gpu])
             for gpu in measured.gpus
         }
+
+    def _note_missed(self, held: Iterable[AttributedProcess], containers: Iterable[Audited]) -> None:
+        listed = {each.seen for each in held}
+        due = {(key, gpu) for c in containers for key, hooked in c.hooked.items() for gpu in hooked.contexts}
+        for gpu in {gpu for _, gpu in due - listed}:
+            self._missed[gpu] += 1
+        for _, gpu in due & listed:
+            self._missed[gpu] = 0
 
     def _violated(self, held: Sequence[AttributedProcess], containers: Sequence[Audited]) -> list[Violated]:
         used = defaultdict[ContainerOnGpu, int](int)

@@ -47,6 +47,10 @@ class Measuring:
         """Bytes that NVML showed of a container in the last measurement."""
         return self._audit.measured_bytes(container, gpu)
 
+    def lists_processes(self, gpu: GpuUuid) -> bool:
+        """Whether NVML lists the processes on a GPU, as far as is known."""
+        return self._audit.lists_processes(gpu)
+
     @property
     def capacity(self) -> Mapping[GpuUuid, int]:
         """Usable bytes per measured GPU, less the bytes of processes of no registered container."""

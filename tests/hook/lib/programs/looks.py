@@ -78,6 +78,11 @@ def processes() -> list[list[list[int]]]:
     return [used(gpu) for gpu in gpus()]
 
 
+def sums() -> list[list[int]]:
+    """The used memory of each GPU, and the sum of its processes' memory."""
+    return [[n.nvmlDeviceGetMemoryInfo(gpu).used, sum(bytes_ for _, bytes_ in used(gpu))] for gpu in gpus()]
+
+
 def indexed_processes() -> list[list[object]]:
     """The driver's index of each GPU, and the processes there."""
     return [[n.nvmlDeviceGetIndex(gpu), used(gpu)] for gpu in gpus()]

@@ -1,0 +1,69 @@
+"""Writes the C header of `pages`: `python -m plimsoll.broker.header > pages.h`."""
+
+import ctypes
+import sys
+from typing import Final, cast
+
+from plimsoll.broker import pages
+from plimsoll.broker.pages import STRUCTURES, c_name
+
+_C_TYPES: Final = {
+    ctypes.c_uint16: "uint16_t",
+    ctypes.c_uint32: "uint32_t",
+    ctypes.c_uint64: "uint64_t",
+    ctypes.c_char: "char",
+}
+
+
+def _declaration(name: str, kind: type) -> str:
+    if issubclass(kind, ctypes.Array):
+        element = cast("type", kind._type_)
+        return f"{_c_type(element)} {name}[{kind._length_}];"
+    return f"{_c_type(kind)} {name};"
+
+
+def _c_type(kind: type) -> str:
+    return f"struct {c_name(kind)}" if issubclass(kind, ctypes.Structure) else _C_TYPES[kind]
+
+
+def _structure_lines(structure: type[ctypes.Structure]) -> list[str]:
+    name = c_name(structure)
+    fields: list[tuple[str, type]] = [(field[0], field[1]) for field in structure._fields_]
+    lines = [f"struct {name} {{", *(f"    {_declaration(*field)}" for field in fields), "};"]
+    lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(structure)}, "{name}");')
+    lines += [
+        f'_Static_assert(offsetof(struct {name}, {field}) == {getattr(structure, field).offset}, "{field}");'
+        for field, _ in fields
+    ]
+    return [*lines, ""]
+
+
+def _constants() -> dict[str, str]:
+    return {
+        f"PLIMSOLL_{name}": f'"{value}"'
+        if isinstance(value, str)
+        else f"{value:#x}u{'ll' * (value >> 32 > 0)}"
+        for name, value in vars(pages).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, str | int)
+    }
+
+
+def header() -> str:
+    """The C header with every constant, structure, size and offset of `pages`."""
+    lines = [
+        "/* Written by `python -m plimsoll.broker.header`: do not edit. `pages` has the meanings. */",
+        "#ifndef PLIMSOLL_PAGES_H",
+        "#define PLIMSOLL_PAGES_H",
+        "#include <stddef.h>",
+        "#include <stdint.h>",
+        "",
+        *(f"#define {name} {value}" for name, value in _constants().items()),
+        "",
+    ]
+    for structure in STRUCTURES:
+        lines += _structure_lines(structure)
+    return "\n".join([*lines, "#endif", ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(header())
