@@ -35,6 +35,18 @@ def test_a_process_that_gave_its_pid_back_is_gone(
     assert (processes.read_process(4495) is not None) == is_there
 
 
+@pytest.mark.parametrize(("later", "is_it"), [(0, True), (1, True), (-1, True), (2, False)])
+def test_a_start_time_rounded_otherwise_names_the_same_process(later: int, *, is_it: bool) -> None:
+    """A time namespace shifted by parts of a tick shows a start time of one tick more or less."""
+    ours = processes.read_process(os.getpid())
+    assert ours is not None
+    word = owner_word(os.getpid(), ours.key.start_ticks + later)
+    found = processes.read_process(os.getpid(), (word,))
+    assert found is not None
+    assert (found.owner == word) == is_it
+    assert (word in processes.find_owners(frozenset((word,)), Path(os.devnull))) == is_it
+
+
 def test_a_file_in_a_tmpfs_of_its_own_is_known_by_its_file_system_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
