@@ -9,7 +9,6 @@ from tests.hook.lib.elf import Library, read_library
 from tests.hook.lib.layout import offsets
 from tests.hook.lib.program import LIBRARY, ROOT, compiled
 
-
 _LOADER = "ld-linux-aarch64.so.1"
 
 
