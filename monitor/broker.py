@@ -91,7 +91,7 @@ class Measurer:
 
         Args:
             gpus: the GPUs as NVML showed them; those that cannot be read are left out.
-            began_ns: CLOCK_MONOTONIC just before NVML was read.
+            began_ns: the machine's clock just before NVML was read.
         """
         self._newest = msgspec.structs.replace(measurement(gpus, began_ns), unhealthy=self._unhealthy)
         self._wakened.set()
@@ -125,7 +125,7 @@ def measurement(gpus: Iterable[Gpu], began_ns: int) -> Measured:
 
     Args:
         gpus: the GPUs as NVML showed them.
-        began_ns: CLOCK_MONOTONIC just before NVML was read.
+        began_ns: the machine's clock just before NVML was read.
     """
     gpus = tuple(gpus)
     return Measured(

@@ -1,7 +1,6 @@
 """The node's GPUs and the processes on them, read in the one thread that reads the driver and /proc."""
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.nvml.library import Nvml
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.clock import machine_ns
 
 PATIENCE_S: Final = 0.25
 """Seconds that a round waits for the driver. A healthy one answers for eight GPUs in milliseconds. A round without
@@ -30,7 +30,7 @@ class NodeSample:
     """The node, read once.
 
     Attributes:
-        began_ns: CLOCK_MONOTONIC just before NVML was read.
+        began_ns: the machine's clock just before NVML was read.
         readings: the GPUs that answered.
         listing: the living processes on them.
         utilisation: per GPU, (microseconds since the epoch, busy percent), oldest first.
@@ -163,7 +163,7 @@ class Sampler:
         reads_health: bool,  # noqa: FBT001 - from `sample`, which names it
         nvml: Nvml,
     ) -> NodeSample:
-        began_ns = time.monotonic_ns()
+        began_ns = machine_ns()
         gpus = nvml.read(since_us)
         figures = nvml.health() if reads_health else {}
         try:

@@ -27,6 +27,7 @@ from plimsoll.part.program import program_of
 
 LOCK_NAME: Final = "run.lock"
 LOG_NAME: Final = "private-broker.log"
+LOG_MODE: Final = 0o600
 MODULE: Final = "hook.broker"
 
 CONNECT_S: Final = 1.0
@@ -210,8 +211,10 @@ def _open_log(root: Path) -> FileIO:
     """The log with a first line of ours, which shows a full disk before a broker is started on it."""
     first = msgspec.json.encode({"event": "private broker starts", "for_pid": os.getpid()}) + b"\n"
     try:
-        log = (root / LOG_NAME).open("ab", buffering=0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        log = os.fdopen(os.open(root / LOG_NAME, flags, LOG_MODE), "ab", buffering=0)
         try:
+            os.fchmod(log.fileno(), LOG_MODE)  # an earlier version let everybody read it
             log.write(first)
         except OSError:
             log.close()

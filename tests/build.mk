@@ -34,12 +34,12 @@ $(PROGRAMS)/tables/fields.h: tests/hook/lib/layout.py $(HOOK)/pages.h
 # Parts of the library without the rest.
 PARTS := $(PROGRAMS)/books $(PROGRAMS)/crossing $(PROGRAMS)/records
 PART_OPTIONS := -D_GNU_SOURCE -I$(HOOK) -Ihook/lib
-BOOKS := $(wildcard $(OF_HOOK)/books/*.c) $(addprefix hook/lib/memory/,holdings.c ledger.c)
+BOOKS := $(wildcard $(OF_HOOK)/books/*.c) $(addprefix hook/lib/,clock.c memory/holdings.c memory/ledger.c)
 $(PARTS): OPTIONS += $(PART_OPTIONS)
 $(PARTS): $(filter %.h,$(HOOK_NEEDS))
 $(PROGRAMS)/books: $(BOOKS)
-$(PROGRAMS)/crossing: $(OF_HOOK)/crossing.c hook/lib/state.c $(addprefix hook/lib/memory/,exports.c holdings.c ledger.c)
-$(PROGRAMS)/records: $(OF_HOOK)/records.c $(addprefix hook/lib/,state.c $(addprefix memory/,holdings.c ledger.c \
+$(PROGRAMS)/crossing: $(OF_HOOK)/crossing.c hook/lib/clock.c hook/lib/state.c $(addprefix hook/lib/memory/,exports.c holdings.c ledger.c)
+$(PROGRAMS)/records: $(OF_HOOK)/records.c $(addprefix hook/lib/,clock.c state.c $(addprefix memory/,holdings.c ledger.c \
 	pools/handles.c pools/records.c pools/reserved.c))
 
 # Preloads beside the library, and a program for the oldest and for a newer glibc.

@@ -18,6 +18,7 @@
 
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     book->slot = -1;
+    book_clock_find();
     return node_file_read(node_file_path(), &book->node, message) && book_file_map(book, message);
 }
 
@@ -51,7 +52,7 @@ static uint64_t own_start_ticks(void) {
     if (rest)
         sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
                &ticks);
-    return ticks;
+    return ticks - (uint64_t)(book_boot_shift_ns / (1000000000 / sysconf(_SC_CLK_TCK)));
 }
 
 static void own_name(char name[BOOK_NAME_BYTES]) {
@@ -71,6 +72,7 @@ static void claim(struct book *book, int index) {
     own_name(slot->name);
     cgroup_own(slot->cgroups);
     book_find_mps_locked(book, index);
+    book_clock_find();
     slot->start_ticks = own_start_ticks();
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
     book->claimed_ns = book_now_ns();

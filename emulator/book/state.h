@@ -19,8 +19,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "book/clock.h"
 #include "book/node/node.h"
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
@@ -210,12 +210,5 @@ struct book {
     uint64_t device, inode; /* identify the state file: the program may close fd and reuse its number */
     bool is_file_lost;      /* atomic; true once fd no longer means the state file */
 };
-
-/* CLOCK_MONOTONIC in nanoseconds: the one clock of the book. */
-static inline uint64_t book_now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 #endif

@@ -92,6 +92,7 @@ uint64_t timeline_later(struct book *book, int gpu, uint64_t one, uint64_t other
 }
 
 static void nap_until(uint64_t due_ns) {
+    due_ns += (uint64_t)book_clock_shift_ns;
     struct timespec due = {.tv_sec = (time_t)(due_ns / 1000000000), .tv_nsec = (long)(due_ns % 1000000000)};
     int slack_ns = prctl(PR_GET_TIMERSLACK);
     prctl(PR_SET_TIMERSLACK, 1);

@@ -6,7 +6,6 @@ cost of a context before programs make many contexts. It does so after a death t
 """
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from plimsoll.ids import GpuUuid
 from plimsoll.kube.cgroup import read_pod
 from plimsoll.nvml.readings import GpuReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.clock import machine_ns
 from plimsoll.part.processes import read_stat
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _read(nvml: "Nvml") -> Measured:
         NvmlAwayError: no driver answers.
         OSError: the broker ran out of descriptors.
     """
-    began_ns = time.monotonic_ns()
+    began_ns = machine_ns()
     gpus = [gpu for gpu in nvml.read(None) if gpu.reading.usable_bytes > 0]
     found = [_process(gpu.reading.uuid, *held) for gpu in gpus for held in gpu.used_bytes.items()]
     return Measured(

@@ -11,11 +11,15 @@ from typing import Final
 
 from hook.broker.core.ids import HALF, Process, owner_word
 from plimsoll.ids import ProcessKey
+from plimsoll.part.clock import OWN, TICKS_PER_S
 from plimsoll.part.processes import GONE, PROC, read_proc, read_stat
 
-TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h; the same on every machine."""
+
+
+_ROUNDED_TICKS: Final = (0, 1, -1)
+"""By how much a process's own reading of its start time may differ from ours, in ticks."""
 
 
 def in_first_pid_namespace() -> bool:
@@ -25,13 +29,18 @@ def in_first_pid_namespace() -> bool:
 
 def uptime_ticks() -> int:
     """Clock ticks since the machine's boot: the uptime or a little more, so that no process starts after it."""
-    return int(float((PROC / "uptime").read_text().split()[0]) * TICKS_PER_S) + 2
+    return int(float((PROC / "uptime").read_text().split()[0]) * TICKS_PER_S) + 2 - OWN.boot_ticks
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int, owners: Collection[int] = ()) -> Process | None:
     """The process of a pid, or None if there is none.
 
     A dead process that its parent has not reaped still counts.
+
+    Args:
+        pid: the pid here.
+        owners: words in use. A time namespace shifted by parts of a tick rounds a start time otherwise, so a word
+            that is one tick off names the process too.
 
     Raises:
         OSError: `/proc` cannot be read, because the broker ran out of descriptors, for example.
@@ -40,12 +49,14 @@ def read_process(pid: int) -> Process | None:
     own_pid = _own_pid(pid)
     if stat is None or own_pid is None:
         return None
-    return Process(ProcessKey(pid, stat.start_ticks), owner_word(own_pid, stat.start_ticks))
+    words = [owner_word(own_pid, stat.start_ticks + later) for later in _ROUNDED_TICKS]
+    owner = next((word for word in words if word in owners), words[0])
+    return Process(ProcessKey(pid, stat.start_ticks), owner)
 
 
-def find_known(keys: Iterable[ProcessKey]) -> list[Process]:
-    """The processes of these keys that still exist."""
-    found = ((key, read_process(key.pid)) for key in keys)
+def find_known(keys: Iterable[ProcessKey], owners: Collection[int] = ()) -> list[Process]:
+    """The processes of these keys that still exist; for `owners`, see `read_process`."""
+    found = ((key, read_process(key.pid, owners)) for key in keys)
     return [process for key, process in found if process is not None and process.key == key]
 
 
@@ -62,11 +73,11 @@ def find_owners(owners: frozenset[int], mapped_file: Path) -> dict[int, Process]
     if not owners:
         return {}
     found: dict[int, list[Process]] = {}
-    starts = {owner // HALF for owner in owners}
+    starts = {(owner // HALF - later) % HALF for owner in owners for later in _ROUNDED_TICKS}
     for pid in _pids():
         stat = read_stat(pid)
         if stat is not None and stat.start_ticks % HALF in starts:
-            process = read_process(pid)
+            process = read_process(pid, owners)
             if process is not None and process.owner in owners:
                 found.setdefault(process.owner, []).append(process)
     return {owner: _the_one_mapping(mapped_file, twins) for owner, twins in found.items()}

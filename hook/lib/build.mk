@@ -6,7 +6,9 @@ HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h hook/lib/*/*.h hook/lib/*/
 # its own functions, even when another preload in front exports the same names. The library links libc alone: in every
 # glibc, libc itself has the lock functions used here. The functions that start the library's one thread are looked up
 # when they are needed, because the driver has brought them by then.
-HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) $(LINK_FLAGS) -shared -Wl,-soname,libplimsoll.so \
+# The library runs inside other people's programs, also as root: overflows end the program.
+HARDENED := -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wl,-z,relro,-z,now,-z,noexecstack
+HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) $(HARDENED) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) $(LINK_FLAGS) -shared -Wl,-soname,libplimsoll.so \
 	-Wl,-z,defs -Wl,-Bsymbolic -Wl,--version-script,$(HOOK)/exports.map $(HOOK_SOURCES)
 
 libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so

@@ -16,6 +16,24 @@ What always holds:
 * `counts` has one slot per process, and beside the slots the words of each process's work. A process writes only its
   own slot. The broker clears the slot of a process that died or became another program. No total is stored: a reader
   sums the slots.
+* Every time that crosses a page or a socket is of the *machine's clock*: CLOCK_MONOTONIC, or the time since boot, as
+  the first time namespace shows it. Each writer takes off the shift of its own namespace (`plimsoll.part.clock`,
+  `hook/lib/clock.c`), because broker and programs may run in different ones. These cross:
+
+  | time | writer | readers |
+  | --- | --- | --- |
+  | `Gate.beat_ns` | broker | library: is the broker lost?; the next broker: did programs run unheld? |
+  | `Work.launched_ns`, `executed_ns`, `looked_ns` | library | broker: since when has the work been unfinished? |
+  | `Work.unfinished_ns`, `sure_ns`, `sliced_ns`, `queued_ns` | library | broker; these are lengths, not moments |
+  | `Slot.changed_ns` | library | broker: is a measurement older than the words? |
+  | `Slot.owner`, high half: start time in ticks | library | broker, other processes of the same namespaces |
+  | `Message.owner` | library | broker, which compares it with its own reading of `/proc` |
+  | `Measured.began_ns`, `start_ticks` on the control socket | monitor | broker: as `changed_ns`; which process? |
+  | `start_ticks` in journal and announcements | broker | the next broker, the monitor |
+  | `time` in announcements and log | broker | people; the wall clock, never compared |
+
+  A start time is rounded to ticks after the shift. So a namespace that is shifted by parts of a tick may show one
+  tick more, and the broker takes a word that is one tick off for the same process.
 * All numbers are little-endian and naturally aligned. A field that one side may read while the other writes it is one
   aligned machine word.
 """
@@ -204,7 +222,10 @@ class Work(ctypes.LittleEndianStructure):
     _pack_ = 8
     _fields_ = (
         ("settled", ctypes.c_uint64),
-        ("launched_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the unfinished burst; 0 for none
+        (
+            "launched_ns",
+            ctypes.c_uint64,
+        ),  # the machine's clock at the start of the unfinished burst; 0 for none
         ("executed_ns", ctypes.c_uint64),  # when the GPU began to execute that burst; 0 while not known
         ("unfinished_ns", ctypes.c_uint64),  # the length of all ended bursts, from launch to end
         ("sure_ns", ctypes.c_uint64),  # ended bursts: the first `Gate.slice_us` of each burst's execution
@@ -213,7 +234,10 @@ class Work(ctypes.LittleEndianStructure):
         # The words below stand by themselves.
         ("queued_ns", ctypes.c_uint64),  # the library's estimate of the unfinished work's execution time
         ("standing", ctypes.c_uint64),  # threads that stand at the gate to launch here
-        ("looked_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC when the process last checked its unfinished work
+        (
+            "looked_ns",
+            ctypes.c_uint64,
+        ),  # the machine's clock when the process last checked its unfinished work
     )
 
 
@@ -223,7 +247,8 @@ class Slot(ctypes.LittleEndianStructure):
     _pack_ = 8
     _fields_ = (
         # Low half: pid as the process itself sees it. High half: the low 32 bits of its start time in clock
-        # ticks since boot (/proc/self/stat, field 22). Claimed by compare-and-swap from 0.
+        # ticks since the machine's boot (/proc/self/stat, field 22, less the namespace's shift). Claimed by
+        # compare-and-swap from 0.
         ("owner", ctypes.c_uint64),
         ("used_bytes", ctypes.c_uint64 * MAX_GPUS),  # reserved or held, in the order of `Limits.gpus`
         ("denied_count", ctypes.c_uint64),
@@ -235,8 +260,8 @@ class Slot(ctypes.LittleEndianStructure):
         # Not 0: the broker is about to clear this slot, as its owner became a program that does not map `counts`.
         # The owner's next program claims another slot. The broker sets this word; the slot's next claimant clears it.
         ("is_vacating", ctypes.c_uint64),
-        # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier does not show how
-        # much the process holds beyond its words.
+        # The machine's clock just before `used_bytes` last changed. A measurement that began earlier does not show
+        # how much the process holds beyond its words.
         ("changed_ns", ctypes.c_uint64),
         # The namespaces in which `owner` is valid: the inode of the PID namespace in the low half, that of the time
         # namespace in the high half, all XOR `owner`, so that an earlier owner's value never matches this owner. Only
@@ -330,8 +355,8 @@ class Gate(ctypes.LittleEndianStructure):
             "sharers",
             ctypes.c_uint32,
         ),  # processes that lately had work on one of these GPUs, the largest number; at least 1
-        # CLOCK_MONOTONIC at the latest beat; the broker writes it once a second while a launch may stand here. A gate
-        # whose beat is older than three seconds has no broker, and counts as open.
+        # The machine's clock at the latest beat; the broker writes it once a second while a launch may stand here. A
+        # gate whose beat is older than three seconds has no broker, and counts as open.
         ("beat_ns", ctypes.c_uint64),
         ("ahead_us", ctypes.c_uint32),  # work that a process may queue on a GPU behind a metered gate
         ("alone_us", ctypes.c_uint32),  # work that it may queue, roughly, behind an open gate

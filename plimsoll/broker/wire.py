@@ -156,7 +156,7 @@ class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
     """NVML's complete view at one moment: a GPU or process that is not listed is not there.
 
     Attributes:
-        began_ns: CLOCK_MONOTONIC just before NVML was read. If a process changed its words in `counts` since
+        began_ns: the machine's clock just before NVML was read. If a process changed its words in `counts` since
             then, its words and this measurement are not compared.
         unhealthy: for people, the class and the reason of each GPU that is not healthy.
     """

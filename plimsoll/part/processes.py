@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from plimsoll.part.clock import OWN
+
 PROC: Final = Path("/proc")
 
 GONE: Final = (FileNotFoundError, ProcessLookupError)
@@ -34,7 +36,7 @@ class Stat:
     """The fields of `/proc/<pid>/stat` that we read.
 
     Attributes:
-        start_ticks: start time in clock ticks since boot.
+        start_ticks: start time in clock ticks since the machine's boot, whatever time namespace reads it.
         has_ended: the process is a zombie: dead, and its parent has not waited for it.
     """
 
@@ -47,7 +49,7 @@ def parse_stat(text: str) -> Stat | None:
     fields = text.rpartition(")")[2].split()
     if len(fields) <= _START_TICKS or not fields[_START_TICKS].isdecimal():
         return None
-    return Stat(int(fields[_START_TICKS]), fields[_STATE] in ("Z", "X", "x"))
+    return Stat(int(fields[_START_TICKS]) - OWN.boot_ticks, fields[_STATE] in ("Z", "X", "x"))
 
 
 def read_stat(pid: int) -> Stat | None:

@@ -32,7 +32,7 @@ class SlotUse:
 
     Attributes:
         used_bytes: per GPU, in the order of the container's lines.
-        changed_ns: CLOCK_MONOTONIC just before `used_bytes` last changed, as the owner wrote it; 0 for never.
+        changed_ns: the machine's clock just before `used_bytes` last changed, as the owner wrote it; 0 for never.
     """
 
     slot: int

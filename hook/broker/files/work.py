@@ -171,8 +171,9 @@ class FileWork:
         if survey.container in self._stale:
             return []
         slots = self._files.slots(survey.container)
-        known = find_known(survey.known)
-        strangers = frozenset(slot.owner for slot in slots) - {process.owner for process in known}
+        owners = frozenset(slot.owner for slot in slots)
+        known = find_known(survey.known, owners)
+        strangers = owners - {process.owner for process in known}
         path = self._files.counts_path(survey.container)
         found = find_owners(strangers, path)
         elsewhere = {owner: process for owner, process in found.items() if has_let_go(process.key, path)}

@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import stat
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from typing import Final
 from hook.broker.files.shared import write_whole
 from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, LOST_NS, VERSION
 from plimsoll.broker.pages import Gate as GatePage
+from plimsoll.part.clock import machine_ns
 from plimsoll.part.errors import InputError
 
 GATE_BYTES: Final = ctypes.sizeof(GatePage)
@@ -69,7 +69,7 @@ class GateFile:
         self._beat = ctypes.c_uint64.from_buffer(self._map, GatePage.beat_ns.offset)
         self._address = ctypes.addressof(self._word)
         # The clock restarts at boot, so an old beat may lie ahead of it.
-        is_lost = not 0 <= time.monotonic_ns() - self._beat.value <= LOST_NS
+        is_lost = not 0 <= machine_ns() - self._beat.value <= LOST_NS
         self.was_unheld: Final = not self.is_open and is_lost
         self._head(constants)
         self.beat()
@@ -99,7 +99,7 @@ class GateFile:
 
     def beat(self) -> None:
         """Write a beat, which shows that the broker lives."""
-        self._beat.value = time.monotonic_ns()
+        self._beat.value = machine_ns()
 
     def take_over(self, older: "GateFile") -> None:
         """Take the state of a gate whose file was replaced, and let its waiting threads through."""

@@ -36,13 +36,13 @@ from hook.broker.core.shares.events import (
     Words,
 )
 from hook.broker.core.shares.scheduler import Scheduler
-from hook.broker.processes import TICKS_PER_S
 from hook.broker.shares.gate_files import GateFile
 from hook.broker.shares.tenant_files import TenantFiles
 from hook.broker.shares.utilisation import Used
 from hook.broker.shares.work_pages import WorkPages
 from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid, ProcessKey
+from plimsoll.part.clock import OWN, TICKS_PER_S, machine_ns
 
 BEAT_S: Final = 1.0
 """Seconds between two beats. The library takes a broker for dead after 3 s without a beat."""
@@ -115,7 +115,7 @@ class Shares:
         self._tick_took_s = 0.0
         self._failed_s: list[float] = []
         self._resuming: asyncio.TimerHandle | None = None
-        self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+        self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S) - OWN.boot_ticks
 
     def join(
         self, container: ContainerKey, lines: ContainerLines, gate: GateFile, counts: int | None
@@ -129,7 +129,7 @@ class Shares:
         else:
             tenant.adopt(gate)
             if tenant.terms.whole != terms.whole:
-                self._handle(Left(container, time.monotonic_ns()))
+                self._handle(Left(container, machine_ns()))
             tenant.terms = terms
         tenant.pages.take(counts)
         self._attempt(partial(self._enter, tenant), "a container")
@@ -140,7 +140,7 @@ class Shares:
         tenant = self._tenants.pop(container, None)
         if tenant is not None:
             self._ring.remove(tenant)
-            self._handle(Left(container, time.monotonic_ns()))
+            self._handle(Left(container, machine_ns()))
             tenant.pages.close()
             tenant.gate.open_for_good()
 
@@ -154,18 +154,18 @@ class Shares:
         """Take in the process that owns a slot, where it is new; cheaper than a scan of all slots."""
         tenant = self._tenants.get(container)
         if tenant is not None and (page := tenant.pages.look(slot)) is not None:
-            self._handle(Appeared(container, page.number, page.owner, time.monotonic_ns(), tenant.is_scanned))
+            self._handle(Appeared(container, page.number, page.owner, machine_ns(), tenant.is_scanned))
 
     def died(self, container: ContainerKey, owner: int) -> None:
         """Take in a death: the process's words count up to now, and it wants nothing any more."""
         tenant = self._tenants.get(container)
         if tenant is not None:
             for page in tenant.pages.drop(owner):
-                self._handle(Gone(page.number, time.monotonic_ns(), page.read()))
+                self._handle(Gone(page.number, machine_ns(), page.read()))
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """A container's compute time; None for a container that is not laid out."""
-        return self._scheduler.uses(container, time.monotonic_ns())
+        return self._scheduler.uses(container, machine_ns())
 
     def pages(self) -> Iterator[tuple[ContainerKey, tuple[GpuUuid, ...], WorkPages]]:
         """Each container with its GPUs and its processes' pages."""
@@ -187,7 +187,7 @@ class Shares:
             if self._is_ticking:
                 used = await ask()
                 for gpu in {gpu for tenant in self._ring for gpu in tenant.terms.gpus}:
-                    self._handle(Utilised(gpu, time.monotonic_ns(), self._used_pct(gpu, used)))
+                    self._handle(Utilised(gpu, machine_ns(), self._used_pct(gpu, used)))
 
     def close(self) -> None:
         """Stop reading and ticking. The gate words stay, and the next broker continues from them."""
@@ -202,19 +202,19 @@ class Shares:
 
     def _enter(self, tenant: TenantFiles) -> None:
         """Give a container, its terms and its processes to the scheduler, which ignores processes that it knows."""
-        self._take(Joined(tenant.key, tenant.terms, time.monotonic_ns(), tenant.gate.word))
+        self._take(Joined(tenant.key, tenant.terms, machine_ns(), tenant.gate.word))
         for page in tenant.pages.all:
-            self._take(Appeared(tenant.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
+            self._take(Appeared(tenant.key, page.number, page.owner, machine_ns(), is_new=False))
             page.is_live = True
 
     def _rescan(self, tenant: TenantFiles) -> None:
         """Find the processes that came and those that went."""
         came, went = tenant.pages.rescan()
         for page in went:
-            self._take(Gone(page.number, time.monotonic_ns()))
+            self._take(Gone(page.number, machine_ns()))
         for page in came:
             is_new = tenant.is_scanned
-            self._take(Appeared(tenant.key, page.number, page.owner, time.monotonic_ns(), is_new))
+            self._take(Appeared(tenant.key, page.number, page.owner, machine_ns(), is_new))
         tenant.is_scanned = True
         known = self._processes_of(tenant.key)
         if tenant.needs_survey(known):
@@ -252,7 +252,7 @@ class Shares:
                     words = page.read()
                     if words is not None:
                         pages[page.number] = words
-            self._take(Ticked(time.monotonic_ns(), pages))
+            self._take(Ticked(machine_ns(), pages))
             scans = min(ceil(scans * span_s / SCAN_S), scans)
         for _ in range(scans):
             self._rescan(self._ring[0])

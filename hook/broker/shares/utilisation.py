@@ -13,6 +13,7 @@ import structlog
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import NvmlAwayError, ProcessUsage
 from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.clock import machine_ns
 
 if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
@@ -32,8 +33,8 @@ class Used:
 
     Attributes:
         busy_pct: percent of the span, exact to about a point, because the driver gives whole percent.
-        began_ns: CLOCK_MONOTONIC at the start of the span; a younger process was measured from its own start.
-        ended_ns: CLOCK_MONOTONIC at the driver's latest sample, up to a sample's length before the question.
+        began_ns: the machine's clock at the start of the span; a younger process was measured from its own start.
+        ended_ns: the machine's clock at the driver's latest sample, up to a sample's length before the question.
     """
 
     busy_pct: float
@@ -77,7 +78,7 @@ class Utilisation:
 
     def _read(self, nvml: "Nvml") -> dict[tuple[GpuUuid, int], Used]:
         wall_ns = time.time_ns()
-        monotonic_offset_ns = time.monotonic_ns() - wall_ns
+        monotonic_offset_ns = machine_ns() - wall_ns
         found = nvml.usage(self._ended_us, wall_ns // 1000 - SPAN_US)
         self._ended_us |= {
             gpu: max(each.ended_us for each in usages) for gpu, usages in found.items() if usages

@@ -262,7 +262,7 @@ def _sender(pid: int, datagram: Datagram) -> Process:
         InputError: the owner that it names is not the process that connected.
     """
     _check_seen(pid)
-    process = read_process(pid)
+    process = read_process(pid, (datagram.owner,))
     if process is None:
         # The process died since. Only the owner word in its datagram is left; its slots are cleared by that.
         start_ticks = full_start_ticks(datagram.owner, uptime_ticks())

@@ -208,6 +208,7 @@ enum plimsoll_attachment plimsoll_map_files(void) {
 static void forget_in_child(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;
+    plimsoll_clock_find(); /* the child may have entered another time namespace */
     plimsoll.is_refreshing = false;
     memset(&plimsoll.own_imports, 0, sizeof(plimsoll.own_imports)); /* zeros are an unlocked lock */
     plimsoll_holdings_reset(&plimsoll.holdings);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "broker/attach.h"
+#include "clock.h"
 #include "say.h"
 
 static bool read_page(const char *directory, struct plimsoll_cpus *page) {
@@ -59,10 +60,13 @@ static void bind_threads(const struct plimsoll_cpus *page) {
     closedir(threads);
 }
 
-__attribute__((constructor)) static void bind_program(void) {
+/* The one function that runs at the start of every program. */
+__attribute__((constructor)) static void begin_program(void) {
     int saved = errno;
     struct plimsoll_cpus page;
     const char *directory = plimsoll_find_limits();
+    if (directory)
+        plimsoll_clock_find();
     if (directory && read_page(directory, &page))
         bind_threads(&page);
     errno = saved;

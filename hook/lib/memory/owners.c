@@ -21,10 +21,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 struct process {
     char state;
     uint64_t threads;
-    uint64_t started; /* clock ticks since boot */
+    uint64_t started; /* clock ticks since the machine's boot; one more in a namespace shifted by parts of a
+                         tick */
 };
 
 /* Reads the beginning of a file of /proc; false where that cannot be done. */
@@ -47,13 +50,20 @@ static const char *field_of(const char *text, int number) {
     return at ? at + 1 : "";
 }
 
+/* The kernel shifts start times by the time namespace of the reader. */
+static uint64_t shift_ticks(void) {
+    int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
+    int64_t ticks = plimsoll_clock.boot_ns / tick_ns;
+    return (uint64_t)(ticks - (plimsoll_clock.boot_ns % tick_ns < 0));
+}
+
 static bool read_process(const char *path, struct process *found) {
     char text[1024];
     if (!read_text(path, text, sizeof(text)))
         return false;
     *found = (struct process){.state = *field_of(text, 3),
                               .threads = strtoull(field_of(text, 20), NULL, 10),
-                              .started = strtoull(field_of(text, 22), NULL, 10)};
+                              .started = strtoull(field_of(text, 22), NULL, 10) - shift_ticks()};
     return found->state != 0 && found->started != 0;
 }
 

@@ -8,6 +8,7 @@ import pytest
 from hook.broker import processes
 from hook.broker.core.ids import full_start_ticks, owner_word
 from plimsoll.part import processes as part_processes
+from plimsoll.part.clock import TICKS_PER_S
 
 
 @pytest.mark.parametrize("ticks", [29, 58, 3_900_002, 2**33 + 7])
@@ -16,7 +17,7 @@ def test_a_process_that_has_just_begun_has_begun_before_now(
 ) -> None:
     """A process that lives for less than a tick keeps its start time, though the uptime is a rounded number."""
     monkeypatch.setattr(processes, "PROC", tmp_path)
-    hundredths = ticks * 100 // processes.TICKS_PER_S
+    hundredths = ticks * 100 // TICKS_PER_S
     tmp_path.joinpath("uptime").write_text(f"{hundredths // 100}.{hundredths % 100:02} 17.00\n")
     assert full_start_ticks(owner_word(5, ticks), processes.uptime_ticks()) == ticks
 
@@ -33,6 +34,18 @@ def test_a_process_that_gave_its_pid_back_is_gone(
     folder.joinpath("stat").write_text(f"4495 (a) Z {' '.join(['0'] * 18)} 3900002 {' '.join(['0'] * 30)}")
     folder.joinpath("status").write_text(f"Name:\ta\nNSpid:\t4495\t{own_pid}\nThreads:\t1\n")
     assert (processes.read_process(4495) is not None) == is_there
+
+
+@pytest.mark.parametrize(("later", "is_it"), [(0, True), (1, True), (-1, True), (2, False)])
+def test_a_start_time_rounded_otherwise_names_the_same_process(later: int, *, is_it: bool) -> None:
+    """A time namespace shifted by parts of a tick shows a start time of one tick more or less."""
+    ours = processes.read_process(os.getpid())
+    assert ours is not None
+    word = owner_word(os.getpid(), ours.key.start_ticks + later)
+    found = processes.read_process(os.getpid(), (word,))
+    assert found is not None
+    assert (found.owner == word) == is_it
+    assert (word in processes.find_owners(frozenset((word,)), Path(os.devnull))) == is_it
 
 
 def test_a_file_in_a_tmpfs_of_its_own_is_known_by_its_file_system_too(

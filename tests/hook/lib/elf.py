@@ -10,6 +10,9 @@ from typing import Final
 
 _PT_LOAD: Final = 1
 _PT_DYNAMIC: Final = 2
+_PT_GNU_STACK: Final = 0x6474E551
+_PT_GNU_RELRO: Final = 0x6474E552
+_PF_X: Final = 1
 _DT_NEEDED: Final = 1
 _DT_PLTRELSZ: Final = 2
 _DT_STRTAB: Final = 5
@@ -19,6 +22,8 @@ _DT_RELASZ: Final = 8
 _DT_INIT: Final = 12
 _DT_JMPREL: Final = 23
 _DT_INIT_ARRAY_SIZE: Final = 27
+_DT_FLAGS: Final = 30
+_DF_BIND_NOW: Final = 8
 _DT_VERNEED: Final = 0x6FFFFFFE
 _SHT_DYNSYM: Final = 11
 
@@ -42,6 +47,15 @@ class Library:
     constructors: int
     """The number of its functions that run when it is loaded."""
 
+    is_bound_at_load: bool
+    """Whether the loader looks up all of its functions at once (BIND_NOW)."""
+
+    has_read_only_tables: bool
+    """Whether the loader then makes the tables of functions read-only (RELRO)."""
+
+    has_executable_stack: bool
+    """Whether it makes the stack executable."""
+
     @property
     def newest_glibc(self) -> tuple[int, ...]:
         """The oldest glibc that can load it."""
@@ -60,12 +74,16 @@ def read_library(path: Path) -> Library:
     dynamic = _dynamic(file)
     tags = dict(dynamic)
     names = _offset(file, tags[_DT_STRTAB])
+    kinds = _segment_flags(file)
     symbols = _symbols(file, names, _offset(file, tags[_DT_SYMTAB]))
     return Library(
         needed=frozenset(_text(file, names + value) for tag, value in dynamic if tag == _DT_NEEDED),
         versions=_versions(file, names, tags),
         defined=frozenset(name for name, section in symbols if section),
         bound=frozenset(symbols[place][0] for place in _relocated(file, tags)) - {""},
+        is_bound_at_load=bool(tags.get(_DT_FLAGS, 0) & _DF_BIND_NOW),
+        has_read_only_tables=_PT_GNU_RELRO in kinds,
+        has_executable_stack=kinds.get(_PT_GNU_STACK, _PF_X) & _PF_X != 0,
         constructors=(_DT_INIT in tags) + tags.get(_DT_INIT_ARRAY_SIZE, 0) // 8,
     )
 
@@ -83,6 +101,13 @@ def _segments(file: bytes) -> list[tuple[int, int, int, int]]:
         kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", file, start + place * size)
         segments.append((kind, offset, address, length))
     return segments
+
+
+def _segment_flags(file: bytes) -> dict[int, int]:
+    """The flags of the last segment of each type."""
+    (start,) = struct.unpack_from("<Q", file, 32)
+    size, count = struct.unpack_from("<HH", file, 54)
+    return dict(struct.unpack_from("<II", file, start + place * size) for place in range(count))
 
 
 def _offset(file: bytes, address: int) -> int:

@@ -9,6 +9,8 @@ from tests.hook.lib.elf import Library, read_library
 from tests.hook.lib.layout import offsets
 from tests.hook.lib.program import LIBRARY, ROOT, compiled
 
+_LOADER = "ld-linux-aarch64.so.1"
+
 
 @pytest.fixture(name="built", scope="module", params=[LIBRARY.name, "other-machine.so"])
 def _built(request: pytest.FixtureRequest) -> Library:
@@ -31,10 +33,21 @@ def test_it_exports_the_table_and_nothing_else(built: Library) -> None:
 def test_it_needs_libc_alone(built: Library) -> None:
     """The preload loads no driver, and no library into programs that would not have it.
 
-    A single function runs at the start of every program: it binds the program to its container's CPUs.
+    On aarch64 the loader, which is in every process, has the stack's canary. A single function runs at the start of
+    every program: it binds the program to its container's CPUs.
     """
-    assert built.needed == {"libc.so.6"}
+    assert built.needed - {_LOADER} == {"libc.so.6"}
     assert built.constructors == 1
+
+
+@pytest.mark.parametrize("machine", [LIBRARY.name, "other-machine.so"])
+def test_an_overflow_ends_the_program(machine: str) -> None:
+    """The stack has canaries, copies are checked, and no page is both writable and a table of functions."""
+    library = read_library(LIBRARY.with_name(machine))
+    assert {"__stack_chk_fail", "__vsnprintf_chk"} <= library.bound
+    assert library.is_bound_at_load
+    assert library.has_read_only_tables
+    assert not library.has_executable_stack
 
 
 def test_both_supported_machines_are_built() -> None:

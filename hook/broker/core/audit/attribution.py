@@ -32,7 +32,7 @@ class Hooked:
         words: bytes in its words, per GPU in the order of its container's lines; None where its slot is not known.
         contexts: the GPUs on which it reported a context.
         slots: the numbers of the slots that hold its words.
-        changed_ns: CLOCK_MONOTONIC just before its words last changed, as it wrote itself; 0 for never.
+        changed_ns: the machine's clock just before its words last changed, as it wrote itself; 0 for never.
     """
 
     words: tuple[int, ...] | None
@@ -114,7 +114,7 @@ class AttributedProcess:
 
     @cached_property
     def changed_ns(self) -> int:
-        """CLOCK_MONOTONIC just before its words last changed; 0 for never, and for a process without words."""
+        """The machine's clock just before its words last changed; 0 for never, and for a process without words."""
         return 0 if self.hooked is None else self.hooked.changed_ns
 
     @cached_property

@@ -1,6 +1,6 @@
 """The events that go into the share scheduler, and the instructions that come out.
 
-All times are nanoseconds of CLOCK_MONOTONIC. Events come in the order of their times.
+All times are nanoseconds of the machine's clock (`plimsoll.part.clock`). Events come in the order of their times.
 """
 
 from collections.abc import Mapping
