@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -95,7 +96,7 @@ async def _placed_and_started(
     broker: BrokerClient, pod: Pod, options: RunOptions, user: int
 ) -> asyncio.subprocess.Process:
     await _unregister_ended(broker)
-    placed = await _choose(broker, pod)
+    placed = await _choose(broker, pod, options.environment)
     try:
         registered = await _registered(broker, registration(pod, placed), options.broker_root)
         enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
@@ -116,8 +117,8 @@ async def _unregister_ended(broker: BrokerClient) -> None:
             await broker.unregister(pod)
 
 
-async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
-    machine = await read_machine(await broker.describe())
+async def _choose(broker: BrokerClient, pod: Pod, environment: Mapping[str, str]) -> Plan:
+    machine = await read_machine(await broker.describe(), environment)
     demand = parse_pod(pod)
     policy = policy_named(demand.policy or "headroom", "--policy")
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)

@@ -23,6 +23,11 @@ class Machine:
             f"[gpu 0]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of('here')}\n"
         )
 
+    def add_gpu(self, name: str) -> None:
+        """Add another GPU; no program may use the machine yet."""
+        with self._config.open("a") as config:
+            config.write(f"[gpu 1]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of(name)}\n")
+
     async def start(
         self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
