@@ -80,7 +80,7 @@ def _read_gpus(owners: Mapping[int, PodUid]) -> NodeState:
     try:
         samples = nvml.read({})
     except NvmlAwayError as error:
-        remedy = "install it, or, for the emulator, set PLIMSOLL_EMULATOR and LD_LIBRARY_PATH"
+        remedy = error.remedy or "install it, or, for the emulator, set PLIMSOLL_EMULATOR and LD_LIBRARY_PATH"
         raise NoGpuError(f"{error}; {remedy}") from error
     finally:
         nvml.close()

@@ -101,7 +101,9 @@ class Measurements:
             self._trouble = str(error)
             effect = "memory that no call requests (contexts, modules) does not count against the lines"
             remedy = (
-                REMEDY if isinstance(error, NvmlAwayError) else "mend that; the broker tries again by itself"
+                error.remedy or REMEDY
+                if isinstance(error, NvmlAwayError)
+                else "mend that; the broker tries again by itself"
             )
             _log.warning("not_measured", problem=self._trouble, effect=effect, remedy=remedy)
 
