@@ -9,17 +9,18 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
 
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.broker.connection import Connection, LostError
+from plimsoll.broker.connection import Connection, DamagedError, LostError
 from plimsoll.broker.root import USERS_NAME
-from plimsoll.broker.wire import SYSTEM_ROOT
+from plimsoll.broker.wire import SYSTEM_ROOT, Subscribe
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.entry import BAD_INPUT
 from plimsoll.part.errors import InputError, PlimsollError
@@ -38,8 +39,8 @@ START_S: Final = 20.0
 AGAIN_S: Final = 5.0
 """Seconds between two looks at a broker that is gone."""
 
-LINE_BYTES: Final = 1024
-"""The longest line of a connection without requests, which gets none."""
+LINE_BYTES: Final = 64 * 1024
+"""The longest announcement. Real ones have a few hundred bytes."""
 
 IN_USE: Final = "belongs to a running broker"
 """The words by which a broker refuses a directory that another one holds."""
@@ -100,13 +101,20 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
         await _start(root, environment)
 
 
-async def keep_broker(root: Path, environment: Mapping[str, str]) -> NoReturn:
+async def keep_broker(
+    root: Path, environment: Mapping[str, str], take: Callable[[Announcement], None]
+) -> NoReturn:
     """Start the private broker again each time that it has died; cancelling is safe.
 
     Call this as a user of the broker. The node's own broker is started again by its own supervisor.
+
+    Args:
+        root: the broker's directory.
+        environment: the variables of a private broker.
+        take: gets every announcement of the broker. Those that it keeps come again from the next broker.
     """
     while True:
-        await _until_lost(root)
+        await _follow(root, take)
         if root != Path(SYSTEM_ROOT):
             # A broker that cannot start, for instance for a full disk, has said so in its log.
             with contextlib.suppress(PlimsollError):
@@ -115,14 +123,19 @@ async def keep_broker(root: Path, environment: Mapping[str, str]) -> NoReturn:
         await asyncio.sleep(AGAIN_S)
 
 
-async def _until_lost(root: Path) -> None:
-    """Wait until the broker has closed a connection, or takes none."""
+async def _follow(root: Path, take: Callable[[Announcement], None]) -> None:
+    """Take announcements until the broker has closed the connection, or takes none."""
     try:
         connection = await Connection.open(root, LINE_BYTES)
     except LostError:
         return
     try:
-        await connection.read()
+        await connection.send(Subscribe())
+        while True:
+            with contextlib.suppress(DamagedError):
+                answer = await connection.read()
+                if isinstance(answer, Announcement):
+                    take(answer)
     except LostError:
         return
     finally:

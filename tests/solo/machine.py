@@ -49,17 +49,21 @@ class Machine:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
-            env={
-                **os.environ,
-                **environment,
-                "PLIMSOLL_EMULATOR": str(self._config),
-                "LD_LIBRARY_PATH": str(BUILD / "emulator"),
-                "PYTHONPATH": str(REPOSITORY),
-            },
+            env={**self._environment, **environment},
             stdin=asyncio.subprocess.PIPE,
             stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
+
+    async def start_program(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start a program that has nothing to do with Plimsoll."""
+        output = asyncio.subprocess.DEVNULL
+        return await asyncio.create_subprocess_exec(*arguments, env=self._environment, stdout=output)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        emulated = {"PLIMSOLL_EMULATOR": str(self._config), "LD_LIBRARY_PATH": str(BUILD / "emulator")}
+        return {**os.environ, **emulated, "PYTHONPATH": str(REPOSITORY)}
 
     async def run(self, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
         """Run `plimsoll run`; returns exit code, output and error output."""

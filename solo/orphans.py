@@ -1,0 +1,44 @@
+"""Orphans among a command's descendants: `plimsoll run` adopts them, so that the broker finds whose they are.
+
+A daemon's parents end, and by default init adopts it. Then nothing shows the command that it came from, once its
+environment was cleared too.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import Final, NoReturn
+
+from plimsoll.part.processes import read_stat
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+LOOK_S: Final = 5.0
+"""Seconds between two looks for orphans that have ended. asyncio takes the ends of our own children at once. So a
+child that is dead in two looks is an orphan."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents end. A kernel that refuses leaves them to init."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+async def bury_orphans() -> NoReturn:
+    """Take the exit codes of adopted processes for ever, so that they do not stay as zombies."""
+    dead: frozenset[int] = frozenset()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        dead = await asyncio.to_thread(_bury, dead)
+
+
+def _bury(before: frozenset[int]) -> frozenset[int]:
+    """Bury the children that were dead before; returns those that are dead now. None where the kernel lists none."""
+    lists = [file.read_text().split() for file in Path("/proc/self/task").glob("*/children")]
+    pids = {int(pid) for pids in lists for pid in pids}
+    dead = {pid for pid in pids if (stat := read_stat(pid)) is not None and stat.has_ended}
+    for pid in dead & before:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return frozenset(dead - before)
