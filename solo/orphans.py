@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -16,8 +17,7 @@ from plimsoll.part.processes import read_stat
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 LOOK_S: Final = 5.0
-"""Seconds between two looks for orphans that have ended. asyncio takes the ends of our own children at once. So a
-child that is dead in two looks is an orphan."""
+"""Seconds between two looks for orphans that have ended. A child of our own is known by the second look."""
 
 
 def adopt_orphans() -> None:
@@ -25,12 +25,16 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-async def bury_orphans() -> NoReturn:
-    """Take the exit codes of adopted processes for ever, so that they do not stay as zombies."""
+async def bury_orphans(children: AbstractSet[int]) -> NoReturn:
+    """Take the exit codes of adopted processes for ever, so that they do not stay as zombies.
+
+    Args:
+        children: the pids of our own children, of which asyncio takes the exit codes.
+    """
     dead: frozenset[int] = frozenset()
     while True:
         await asyncio.sleep(LOOK_S)
-        dead = await asyncio.to_thread(_bury, dead)
+        dead = await asyncio.to_thread(_bury, dead - children) - children
 
 
 def _bury(before: frozenset[int]) -> frozenset[int]:

@@ -84,7 +84,7 @@ def _unusable(root: Path, error: OSError) -> InputError:
     return InputError("--broker-root", str(root), f"cannot be used ({error})", remedy)
 
 
-async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
+async def ensure_broker(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
     """Start a private broker if none answers at this root.
 
     Call this as a user of the broker, and under the lock of the directory.
@@ -92,17 +92,18 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
     Args:
         root: the broker's directory.
         environment: the variables of a private broker.
+        children: gets the pid of a private broker.
 
     Raises:
         PrivateBrokerError: the private broker ended at its start.
         InputError: its log cannot be written.
     """
     if not await _answers(root):
-        await _start(root, environment)
+        await _start(root, environment, children)
 
 
 async def keep_broker(
-    root: Path, environment: Mapping[str, str], take: Callable[[Announcement], None]
+    root: Path, environment: Mapping[str, str], children: set[int], take: Callable[[Announcement], None]
 ) -> NoReturn:
     """Start the private broker again each time that it has died; cancelling is safe.
 
@@ -111,6 +112,7 @@ async def keep_broker(
     Args:
         root: the broker's directory.
         environment: the variables of a private broker.
+        children: gets the pids of private brokers.
         take: gets every announcement of the broker. Those that it keeps come again from the next broker.
     """
     while True:
@@ -119,7 +121,7 @@ async def keep_broker(
             # A broker that cannot start, for instance for a full disk, has said so in its log.
             with contextlib.suppress(PlimsollError):
                 async with locked(root):
-                    await ensure_broker(root, environment)
+                    await ensure_broker(root, environment, children)
         await asyncio.sleep(AGAIN_S)
 
 
@@ -197,7 +199,7 @@ async def _answers(root: Path) -> bool:
         await client.close()
 
 
-async def _start(root: Path, environment: Mapping[str, str]) -> None:
+async def _start(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
     """Start a broker that outlives this process: other commands may come to use it."""
     with await asyncio.to_thread(_open_log, root) as log:
         began = log.tell()
@@ -216,6 +218,7 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
             stderr=log,
             start_new_session=True,
         )
+    children.add(process.pid)
     await _until_it_answers_or_ends(root, process, began)
 
 

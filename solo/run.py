@@ -74,16 +74,17 @@ async def run_command(options: RunOptions) -> int:
     options = dataclasses.replace(options, hook_library=library)
     uid, root = PodUid(pod.metadata.uid), options.broker_root
     await make_root(root)
-    broker = BrokerClient(root, timeout_s=START_S)
+    broker, children = BrokerClient(root, timeout_s=START_S), set[int]()
     try:
         with _Signals() as signals:
             async with using(root) as user:
                 async with locked(root):
-                    await ensure_broker(root, options.environment)
+                    await ensure_broker(root, options.environment, children)
                     process = await _placed_and_started(broker, pod, options, user)
-                keep = keep_broker(root, options.environment, _Unheld(uid).take)
+                children.add(process.pid)
+                keep = keep_broker(root, options.environment, children, _Unheld(uid).take)
                 tasks = [asyncio.create_task(keep, name="keep the broker")]
-                tasks.append(asyncio.create_task(bury_orphans(), name="bury orphans"))
+                tasks.append(asyncio.create_task(bury_orphans(children), name="bury orphans"))
                 try:
                     return await signals.follow(process)
                 finally:

@@ -5,7 +5,8 @@ its ancestors: it is the `plimsoll run` of a registered command; it carries a re
 its cgroup is a registered pod's. `plimsoll run` adopts orphans among its descendants, and so is a daemon's ancestor.
 
 What always holds: a process keeps the pod that was found for it, also where its ancestors have ended since. A process
-without such an ancestor belongs to no pod.
+for which none was found is looked at again only when pods come or go: a `plimsoll run` registers before its first
+descendant starts.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +27,8 @@ class Descent:
     """Remembers the pods of living processes. Everything here blocks, briefly."""
 
     def __init__(self) -> None:
-        self._known: dict[ProcessKey, PodUid] = {}
+        self._known: dict[ProcessKey, PodUid | None] = {}
+        self._pods: frozenset[PodUid] = frozenset()
 
     def pods_of(
         self,
@@ -41,9 +43,14 @@ class Descent:
             runners: each process whose descendants belong to a pod.
             pods: the registered pods.
         """
-        found = {key: self._known.get(key) or _pod_of(key, runners, pods) for key in strays}
-        self._known = {key: pod for key, pod in found.items() if pod is not None and pod in pods}
-        return dict(self._known)
+        if self._pods != frozenset(pods):
+            self._pods = frozenset(pods)
+            self._known = {key: pod for key, pod in self._known.items() if pod in self._pods}
+        self._known = {
+            key: self._known[key] if key in self._known else _pod_of(key, runners, self._pods)
+            for key in strays
+        }
+        return {key: pod for key, pod in self._known.items() if pod is not None}
 
 
 def _pod_of(key: ProcessKey, runners: Mapping[ProcessKey, PodUid], pods: Collection[PodUid]) -> PodUid | None:
@@ -58,7 +65,10 @@ def _lineage(key: ProcessKey) -> Iterator[ProcessKey]:
     """A process and its ancestors, the nearest first."""
     pid = key.pid
     for _ in range(GENERATIONS_MAX):
-        stat = read_stat(pid)
+        try:
+            stat = read_stat(pid)
+        except PermissionError:  # /proc is mounted with hidepid
+            return
         if stat is None or (pid == key.pid and stat.start_ticks != key.start_ticks):
             return
         yield ProcessKey(pid, stat.start_ticks)

@@ -34,8 +34,8 @@ from plimsoll.broker.wire import Measured
 from plimsoll.ids import GpuUuid, ProcessKey
 
 _WITHOUT: Final = (
-    "uses the GPU without the library, so no line holds it: its environment was cleared, LD_PRELOAD was unset, or its "
-    "program is static"
+    "uses the GPU without the library, so no line holds it: its environment was cleared, LD_PRELOAD was unset, or "
+    "its program is static"
 )
 _UNHOOKED: Final = f"a process of this container {_WITHOUT}"
 _UNHOOKED_SOMEWHERE: Final = f"a process of one of this pod's containers {_WITHOUT}"
