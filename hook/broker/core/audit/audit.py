@@ -97,6 +97,8 @@ class Audit:
             containers: every registered container, with its words as read after the measurement.
         """
         held = attributed(measured.processes, containers)
+        bare = {each.key for each in held if each.hooked is None and each.owner is not None}
+        self._bare_since_ns = {key: self._bare_since_ns.get(key, measured.began_ns) for key in bare}
         self._weigh(held, measured.began_ns)
         learned = self._learn(held)
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
@@ -119,7 +121,8 @@ class Audit:
             known, overhead = before.get(each.seen, (None, Overhead()))
             if known is not None and known.place != attribution.place:
                 overhead = Overhead()
-            if known == attribution and each.changed_ns < began_ns:
+            is_judged = each.hooked is not None or self._is_unhooked(each.key, began_ns)
+            if known == attribution and each.changed_ns < began_ns and is_judged:
                 overhead.add(sample)
             self._overheads[each.seen] = (attribution, overhead)
 
@@ -191,13 +194,13 @@ class Audit:
         owners = (container, ContainerKey(container.pod, UNKNOWN_CONTAINER))
         return tuple(key.pid for key, owner in sorted(self._bare_announced.items()) if owner in owners)
 
+    def _is_unhooked(self, process: ProcessKey, began_ns: int) -> bool:
+        return began_ns - self._bare_since_ns.get(process, began_ns) >= UNHOOKED_NS
+
     def _unenforced(self, held: Sequence[AttributedProcess], began_ns: int) -> list[Unenforced]:
-        bare = {each.key: each for each in held if each.hooked is None and each.owner is not None}
-        self._bare_since_ns = {key: self._bare_since_ns.get(key, began_ns) for key in bare}
+        bare = {each.key: each for each in held if each.key in self._bare_since_ns}
         known = self._bare_announced
-        due = sorted(
-            key for key, since_ns in self._bare_since_ns.items() if began_ns - since_ns >= UNHOOKED_NS
-        )
+        due = sorted(key for key in bare if self._is_unhooked(key, began_ns))
         self._bare_announced = {key: owner for key in due if (owner := bare[key].owner) is not None}
         return [_unenforced(bare[key]) for key in due if key not in known]
 

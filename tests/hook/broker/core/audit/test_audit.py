@@ -335,7 +335,11 @@ def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
     """
     bench = Bench()
     times_ns = [BEGAN_NS, BEGAN_NS + 1, *(BEGAN_NS + UNHOOKED_NS + each for each in range(RUN))]
-    verdicts = [bench.take({ONE: 100 * MIB}, pods={ONE: POD}, began_ns=time_ns) for time_ns in times_ns]
+    verdicts, excess = [], []
+    for time_ns in times_ns:
+        verdicts.append(bench.take({ONE: 100 * MIB}, pods={ONE: POD}, began_ns=time_ns))
+        excess.append(bench.excess)
+    assert excess == [0, 0, *[100 * MIB] * RUN]
     assert [len(verdict.findings) for verdict in verdicts] == [0, 0, 1] + [0] * (RUN - 1)
     assert bench.audit.unheld_pids(MAIN) == (ONE.pid,)
     (finding,) = verdicts[2].findings
