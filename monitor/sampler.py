@@ -179,7 +179,7 @@ class Sampler:
         return NodeSample(
             began_ns=began_ns,
             readings=tuple(gpu.reading for gpu in gpus),
-            listing=Listing(frozenset(gpu.reading.uuid for gpu in gpus), processes),
+            listing=Listing(frozenset(gpu.reading.uuid for gpu in gpus if gpu.lists_processes), processes),
             utilisation={gpu.reading.uuid: gpu.utilisation for gpu in gpus},
             memory_traffic={gpu.reading.uuid: gpu.memory_traffic for gpu in gpus},
             figures=figures,

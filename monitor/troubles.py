@@ -7,6 +7,8 @@ from typing import Final
 
 import structlog
 
+from plimsoll.nvml.readings import NvmlAwayError
+
 NO_GPU: Final = "no GPU"
 """The beginning of the trouble in which no driver answers."""
 
@@ -31,9 +33,9 @@ class Troubles:
             self._logged.add(trouble)
             log.error(trouble)
 
-    def report_no_driver(self, error: Exception) -> None:
+    def report_no_driver(self, error: NvmlAwayError) -> None:
         """Log that no driver answers."""
-        self.report(f"{NO_GPU}: {error}; {NO_DRIVER}")
+        self.report(f"{NO_GPU}: {error}; {error.remedy or NO_DRIVER}")
 
     def end(self, *, has_driver: bool) -> bool:
         """End all troubles but that of a driver which is still away; returns whether the last one ended now."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from placer.core.ledger import Ledger
 from placer.core.registration import adopted
 from placer.core.view import NodeView, node_view
@@ -19,6 +21,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.nvml.library import Nvml
 from plimsoll.nvml.readings import GpuSample, NvmlAwayError
 from plimsoll.part.errors import PlimsollError
+from solo.visible import visible
 
 UNKNOWN_IDLE_PCT: Final = 100.0
 """The idle time, in percent, of a GPU whose driver measures no utilisation (MIG). Memory alone then decides."""
@@ -46,17 +49,21 @@ class Machine:
         return replace(self.view, gpus=tuple(gpus))
 
 
-async def read_machine(description: Description) -> Machine:
+async def read_machine(description: Description, environment: Mapping[str, str] | None = None) -> Machine:
     """Read this machine's GPUs, on a thread; cancelling is safe.
 
     Args:
         description: the broker's registrations now.
+        environment: the variables of a command, which may see some of the GPUs alone; None for all.
 
     Raises:
         NoGpuError: the driver is missing, or none of its GPUs can be read.
+        InputError: the variables leave no GPU.
     """
     owners = {process.pid: use.pod for use in description.containers for process in use.processes}
     state = await asyncio.to_thread(_read_gpus, owners)
+    if environment is not None:
+        state = msgspec.structs.replace(state, gpus=visible(state.gpus, environment))
     ledger = Ledger()
     for _, booking in adopted(state.node, description):
         ledger.restore(booking)
@@ -73,7 +80,7 @@ def _read_gpus(owners: Mapping[int, PodUid]) -> NodeState:
     try:
         samples = nvml.read({})
     except NvmlAwayError as error:
-        remedy = "install it, or, for the emulator, set PLIMSOLL_EMULATOR and LD_LIBRARY_PATH"
+        remedy = error.remedy or "install it, or, for the emulator, set PLIMSOLL_EMULATOR and LD_LIBRARY_PATH"
         raise NoGpuError(f"{error}; {remedy}") from error
     finally:
         nvml.close()

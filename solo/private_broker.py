@@ -9,17 +9,18 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
 
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.broker.connection import Connection, LostError
+from plimsoll.broker.connection import Connection, DamagedError, LostError
 from plimsoll.broker.root import USERS_NAME
-from plimsoll.broker.wire import SYSTEM_ROOT
+from plimsoll.broker.wire import SYSTEM_ROOT, Subscribe
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.entry import BAD_INPUT
 from plimsoll.part.errors import InputError, PlimsollError
@@ -39,8 +40,8 @@ START_S: Final = 20.0
 AGAIN_S: Final = 5.0
 """Seconds between two looks at a broker that is gone."""
 
-LINE_BYTES: Final = 1024
-"""The longest line of a connection without requests, which gets none."""
+LINE_BYTES: Final = 64 * 1024
+"""The longest announcement. Real ones have a few hundred bytes."""
 
 IN_USE: Final = "belongs to a running broker"
 """The words by which a broker refuses a directory that another one holds."""
@@ -84,7 +85,7 @@ def _unusable(root: Path, error: OSError) -> InputError:
     return InputError("--broker-root", str(root), f"cannot be used ({error})", remedy)
 
 
-async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
+async def ensure_broker(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
     """Start a private broker if none answers at this root.
 
     Call this as a user of the broker, and under the lock of the directory.
@@ -92,38 +93,52 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
     Args:
         root: the broker's directory.
         environment: the variables of a private broker.
+        children: gets the pid of a private broker.
 
     Raises:
         PrivateBrokerError: the private broker ended at its start.
         InputError: its log cannot be written.
     """
     if not await _answers(root):
-        await _start(root, environment)
+        await _start(root, environment, children)
 
 
-async def keep_broker(root: Path, environment: Mapping[str, str]) -> NoReturn:
+async def keep_broker(
+    root: Path, environment: Mapping[str, str], children: set[int], take: Callable[[Announcement], None]
+) -> NoReturn:
     """Start the private broker again each time that it has died; cancelling is safe.
 
     Call this as a user of the broker. The node's own broker is started again by its own supervisor.
+
+    Args:
+        root: the broker's directory.
+        environment: the variables of a private broker.
+        children: gets the pids of private brokers.
+        take: gets every announcement of the broker. Those that it keeps come again from the next broker.
     """
     while True:
-        await _until_lost(root)
+        await _follow(root, take)
         if root != Path(SYSTEM_ROOT):
             # A broker that cannot start, for instance for a full disk, has said so in its log.
             with contextlib.suppress(PlimsollError):
                 async with locked(root):
-                    await ensure_broker(root, environment)
+                    await ensure_broker(root, environment, children)
         await asyncio.sleep(AGAIN_S)
 
 
-async def _until_lost(root: Path) -> None:
-    """Wait until the broker has closed a connection, or takes none."""
+async def _follow(root: Path, take: Callable[[Announcement], None]) -> None:
+    """Take announcements until the broker has closed the connection, or takes none."""
     try:
         connection = await Connection.open(root, LINE_BYTES)
     except LostError:
         return
     try:
-        await connection.read()
+        await connection.send(Subscribe())
+        while True:
+            with contextlib.suppress(DamagedError):
+                answer = await connection.read()
+                if isinstance(answer, Announcement):
+                    take(answer)
     except LostError:
         return
     finally:
@@ -185,7 +200,7 @@ async def _answers(root: Path) -> bool:
         await client.close()
 
 
-async def _start(root: Path, environment: Mapping[str, str]) -> None:
+async def _start(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
     """Start a broker that outlives this process: other commands may come to use it."""
     with await asyncio.to_thread(_open_log, root) as log:
         began = log.tell()
@@ -204,6 +219,7 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
             stderr=log,
             start_new_session=True,
         )
+    children.add(process.pid)
     await _until_it_answers_or_ends(root, process, began)
 
 

@@ -8,10 +8,14 @@ registration behind. The next one removes it, once no process of that command li
 import asyncio
 import contextlib
 import dataclasses
+import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec.structs import replace
 
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
@@ -20,18 +24,24 @@ from placer.core.policies import policy_named
 from placer.core.refusal import Refusal
 from placer.core.registration import registration
 from placer.core.site import Request
+from plimsoll.broker.announcements import Announcement, Unenforced
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
 from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered
 from plimsoll.demand import parse_pod
-from plimsoll.ids import PodUid
+from plimsoll.ids import PodUid, ProcessKey
 from plimsoll.kube.models import Pod
 from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.processes import read_stat
 from plimsoll.quantity import format_bytes
 from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
+from solo.orphans import adopt_orphans, bury_orphans
 from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
+
+UNHELD_MAX: Final = 8
+"""Processes without the library that standard error names. A script may start any number."""
 
 LEAVE_S: Final = 5.0
 """Seconds that a broker may take to forget an ended command. A broker that is restarted answers within them."""
@@ -64,18 +74,22 @@ async def run_command(options: RunOptions) -> int:
     options = dataclasses.replace(options, hook_library=library)
     uid, root = PodUid(pod.metadata.uid), options.broker_root
     await make_root(root)
-    broker = BrokerClient(root, timeout_s=START_S)
+    broker, children = BrokerClient(root, timeout_s=START_S), set[int]()
     try:
         with _Signals() as signals:
             async with using(root) as user:
                 async with locked(root):
-                    await ensure_broker(root, options.environment)
+                    await ensure_broker(root, options.environment, children)
                     process = await _placed_and_started(broker, pod, options, user)
-                keeping = asyncio.create_task(keep_broker(root, options.environment), name="keep the broker")
+                children.add(process.pid)
+                keep = keep_broker(root, options.environment, children, _Unheld(uid).take)
+                tasks = [asyncio.create_task(keep, name="keep the broker")]
+                tasks.append(asyncio.create_task(bury_orphans(children), name="bury orphans"))
                 try:
                     return await signals.follow(process)
                 finally:
-                    keeping.cancel()
+                    for task in tasks:
+                        task.cancel()
                     await _leave(broker, root, uid)
     finally:
         await broker.close()
@@ -95,9 +109,10 @@ async def _placed_and_started(
     broker: BrokerClient, pod: Pod, options: RunOptions, user: int
 ) -> asyncio.subprocess.Process:
     await _unregister_ended(broker)
-    placed = await _choose(broker, pod)
+    placed = await _choose(broker, pod, options.environment)
     try:
-        registered = await _registered(broker, registration(pod, placed), options.broker_root)
+        asked = replace(registration(pod, placed), runner=await asyncio.to_thread(_this_process))
+        registered = await _registered(broker, asked, options.broker_root)
         enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
         return await _start(options, placed.booking.pod, enforcement, user)
     except BaseException:
@@ -116,8 +131,8 @@ async def _unregister_ended(broker: BrokerClient) -> None:
             await broker.unregister(pod)
 
 
-async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
-    machine = await read_machine(await broker.describe())
+async def _choose(broker: BrokerClient, pod: Pod, environment: Mapping[str, str]) -> Plan:
+    machine = await read_machine(await broker.describe(), environment)
     demand = parse_pod(pod)
     policy = policy_named(demand.policy or "headroom", "--policy")
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)
@@ -158,11 +173,41 @@ async def _start(
 ) -> asyncio.subprocess.Process:
     """Start the command as a user of the broker, for the case that this process is killed before it."""
     environment = {**options.environment, **pod_variables(pod, options.environment, enforcement)}
+    adopt_orphans()
     try:
         return await asyncio.create_subprocess_exec(*options.command, env=environment, pass_fds=(user,))
     except (OSError, ValueError) as error:
         remedy = "give a program that exists on this machine"
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error
+
+
+def _this_process() -> ProcessKey | None:
+    """This process; None where `/proc` does not show it."""
+    pid = os.getpid()
+    stat = read_stat(pid)
+    return None if stat is None else ProcessKey(pid, stat.start_ticks)
+
+
+class _Unheld:
+    """Tells on standard error which processes of the command use a GPU without the library."""
+
+    def __init__(self, pod: PodUid) -> None:
+        self._pod = pod
+        self._told: set[tuple[int, int]] = set()
+
+    def take(self, found: Announcement) -> None:
+        """Write a line for a process of the command, once and for at most `UNHELD_MAX` of them."""
+        if not isinstance(found, Unenforced) or found.pod != self._pod or len(self._told) > UNHELD_MAX:
+            return
+        if (found.pid, found.start_ticks) in self._told:
+            return
+        self._told.add((found.pid, found.start_ticks))
+        if len(self._told) > UNHELD_MAX:
+            sys.stderr.write("plimsoll run: more such processes follow; `plimsoll status` shows them\n")
+            return
+        holds = f"process {found.pid} holds {format_bytes(found.used_bytes)} on {found.gpu}"
+        remedy = "keep LD_PRELOAD and the PLIMSOLL_ variables (`sudo -E`, `su -p`, no `env -i`)"
+        sys.stderr.write(f"plimsoll run: {holds}: {found.text}; {remedy}\n")
 
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

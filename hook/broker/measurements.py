@@ -1,8 +1,8 @@
 """The broker's own measurements by NVML, for nodes without a monitor.
 
-The broker measures once at its start, because the driver's first answer takes a while, and then only while a hooked
-process lives. After a new process or context it measures a few times within hundredths of a second. So it knows the
-cost of a context before programs make many contexts. It does so after a death too, which may leave memory to others.
+The broker measures once at its start, because the driver's first answer takes a while, and then only while a
+container is registered. After a new process or context, and after a death, which may leave memory to others, it
+measures a few times within hundredths of a second. So it knows the cost of a context before programs make many.
 """
 
 import asyncio
@@ -62,15 +62,18 @@ class Measurements:
             except (NvmlAwayError, NotCarriedOutError, OSError) as error:
                 self._is_troubled(error)
                 await asyncio.sleep(RETRY_S if isinstance(error, NvmlAwayError) else PERIOD_S)
-            if await self._has_come(None if self._is_idle() else next(pauses)):
+            has_come = await self._has_come(PERIOD_S if self._is_idle() else next(pauses))
+            while self._is_idle() and not has_come:
+                has_come = await self._has_come(PERIOD_S)
+            if has_come:
                 pauses = _pauses()
                 await asyncio.sleep(SOON_S)  # The pause also bounds programs that send hellos without end.
 
     def _is_idle(self) -> bool:
-        return not self._engine.node.measuring.is_needed
+        return not self._engine.node.pods()
 
-    async def _has_come(self, pause_s: float | None) -> bool:
-        """Wait at most `pause_s` seconds (None: for ever) for a new process or context, or a death."""
+    async def _has_come(self, pause_s: float) -> bool:
+        """Wait at most `pause_s` seconds for a new process or context, or a death; returns whether one came."""
         try:
             async with asyncio.timeout(pause_s):
                 while True:
@@ -101,7 +104,9 @@ class Measurements:
             self._trouble = str(error)
             effect = "memory that no call requests (contexts, modules) does not count against the lines"
             remedy = (
-                REMEDY if isinstance(error, NvmlAwayError) else "mend that; the broker tries again by itself"
+                error.remedy or REMEDY
+                if isinstance(error, NvmlAwayError)
+                else "mend that; the broker tries again by itself"
             )
             _log.warning("not_measured", problem=self._trouble, effect=effect, remedy=remedy)
 

@@ -59,12 +59,18 @@ class ContainerLines(Struct, frozen=True, kw_only=True):
 
 
 class Register(Struct, frozen=True, kw_only=True, tag="register"):
-    """Make directories for a pod's containers; a second request with other lines changes them in place."""
+    """Make directories for a pod's containers; a second request with other lines changes them in place.
+
+    Attributes:
+        runner: the `plimsoll run` whose descendants are the pod's processes. A second request without it changes
+            nothing. Brokers of earlier versions ignore it.
+    """
 
     pod: PodUid
     namespace: str
     name: str
     containers: tuple[ContainerLines, ...]
+    runner: ProcessKey | None = None
 
 
 class Unregister(Struct, frozen=True, kw_only=True, tag="unregister"):
@@ -225,6 +231,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
 
     Attributes:
         share: None where the container owns its GPUs whole, or where its files are not made yet.
+        unheld_pids: its processes that use a GPU without the library.
     """
 
     pod: PodUid
@@ -233,6 +240,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
     container: ContainerLines
     processes: tuple[ProcessUse, ...]
     share: ShareUsed | None = None
+    unheld_pids: tuple[int, ...] = ()
 
 
 class GpuEnforcement(Struct, frozen=True, kw_only=True):

@@ -163,17 +163,21 @@ def _waited_pct(use: ContainerUse, before_s: Waited, span_s: float) -> float | N
 
 
 def _why(use: ContainerUse, waited_pct: float | None) -> str:
+    if use.unheld_pids:
+        return f"NOT HELD: without the library runs {_listed(use.unheld_pids)}"
     if use.container.whole:
         return "owns this GPU"
     if not use.processes:
         return "no program of it uses a GPU yet"
     if use.share is None or use.share.used_pct is None:
         return "runs freely: its gate is open, nothing is metered"
-    if waited_pct is None:
-        return ""
+    return "" if waited_pct is None else _held_up(use, use.share.used_pct, waited_pct)
+
+
+def _held_up(use: ContainerUse, used_pct: float, waited_pct: float) -> str:
     if waited_pct >= HELD_UP_PCT:
-        return "waits: " + _why_it_waits(use.container.lines[0], use.share.used_pct)
-    return "is not held up" if use.share.used_pct >= HELD_UP_PCT else "wants no time now"
+        return "waits: " + _why_it_waits(use.container.lines[0], used_pct)
+    return "is not held up" if used_pct >= HELD_UP_PCT else "wants no time now"
 
 
 def _why_it_waits(line: Line, used_pct: float) -> str:
@@ -190,9 +194,11 @@ def _key(use: ContainerUse) -> tuple[PodUid, ContainerName]:
 
 
 def _pids(use: ContainerUse) -> str:
-    pids = [str(process.pid) for process in use.processes]
-    more = ["…"] if len(pids) > PIDS_SHOWN else []
-    return ",".join(pids[:PIDS_SHOWN] + more) or UNKNOWN
+    return _listed([process.pid for process in use.processes]) or UNKNOWN
+
+
+def _listed(pids: Sequence[int]) -> str:
+    return ",".join([*map(str, pids[:PIDS_SHOWN]), *(["…"] if len(pids) > PIDS_SHOWN else [])])
 
 
 def _percent(value: float | None) -> str:

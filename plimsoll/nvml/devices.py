@@ -12,8 +12,8 @@ import pynvml
 import structlog
 
 from plimsoll.ids import GpuUuid
+from plimsoll.nvml.answers import away
 from plimsoll.nvml.calls import Calls
-from plimsoll.nvml.readings import NvmlAwayError
 
 _UNKNOWN: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
 """No instance has this number. Numbers may have gaps."""
@@ -60,8 +60,12 @@ class Card:
     devices: tuple[Device, ...]
 
 
-def open_cards(calls: Calls) -> tuple[Card, ...]:
+def open_cards(calls: Calls, *, had_session: bool) -> tuple[Card, ...]:
     """Begin a session, and list the driver's cards, less those that do not answer.
+
+    Args:
+        calls: the calls of NVML.
+        had_session: whether the driver has answered this process before.
 
     Raises:
         NvmlAwayError: there is no driver, or it lists no GPUs.
@@ -69,12 +73,12 @@ def open_cards(calls: Calls) -> tuple[Card, ...]:
     try:
         calls.nvmlInit()
     except pynvml.NVMLError as error:
-        raise NvmlAwayError(f"no NVIDIA driver answers ({error})") from error
+        raise away("no NVIDIA driver answers", error, had_session=had_session) from error
     try:
         indices = range(calls.nvmlDeviceGetCount())
     except pynvml.NVMLError as error:
         pynvml.nvmlShutdown()
-        raise NvmlAwayError(f"the NVIDIA driver lists no GPUs ({error})") from error
+        raise away("the NVIDIA driver lists no GPUs", error, had_session=had_session) from error
     return tuple(card for index in indices if (card := _tried(calls, index)) is not None)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
+from plimsoll.nvml.answers import offered
 from plimsoll.nvml.readings import HealthReading
 
 _FIELDS: Final = (
@@ -30,15 +31,6 @@ _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "drain and reset the GPU",
 }
 """The driver's advice, by number; that of a newer driver is shown as its number."""
-
-_NOT_OFFERED: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_NO_PERMISSION,
-        pynvml.NVML_ERROR_INVALID_ARGUMENT,
-    }
-)
 
 
 def read(handle: Any) -> HealthReading:  # noqa: ANN401 - pynvml's untyped pointer
@@ -62,20 +54,12 @@ def read(handle: Any) -> HealthReading:  # noqa: ANN401 - pynvml's untyped point
 
 
 def _fields(handle: Any) -> list[int | None]:  # noqa: ANN401 - as above
-    try:
-        values = pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS))
-    except pynvml.NVMLError as error:
-        if error.value in _NOT_OFFERED:
-            return [None] * len(_FIELDS)
-        raise
+    values = offered(lambda: pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS)), None)
+    if values is None:
+        return [None] * len(_FIELDS)
     # All integers of the union begin at the same address, and the fields' memory was zero before.
     return [int(value.value.ullVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else None for value in values]
 
 
 def _clock_reasons(handle: Any) -> int:  # noqa: ANN401 - as above
-    try:
-        return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-    except pynvml.NVMLError as error:
-        if error.value in _NOT_OFFERED:
-            return 0
-        raise
+    return int(offered(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle), 0))

@@ -13,6 +13,7 @@ processes hold no CUDA context. Their memory is in the GPU's used bytes all the 
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,13 +22,13 @@ import structlog
 
 from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
-from plimsoll.nvml import hardware, health, limits
+from plimsoll.nvml import hardware, health, limits, memory
+from plimsoll.nvml.answers import DRIVER_GONE, away, offered
 from plimsoll.nvml.calls import Calls, Took, ignore
 from plimsoll.nvml.devices import Card, Device, open_cards, relisted, text
 from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import (
     FailingGpu,
-    GpuReading,
     GpuSample,
     HealthReading,
     NvmlAwayError,
@@ -35,27 +36,6 @@ from plimsoll.nvml.readings import (
 )
 
 T = TypeVar("T")
-
-_NOT_OFFERED: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_NOT_FOUND,
-        pynvml.NVML_ERROR_NO_PERMISSION,
-        pynvml.NVML_ERROR_INVALID_ARGUMENT,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    }
-)
-"""This driver or card does not offer the call: do without. Any other error means that the GPU cannot be relied on."""
-
-_DRIVER_GONE: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_UNINITIALIZED,
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    }
-)
-"""The driver went away or was replaced while we ran: begin a new session."""
 
 RELIST_S: Final = 5.0
 """Seconds between two readings of the instances of a card in MIG mode. When an instance stops answering, the
@@ -108,11 +88,13 @@ class Nvml:
         """
 
         def sample(device: Device) -> GpuSample:
-            reading, processes = _memory(device), _processes(device)
+            reading, processes = memory.read(device), _processes(device)
+            found = GpuSample(reading, processes or {}, (), lists_processes=processes is not None)
             if since_us is None:
-                return GpuSample(reading, processes, ())
+                return found
             since = since_us.get(device.uuid, 0)
-            return GpuSample(reading, processes, _utilisation(device, since), _memory_traffic(device, since))
+            busy, traffic = _utilisation(device, since), _memory_traffic(device, since)
+            return replace(found, utilisation=busy, memory_traffic=traffic)
 
         return tuple(self._read(sample).values())
 
@@ -122,7 +104,7 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        return self._read(lambda device: _memory(device).used_bytes)
+        return self._read(lambda device: memory.read(device).used_bytes)
 
     def usage(
         self, since_us: Mapping[GpuUuid, int], earliest_us: int
@@ -188,7 +170,7 @@ class Nvml:
         try:
             return work(found[0].handle)
         except pynvml.NVMLError as error:
-            if error.value in _DRIVER_GONE:
+            if error.value in DRIVER_GONE:
                 self.close()
             raise NvmlAwayError(limits.cause_of(error)) from error
 
@@ -205,7 +187,6 @@ class Nvml:
     def _read(self, work: Callable[[Device], T]) -> dict[GpuUuid, T]:
         """Call `work` for every GPU, and leave out GPUs that do not answer."""
         if self._open():
-            self._sessions += 1
             self._failing.clear()
         elif time.monotonic() - self._listed_s >= RELIST_S:
             self._relist()
@@ -226,7 +207,9 @@ class Nvml:
         """Begin a session if there is none; returns whether there was none."""
         if self._cards is not None:
             return False
-        self._cards, self._listed_s = open_cards(self._calls), time.monotonic()
+        self._cards = open_cards(self._calls, had_session=self._sessions > 0)
+        self._listed_s = time.monotonic()
+        self._sessions += 1
         return True
 
     def _relist(self) -> None:
@@ -241,8 +224,8 @@ class Nvml:
         try:
             result = work(device)
         except pynvml.NVMLError as error:
-            if error.value in _DRIVER_GONE:
-                raise NvmlAwayError(f"the NVIDIA driver went away ({error})") from error
+            if error.value in DRIVER_GONE:
+                raise away("the NVIDIA driver went away", error, had_session=True) from error
             self._fails(device, error)
             return None
         if device.uuid in self._failing:
@@ -269,31 +252,19 @@ def _relisted(card: Card) -> Card:
         return card
 
 
-def _memory(device: Device) -> GpuReading:
-    """Memory by the second version of the call, which reports the driver's own part; else by the first."""
-    info = _offered(
-        lambda: device.calls.nvmlDeviceGetMemoryInfo(device.handle, version=pynvml.nvmlMemory_v2), None
-    )
-    memory = info if info is not None else device.calls.nvmlDeviceGetMemoryInfo(device.handle)
-    return GpuReading(
-        uuid=device.uuid,
-        index=device.index,
-        model=device.model,
-        total_bytes=int(memory.total),
-        reserved_bytes=int(info.reserved) if info is not None else 0,
-        used_bytes=int(memory.used),
-        mig_parent=device.mig_parent,
-    )
-
-
-def _processes(device: Device) -> dict[int, int | None]:
+def _processes(device: Device) -> dict[int, int | None] | None:
     """Bytes per pid, of compute processes and of processes under MPS, which some drivers list apart.
+
+    None where the driver lists no processes of this GPU.
 
     A pid in both lists is one process, and its larger amount counts, not the sum.
     """
+    computing = offered(lambda: device.calls.nvmlDeviceGetComputeRunningProcesses_v3(device.handle), None)
+    if computing is None:
+        return None
     listed = [
-        *device.calls.nvmlDeviceGetComputeRunningProcesses_v3(device.handle),
-        *_offered(lambda: device.calls.nvmlDeviceGetMPSComputeRunningProcesses_v3(device.handle), []),
+        *computing,
+        *offered(lambda: device.calls.nvmlDeviceGetMPSComputeRunningProcesses_v3(device.handle), []),
     ]
     used: dict[int, int | None] = {}
     for each in listed:
@@ -320,13 +291,13 @@ def _sampled(
     device: Device, kind: int, since_us: int, current: Callable[[Any], float]
 ) -> tuple[tuple[int, float], ...]:
     since_us = since_us if since_us <= _now_us() else 0
-    buffered = _offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
+    buffered = offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
     if buffered is not None:
         value_type, samples = buffered
         pairs = ((int(each.timeStamp), _number(value_type, each.sampleValue)) for each in samples)
         now_us = _now_us()
         return tuple(sorted(pair for pair in pairs if since_us < pair[0] <= now_us))
-    rates = _offered(lambda: device.calls.nvmlDeviceGetUtilizationRates(device.handle), None)
+    rates = offered(lambda: device.calls.nvmlDeviceGetUtilizationRates(device.handle), None)
     return () if rates is None else ((_now_us(), current(rates)),)
 
 
@@ -354,7 +325,7 @@ def _listed(call: Callable[[], list[Any]]) -> list[Any]:
     """A list that `pynvml` reads by two calls, the first for its length; the list may grow between them."""
     for _ in range(_LISTS):
         try:
-            return _offered(call, [])
+            return offered(call, [])
         except pynvml.NVMLError_InsufficientSize:
             continue
     return []
@@ -367,13 +338,3 @@ def _number(value_type: int, value: Any) -> float:  # noqa: ANN401 - pynvml's un
         return float(value.sllVal)
     # All unsigned members of the union begin at the same address and hold small numbers in little-endian order.
     return float(value.uiVal)
-
-
-def _offered(call: Callable[[], T], otherwise: T) -> T:
-    """The call's result, or `otherwise` where this driver or card does not have it."""
-    try:
-        return call()
-    except pynvml.NVMLError as error:
-        if error.value in _NOT_OFFERED:
-            return otherwise
-        raise

@@ -8,7 +8,17 @@ from plimsoll.part.errors import PlimsollError
 
 
 class NvmlAwayError(PlimsollError):
-    """No NVIDIA driver answers; try again later."""
+    """No NVIDIA driver answers; try again later.
+
+    Attributes:
+        remedy: for people; empty where the caller knows a better one.
+        needs_restart: no later attempt of this process can succeed, because the driver was replaced under it.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", needs_restart: bool = False) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.needs_restart = needs_restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +56,14 @@ class GpuSample:
         used_bytes: per pid, from the process lists; None where the driver does not report the amount.
         utilisation: (microseconds since the epoch, busy percent), oldest first; empty if not read.
         memory_traffic: the same of the GPU's memory: the time in which it was read or written.
+        lists_processes: the driver lists the processes on this GPU. Otherwise nothing is known of them.
     """
 
     reading: GpuReading
     used_bytes: Mapping[int, int | None]
     utilisation: tuple[tuple[int, float], ...]
     memory_traffic: tuple[tuple[int, float], ...] = ()
+    lists_processes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from plimsoll.nvml.readings import NvmlAwayError
+from plimsoll.part.errors import CannotGoOnError
 
 if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
@@ -46,6 +47,7 @@ class DriverThread:
 
         Raises:
             NvmlAwayError: there is no driver, or it did not answer within `ANSWER_S`.
+            CannotGoOnError: the driver was replaced, and this process can never reach the new one.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -53,6 +55,12 @@ class DriverThread:
                 return await loop.run_in_executor(self._thread, lambda: work(self._session()))
         except TimeoutError as error:
             raise NvmlAwayError(f"the NVIDIA driver did not answer in {ANSWER_S:.0f} s") from error
+        except NvmlAwayError as error:
+            if error.needs_restart:
+                raise CannotGoOnError(
+                    f"the NVIDIA driver was replaced under this process: {error}"
+                ) from error
+            raise
 
     async def close(self) -> None:
         """End the session with the driver and the thread; a driver that hangs is left after `CLOSE_S`."""

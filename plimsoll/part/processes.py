@@ -25,8 +25,8 @@ GONE: Final = (FileNotFoundError, ProcessLookupError)
 PROC_BYTES: Final = 16384
 """The kernel writes at most a page into `stat` and `status`; a page has 4 to 16 KiB where we run."""
 
-_STATE, _START_TICKS = 0, 19
-"""Fields 3 and 22 of /proc/<pid>/stat, counted after the command's name, which may hold spaces and `)`."""
+_STATE, _PARENT, _START_TICKS = 0, 1, 19
+"""Fields 3, 4 and 22 of /proc/<pid>/stat, counted after the command's name, which may hold spaces and `)`."""
 
 K = TypeVar("K")
 
@@ -38,10 +38,12 @@ class Stat:
     Attributes:
         start_ticks: start time in clock ticks since the machine's boot, whatever time namespace reads it.
         has_ended: the process is a zombie: dead, and its parent has not waited for it.
+        parent: the pid of its parent; 0 where it has none in our pid namespace.
     """
 
     start_ticks: int
     has_ended: bool
+    parent: int = 0
 
 
 def parse_stat(text: str) -> Stat | None:
@@ -49,7 +51,8 @@ def parse_stat(text: str) -> Stat | None:
     fields = text.rpartition(")")[2].split()
     if len(fields) <= _START_TICKS or not fields[_START_TICKS].isdecimal():
         return None
-    return Stat(int(fields[_START_TICKS]) - OWN.boot_ticks, fields[_STATE] in ("Z", "X", "x"))
+    ended = fields[_STATE] in ("Z", "X", "x")
+    return Stat(int(fields[_START_TICKS]) - OWN.boot_ticks, ended, int(fields[_PARENT]))
 
 
 def read_stat(pid: int) -> Stat | None:

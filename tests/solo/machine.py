@@ -23,6 +23,11 @@ class Machine:
             f"[gpu 0]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of('here')}\n"
         )
 
+    def add_gpu(self, name: str) -> None:
+        """Add another GPU; no program may use the machine yet."""
+        with self._config.open("a") as config:
+            config.write(f"[gpu 1]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of(name)}\n")
+
     async def start(
         self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
@@ -44,17 +49,21 @@ class Machine:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
-            env={
-                **os.environ,
-                **environment,
-                "PLIMSOLL_EMULATOR": str(self._config),
-                "LD_LIBRARY_PATH": str(BUILD / "emulator"),
-                "PYTHONPATH": str(REPOSITORY),
-            },
+            env={**self._environment, **environment},
             stdin=asyncio.subprocess.PIPE,
             stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
+
+    async def start_program(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start a program that has nothing to do with Plimsoll."""
+        output = asyncio.subprocess.DEVNULL
+        return await asyncio.create_subprocess_exec(*arguments, env=self._environment, stdout=output)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        emulated = {"PLIMSOLL_EMULATOR": str(self._config), "LD_LIBRARY_PATH": str(BUILD / "emulator")}
+        return {**os.environ, **emulated, "PYTHONPATH": str(REPOSITORY)}
 
     async def run(self, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
         """Run `plimsoll run`; returns exit code, output and error output."""

@@ -16,6 +16,7 @@ def describe(
     lives: Lives,
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
     share_of: ShareOf,
+    unheld_pids: Callable[[ContainerKey], tuple[int, ...]],
 ) -> Description:
     """Every registered container, with the memory of its announced processes and its compute time.
 
@@ -24,6 +25,7 @@ def describe(
         lives: the announced processes.
         slots: the claimed slots by container; a missing container holds nothing.
         share_of: the compute time of a container; None for a container that is not laid out yet.
+        unheld_pids: the processes of a container that use a GPU without the library.
     """
     uses = []
     for record in records:
@@ -36,6 +38,7 @@ def describe(
                 container=lines,
                 processes=_processes(lives, key, len(lines.lines), slots.get(key, ())),
                 share=_share(share_of(key)),
+                unheld_pids=unheld_pids(key),
             )
             uses.append(use)
     return Description(containers=tuple(uses))

@@ -74,10 +74,17 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class ReadWords:
-    """Read the slots of these containers, to compare them with a measurement."""
+    """Read the slots of these containers, to compare them with a measurement.
+
+    Attributes:
+        strays: the measured processes that sent no hello, and whose cgroup names no pod. Their pods are searched for.
+        runners: each process whose descendants belong to a pod.
+    """
 
     measured: Measured
     containers: tuple[ContainerKey, ...]
+    strays: frozenset[ProcessKey] = frozenset()
+    runners: Mapping[ProcessKey, PodUid] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

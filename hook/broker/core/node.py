@@ -7,6 +7,8 @@ never change while it is registered, because its processes count memory by that 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from hook.broker.core.announcer import NO_PROCESS
 from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
@@ -138,7 +140,7 @@ class Node:
             case Acknowledge():
                 return self._acknowledge(event)
             case Measured():
-                return [self.measuring.ask(event, self.containers())]
+                return [self.measuring.ask(event, self.containers(), self._runners())]
             case DatagramReceived():
                 return self._received(event, now_s)
             case ConnectionClosed():
@@ -223,7 +225,11 @@ class Node:
 
     def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]], share_of: ShareOf) -> Description:
         """Every registered container, with the memory and compute time of its announced processes; see `describe`."""
-        return describe(self._records.values(), self._lives, slots, share_of)
+        return describe(self._records.values(), self._lives, slots, share_of, self.measuring.unheld_pids)
+
+    def _runners(self) -> dict[ProcessKey, PodUid]:
+        pods = [record.pod for record in self._records.values()]
+        return {pod.runner: pod.pod for pod in pods if pod.runner is not None}
 
     def _register(self, request: Register, now_s: float) -> list[Instruction]:
         check(request)
@@ -232,6 +238,8 @@ class Node:
         if old is not None:
             check_change(old.pod, request)
             self._resizes.note(old.pod, request)
+            if request.runner is None:
+                request = replace(request, runner=old.pod.runner)
         record = self._records[request.pod] = PodRecord(pod=request)
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)

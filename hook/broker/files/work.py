@@ -33,6 +33,7 @@ from hook.broker.core.instructions import (
     Watch,
 )
 from hook.broker.core.node import Node
+from hook.broker.descent import Descent
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
@@ -82,6 +83,7 @@ class FileWork:
         self._journal_file = disk.journal
         self._contexts_file = disk.contexts
         self._constants = constants
+        self._descent = Descent()
         # Containers whose `limits` could not be written. Until they are, a reading of their words proves nothing.
         self._stale: set[ContainerKey] = set()
 
@@ -115,8 +117,8 @@ class FileWork:
                 self._files.remove(instruction.pod, instruction.containers)
             case Survey():
                 results.answers += self._surveyed(instruction)
-            case ReadWords(measured, containers):
-                results.answers.append(WordsRead(measured, self._slots_of(containers)))
+            case ReadWords():
+                results.answers.append(self._words_of(instruction))
             case ReadHeld(gpu):
                 results.readings[gpu] = instruction
             case SaveContexts(context_bytes):
@@ -181,6 +183,16 @@ class FileWork:
         living = {process.owner: process for process in known} | here
         dead = survey.known - {process.key for process in known}
         return [Surveyed(survey.container, slots, living, frozenset(dead), elsewhere)]
+
+    def _words_of(self, reading: ReadWords) -> WordsRead:
+        measured, pods = reading.measured, self._node.pods()
+        if found := self._descent.pods_of(reading.strays, reading.runners, pods):
+            processes = (
+                msgspec.structs.replace(one, pod=found.get(one.process, one.pod))
+                for one in measured.processes
+            )
+            measured = msgspec.structs.replace(measured, processes=tuple(processes))
+        return WordsRead(measured, self._slots_of(reading.containers))
 
     def held(self, reading: ReadHeld) -> HeldRead | None:
         """The slots of a GPU's containers; None if a lower grant could not be written: they would prove nothing."""

@@ -35,9 +35,9 @@ static plimsoll_function as_function(void *object) {
 /* The wrapper, if `found` is the driver's function or, through the global scope, the wrapper itself. In the
  * second case only where the driver is loaded, so that a missing driver stays missing.
  *
- * A second driver in the process, from another folder or in a namespace of its own (dlmopen), is not the one
- * that the wrappers call. Mixing the two would break the program, so the function passes through, and is
- * reported.
+ * A driver may have several files, of which one passes calls on to another (see routing.c). A second driver
+ * in the process, from another folder or in a namespace of its own (dlmopen), is not the one that the
+ * wrappers call. Mixing the two would break the program, so the function passes through, and is reported.
  */
 static void *hooked(enum plimsoll_index hook, void *found) {
     if (!found)
@@ -48,8 +48,11 @@ static void *hooked(enum plimsoll_index hook, void *found) {
         return plimsoll.loader.dlsym(RTLD_NEXT, plimsoll_hook_name(hook)); /* fails, and sets dlerror */
     if (is_resolved && plimsoll_wrapper_of(as_function(found)))
         return as_object(wrapper);
-    if (plimsoll_is_in_driver_file(plimsoll_library_of(hook), found))
-        plimsoll_tell_unknown(plimsoll_hook_name(hook));
+    if (!plimsoll_is_in_driver_file(plimsoll_library_of(hook), found))
+        return found;
+    if (is_resolved && plimsoll_library_of(hook) == LIBRARY_CUDA && plimsoll_leads_to_driver(found))
+        return as_object(wrapper);
+    plimsoll_tell_unknown(plimsoll_hook_name(hook));
     return found;
 }
 
@@ -71,13 +74,23 @@ static enum plimsoll_index hook_asked_for(const char *name) {
     return hook;
 }
 
-struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name) {
+/* A driver in several files finds the functions of its own files by these look-ups. With a wrapper in their
+ * place, the driver would call itself for ever. */
+static void *answer(enum plimsoll_index hook, void *found, const void *caller) {
+    bool is_drivers =
+        plimsoll_is_in_driver_file(LIBRARY_CUDA, caller) || plimsoll_is_in_driver_file(LIBRARY_NVML, caller);
+    return is_drivers ? found : hooked(hook, found);
+}
+
+struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name, const char *unused,
+                                           const void *caller) {
+    (void)unused; /* dlsym has no version; the entry points pass the same registers */
     if (!plimsoll_resolve_loader())
         return (struct plimsoll_route){NULL, 1};
     enum plimsoll_index hook = hook_asked_for(name);
     if (hook == HOOK_END)
         return (struct plimsoll_route){plimsoll.next_dlsym, 0};
-    return (struct plimsoll_route){hooked(hook, found_by(hook, handle)), 1};
+    return (struct plimsoll_route){answer(hook, found_by(hook, handle), caller), 1};
 }
 
 /* Whether a library was loaded before this one, and so is in front of it for RTLD_NEXT. */
@@ -120,7 +133,7 @@ struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, cons
     enum plimsoll_index hook = hook_asked_for(name);
     if (hook == HOOK_END)
         return (struct plimsoll_route){plimsoll.next_dlvsym, 0};
-    return (struct plimsoll_route){hooked(hook, plimsoll.loader.dlvsym(handle, name, version)), 1};
+    return (struct plimsoll_route){answer(hook, plimsoll.loader.dlvsym(handle, name, version), caller), 1};
 }
 
 /* Saves the arguments, calls the C side, and returns its answer or jumps on with all registers as they
@@ -133,7 +146,7 @@ struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, cons
             "pushq %rdi\n.cfi_adjust_cfa_offset 8\n"                                                         \
             "pushq %rsi\n.cfi_adjust_cfa_offset 8\n"                                                         \
             "pushq %rdx\n.cfi_adjust_cfa_offset 8\n" /* three words: the stack is aligned again */           \
-            "movq 24(%rsp), %rcx\n"                  /* the caller's address, for plimsoll_route_dlvsym */   \
+            "movq 24(%rsp), %rcx\n"                  /* the caller's address */                              \
             "call plimsoll_route_" #symbol "\n"                                                              \
             "movq %rdx, %rcx\n"                                                                              \
             "popq %rdx\n.cfi_adjust_cfa_offset -8\n"                                                         \

@@ -11,7 +11,8 @@ struct plimsoll_route {
     uintptr_t is_answer;
 };
 
-struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name);
+struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name, const char *unused,
+                                           const void *caller);
 struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, const char *version,
                                             const void *caller);
 

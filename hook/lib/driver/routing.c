@@ -1,11 +1,12 @@
-/* The wrapper is chosen by address if the driver answers with a function that it exports, else by the
- * requested name.
+/* The wrapper is chosen by the export at the answered address, else by the requested name.
  *
- * The driver chose a variant by version and flags, and the hook for exactly that address is the right one,
- * `_ptsz` and all. A driver may answer with an address of its own instead, which has no name. The request
- * then shows which arguments the caller will pass, and so which wrapper it needs. That wrapper calls the
- * exported function, which does the same. An export that is no variant known here takes arguments that are
- * not known either, and passes.
+ * The driver chose a variant by version and flags, and the hook of exactly that export is the right one,
+ * `_ptsz` and all. The export may lie in another file: WSL2's libcuda.so.1 is a loader that passes every call
+ * to the driver's own libcuda.so.1.1, and its look-up answers with functions of that file. The loader's
+ * function of the same name does the same. A driver may also answer with an address that has no name. The
+ * request then shows which arguments the caller will pass, and so which wrapper it needs. That wrapper calls
+ * the exported function, which does the same. An export that is no variant known here takes arguments that
+ * are not known either, and passes.
  */
 #include "driver/routing.h"
 
@@ -77,15 +78,23 @@ static plimsoll_function wrapper_by_name(const char *name, int version, cuuint64
     return is_there && !may_be_newer(name, version, count) ? plimsoll_wrapper(hook) : NULL;
 }
 
+static plimsoll_function wrapper_of_export(const char *export) {
+    enum plimsoll_index hook = plimsoll_hook_named(export);
+    return hook != HOOK_END && plimsoll.driver[hook] ? plimsoll_wrapper(hook) : NULL;
+}
+
 /* The loader is queried last: it searches all of the driver's symbols, and the runtime looks up hundreds of
- * functions. */
+ * functions. `cuInit` has had one form since CUDA's first release, and it is the place where a driver is
+ * refused. */
 plimsoll_function plimsoll_wrapper_for(const char *name, plimsoll_function found, int version,
                                        cuuint64_t flags) {
     plimsoll_function wrapper = plimsoll_wrapper_of(found);
     if (wrapper)
         return wrapper;
-    wrapper = wrapper_by_name(name, version, flags);
-    return wrapper && !export_at(found) ? wrapper : NULL;
+    unsigned count;
+    choose(name, version, flags, &count);
+    const char *export = count > 0 && strcmp(name, "cuInit") != 0 ? export_at(found) : NULL;
+    return export ? wrapper_of_export(export) : wrapper_by_name(name, version, flags);
 }
 
 bool plimsoll_is_unknown_function(const char *name, plimsoll_function found) {
@@ -106,6 +115,35 @@ static plimsoll_function answered(const char *name, int version) {
         REAL(cuGetProcAddress)(name, &found, version, 0);
     memcpy(&function, &found, sizeof(function));
     return function;
+}
+
+static const void *object_of(const void *address) {
+    Dl_info about;
+    return plimsoll.loader.dladdr(address, &about) ? about.dli_fbase : NULL;
+}
+
+/* What the look-up in the file of `function` answers for a name; NULL where that file has none. */
+static void *answered_there(const void *function, const char *name, int version) {
+    Dl_info about;
+    void *handle, *ask = NULL, *found = NULL;
+    CUdriverProcAddressQueryResult status;
+    __typeof__(&cuGetProcAddress_v2) ask_v2;
+    if (!plimsoll.loader.dladdr(function, &about) ||
+        !(handle = plimsoll.loader.dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD)) ||
+        !(ask = plimsoll.loader.dlsym(handle, "cuGetProcAddress_v2")))
+        return NULL;
+    memcpy(&ask_v2, &ask, sizeof(ask_v2));
+    return ask_v2(name, &found, version, 0, &status) == CUDA_SUCCESS ? found : NULL;
+}
+
+bool plimsoll_leads_to_driver(const void *function) {
+    const char *probe = "cuDriverGetVersion";
+    int version = driver_version();
+    plimsoll_function answer = answered(probe, version);
+    const void *behind;
+    memcpy(&behind, &answer, sizeof(behind));
+    return behind &&
+           (object_of(behind) == object_of(function) || answered_there(function, probe, version) == behind);
 }
 
 static bool is_memory_routed(void) {

@@ -79,6 +79,8 @@ async def _driver(cards: int) -> Finding:
         version = await thread.ask(lambda nvml: nvml.driver())
         failing = await thread.ask(lambda nvml: tuple(nvml.failing))
     except NvmlAwayError as error:
+        if error.remedy:
+            return failed("driver", str(error), error.remedy)
         if cards:
             remedy = "look for NVRM in `dmesg`, run `nvidia-smi`, and install the driver anew or restart the machine"
             return failed("driver", f"{_count(cards, 'NVIDIA card')} here, and no driver: {error}", remedy)

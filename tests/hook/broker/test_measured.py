@@ -6,6 +6,7 @@ import time
 import msgspec
 import pytest
 
+from hook.broker.core.audit.audit import UNHOOKED_NS
 from hook.broker.core.audit.overheads import RUN
 from hook.broker.files.contexts import ContextsFile, driver_version
 from plimsoll.broker.announcements import Unenforced, Violated
@@ -17,11 +18,11 @@ from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, Process, re
 CONTEXT = 300 * MIB
 
 
-def measured(*held: tuple[Process, int]) -> Measured:
-    """NVML's figures for the first GPU."""
+def measured(*held: tuple[Process, int], later_ns: int = 0) -> Measured:
+    """NVML's figures for the first GPU, as of now or some time later."""
     gpu = MeasuredGpu(gpu=GPUS[0], usable_bytes=16 * GIB, used_bytes=sum(used for _, used in held))
     return Measured(
-        began_ns=time.monotonic_ns(),
+        began_ns=time.monotonic_ns() + later_ns,
         gpus=(gpu,),
         processes=tuple(_measured(process.pid, used) for process, used in held),
     )
@@ -138,6 +139,10 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
     await process.begin(GIB)
     await broker.announced(1)
     await _settle(broker, (process, GIB), (bare, 300 * MIB))
+    assert [entry.what for entry in await broker.announced(2)] == ["hello", "violated"]
+    await broker.client.measure(measured((process, GIB), (bare, 300 * MIB), later_ns=UNHOOKED_NS))
+    [use] = (await broker.client.describe()).containers
+    assert use.unheld_pids == (bare.pid,)
     hello, violated, unenforced = await broker.announced(3)
     assert hello.what == "hello"
     assert isinstance(violated, Violated)

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from hook.broker.core.audit.audit import UNHOOKED_NS
 from hook.broker.core.audit.overheads import RUN
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
@@ -36,8 +37,8 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     await process.do("use 1 4096 7")
     await broker.announced(1)
     bare = await broker.spawn()
-    for _ in range(RUN + 2):
-        await broker.client.measure(measured((process, GIB), (bare, 3 * GIB)))
+    for later_ns in (*[0] * (RUN + 2), UNHOOKED_NS):
+        await broker.client.measure(measured((process, GIB), (bare, 3 * GIB), later_ns=later_ns))
     samples = await read_samples(broker)
     assert samples["plimsoll_hook_container_info", GPUS[1]] == 1
     assert samples["plimsoll_hook_excess_bytes", GPUS[0]] == 4 * GIB

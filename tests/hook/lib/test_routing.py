@@ -83,6 +83,27 @@ def test_a_driver_that_hands_out_an_unknown_allocator_gives_no_gpu(
         assert "update Plimsoll on this node" in line
 
 
+def test_a_driver_in_two_files_is_held_to_the_line(
+    node: Node, container: Container, asker: Path, tmp_path: Path
+) -> None:
+    """Both files' functions have their wrappers, by either look-up, and the loader itself gets the genuine ones."""
+    driver, inner = another_driver(tmp_path, "loader"), "libcuda.so.7"
+    loader, emulated = tmp_path / "libcuda.so.1", tmp_path / "libemul.so.1"
+    for file in (loader, emulated):
+        file.write_bytes(file.read_bytes().replace(b"libemul.so.1", inner.encode()))
+    emulated.rename(tmp_path / inner)
+    with node.run(asker, container.environment, driver) as program:
+        assert program.ask("load") == [0]
+        for name in ("cuInit", "cuMemAlloc", "cuGetProcAddress"):
+            assert program.words(f"proc {name} 12080 0")[0] == LIBRARY.name
+        program.start()
+        assert program.alloc(1024)[0] == OUT_OF_MEMORY
+        assert program.alloc(1)[0] == SUCCESS
+        assert program.ask(f"load {inner}") == [0]
+        assert program.words("where driver cuMemAlloc_v2") == [LIBRARY.name, "cuMemAlloc_v2"]
+        assert program.errors() == ""
+
+
 def test_a_driver_without_the_allocator_gives_no_gpu(
     node: Node, container: Container, asker: Path, tmp_path: Path
 ) -> None:

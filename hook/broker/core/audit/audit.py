@@ -8,7 +8,8 @@ What always holds:
   words did not change between the moment before NVML was asked and the reading of the words. Otherwise its excess
   stays as it was.
 * The cost of a context (`context_bytes`) only falls: it is the least cost seen, so no process is charged too much.
-* A finding needs two measurements in a row. It is announced once, and again only after it had ended.
+* A finding needs two measurements in a row, and a process without the library `UNHOOKED_NS` of them. It is announced
+  once, and again only after it had ended.
 """
 
 from collections import Counter, defaultdict
@@ -18,6 +19,7 @@ from typing import Final
 
 from hook.broker.core.announcer import about
 from hook.broker.core.audit.attribution import (
+    UNKNOWN_CONTAINER,
     AttributedProcess,
     Attribution,
     Audited,
@@ -31,8 +33,16 @@ from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured
 from plimsoll.ids import GpuUuid, ProcessKey
 
-_UNHOOKED: Final = "a process of this container never came under its hook"
-_UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never came under its hook"
+_WITHOUT: Final = (
+    "uses the GPU without the library, so no line holds it: its environment was cleared, LD_PRELOAD was unset, or "
+    "its program is static"
+)
+_UNHOOKED: Final = f"a process of this container {_WITHOUT}"
+_UNHOOKED_SOMEWHERE: Final = f"a process of one of this pod's containers {_WITHOUT}"
+
+UNHOOKED_NS: Final = 2_000_000_000
+"""Nanoseconds over which a process is measured without a hello, before it counts as one without the library. Between
+two quick measurements the hello of a program that has just started may still be under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +79,8 @@ class Audit:
         self._missed: Counter[GpuUuid] = Counter()
         self._over: frozenset[ContainerOnGpu] = frozenset()
         self._over_announced: frozenset[ContainerOnGpu] = frozenset()
-        self._bare: frozenset[ProcessKey] = frozenset()
-        self._bare_announced: frozenset[ProcessKey] = frozenset()
+        self._bare_since_ns: dict[ProcessKey, int] = {}
+        self._bare_announced: dict[ProcessKey, ContainerKey] = {}
 
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that a container holds past its words."""
@@ -95,12 +105,14 @@ class Audit:
             containers: every registered container, with its words as read after the measurement.
         """
         held = attributed(measured.processes, containers)
+        bare = {each.key for each in held if each.hooked is None and each.owner is not None}
+        self._bare_since_ns = {key: self._bare_since_ns.get(key, measured.began_ns) for key in bare}
         self._weigh(held, measured.began_ns)
         learned = self._learn(held)
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
         self._note_missed(held, containers)
-        violated, unenforced = self._violated(held, containers), self._unenforced(held)
+        violated, unenforced = self._violated(held, containers), self._unenforced(held, measured.began_ns)
         return AuditResult((*violated, *unenforced), frozenset(stale), bool(learned))
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
@@ -118,7 +130,8 @@ class Audit:
             known, overhead = before.get(each.seen, (None, Overhead()))
             if known is not None and known.place != attribution.place:
                 overhead = Overhead()
-            if known == attribution and each.changed_ns < began_ns:
+            is_judged = each.hooked is not None or self._is_unhooked(each.key, began_ns)
+            if known == attribution and each.changed_ns < began_ns and is_judged:
                 overhead.add(sample)
             self._overheads[each.seen] = (attribution, overhead)
 
@@ -193,14 +206,20 @@ class Audit:
             for place in new
         ]
 
-    def _unenforced(self, held: Sequence[AttributedProcess]) -> list[Unenforced]:
-        bare = {each.key: each for each in held if each.hooked is None and each.owner is not None}
-        new = sorted((bare.keys() & self._bare) - self._bare_announced)
-        self._bare, self._bare_announced = (
-            frozenset(bare),
-            (self._bare_announced & bare.keys()) | frozenset(new),
-        )
-        return [_unenforced(bare[key]) for key in new]
+    def unheld_pids(self, container: ContainerKey) -> tuple[int, ...]:
+        """The announced processes without the library of a container, or of an unknown container of its pod."""
+        owners = (container, ContainerKey(container.pod, UNKNOWN_CONTAINER))
+        return tuple(key.pid for key, owner in sorted(self._bare_announced.items()) if owner in owners)
+
+    def _is_unhooked(self, process: ProcessKey, began_ns: int) -> bool:
+        return began_ns - self._bare_since_ns.get(process, began_ns) >= UNHOOKED_NS
+
+    def _unenforced(self, held: Sequence[AttributedProcess], began_ns: int) -> list[Unenforced]:
+        bare = {each.key: each for each in held if each.key in self._bare_since_ns}
+        known = self._bare_announced
+        due = sorted(key for key in bare if self._is_unhooked(key, began_ns))
+        self._bare_announced = {key: owner for key in due if (owner := bare[key].owner) is not None}
+        return [_unenforced(bare[key]) for key in due if key not in known]
 
 
 def _unenforced(held: AttributedProcess) -> Unenforced:

@@ -30,11 +30,6 @@ class Measuring:
         self._absences = Absences()
         self._found: Counter[tuple[ContainerKey, type[Violated | Unenforced]]] = Counter()
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether any hooked process lives; without one a measurement shows nothing."""
-        return bool(self._lives.containers)
-
     def context_bytes(self, gpu: GpuUuid) -> int:
         """Bytes that a context costs on a GPU; 0 while the cost is not known."""
         return self._audit.contexts.get(gpu, 0)
@@ -60,9 +55,21 @@ class Measuring:
         """How often a finding of this sort was announced for a container since this broker's start."""
         return self._found[container, sort]
 
-    def ask(self, measured: Measured, containers: Iterable[ContainerKey]) -> ReadWords:
+    def unheld_pids(self, container: ContainerKey) -> tuple[int, ...]:
+        """The processes of a container that were announced as running without the library, and still do."""
+        return self._audit.unheld_pids(container)
+
+    def ask(
+        self,
+        measured: Measured,
+        containers: Iterable[ContainerKey],
+        runners: Mapping[ProcessKey, PodUid],
+    ) -> ReadWords:
         """The reading that must come before a measurement can be compared."""
-        return ReadWords(measured, tuple(key for key in containers if self._lives.of(key)))
+        hooked = tuple(key for key in containers if self._lives.of(key))
+        known = {process for key in hooked for process in self._lives.of(key)}
+        strays = frozenset(one.process for one in measured.processes if one.pod is None)
+        return ReadWords(measured, hooked, strays - known, runners)
 
     def take(
         self, event: WordsRead, containers: Mapping[ContainerKey, ContainerLines], now_s: float

@@ -41,6 +41,6 @@ def test_a_containers_time_is_told_where_it_is_shared_and_known(
 ) -> None:
     """Behind an open gate the use is unknown. Whole GPUs, and a container without a gate, have no share."""
     [described] = describe(
-        [PodRecord(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get
+        [PodRecord(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get, lambda _: ()
     ).containers
     assert described.share == told

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from hook.broker.core.audit.audit import UNHOOKED_NS
 from hook.broker.core.datagram import Datagram, DatagramKind
 from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed, WordsRead
 from hook.broker.core.ids import ContainerKey, Process, SlotUse, owner_word
@@ -294,7 +295,7 @@ def test_a_process_that_died_after_nvmls_list_is_not_unenforced() -> None:
         )
         for each in (hooked, bare)
     )
-    for began_ns in (1, 2):
+    for began_ns in (1, 1 + UNHOOKED_NS):
         node.handle(WordsRead(Measured(began_ns=began_ns, gpus=(), processes=processes), {}), NOW_S)
     accused = [entry.pid for entry in node.after(0) if entry.what == "unenforced"]
     assert accused == [bare.key.pid]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked
-from hook.broker.core.audit.audit import Audit, AuditResult
+from hook.broker.core.audit.audit import UNHOOKED_NS, Audit, AuditResult
 from hook.broker.core.audit.overheads import RUN, MeasuredUse, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
@@ -329,19 +329,26 @@ def test_who_declared_no_line_cannot_violate_it(kind: str) -> None:
 
 
 def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
-    """A process in a registered pod that never greeted is reported after two measurements in a row.
+    """A process in a registered pod that never greeted is reported once it was measured for `UNHOOKED_NS`.
 
-    It has no word, so all its memory is excess.
+    It has no word, so all its memory is excess. Two quick measurements report nothing: its hello may be under way.
     """
     bench = Bench()
-    verdicts = [bench.take({ONE: 100 * MIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
-    assert [len(verdict.findings) for verdict in verdicts] == [0, 1] + [0] * (RUN - 1)
-    (finding,) = verdicts[1].findings
+    times_ns = [BEGAN_NS, BEGAN_NS + 1, *(BEGAN_NS + UNHOOKED_NS + each for each in range(RUN))]
+    verdicts, excess = [], []
+    for time_ns in times_ns:
+        verdicts.append(bench.take({ONE: 100 * MIB}, pods={ONE: POD}, began_ns=time_ns))
+        excess.append(bench.excess)
+    assert excess == [0, 0, *[100 * MIB] * RUN]
+    assert [len(verdict.findings) for verdict in verdicts] == [0, 0, 1] + [0] * (RUN - 1)
+    assert bench.audit.unheld_pids(MAIN) == (ONE.pid,)
+    (finding,) = verdicts[2].findings
     assert isinstance(finding, Unenforced)
     assert (finding.pod, finding.container, finding.process) == (POD, MAIN.container, ONE)
     assert (finding.used_bytes, finding.line_bytes) == (100 * MIB, GIB)
     assert bench.excess == 100 * MIB
-    assert [len(bench.take({TWO: 1}, pods={TWO: POD}).findings) for _ in range(2)] == [0, 1]
+    again = [bench.take({TWO: 1}, pods={TWO: POD}, began_ns=time_ns) for time_ns in times_ns]
+    assert [len(verdict.findings) for verdict in again] == [0, 0, 1] + [0] * (RUN - 1)
 
 
 def test_of_several_containers_the_pod_alone_is_named() -> None:
@@ -351,7 +358,8 @@ def test_of_several_containers_the_pod_alone_is_named() -> None:
     """
     bench = Bench()
     bench.names = ("main", "side")
-    verdicts = [bench.take({ONE: 8 * GIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
+    times_ns = range(BEGAN_NS, BEGAN_NS + 2 * UNHOOKED_NS, UNHOOKED_NS // 2)
+    verdicts = [bench.take({ONE: 8 * GIB}, pods={ONE: POD}, began_ns=time_ns) for time_ns in times_ns]
     assert [(each.pod, each.container) for verdict in verdicts for each in verdict.findings] == [
         (POD, UNKNOWN_CONTAINER)
     ]
