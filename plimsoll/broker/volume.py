@@ -1,7 +1,8 @@
 """The inline CSI volume by which a container in a cluster gets its pages and the preload library.
 
-The webhook gives each container with GPUs a volume of its own and mounts it as a whole: the kubelet binds a `subPath`
-by two programs, which cost more than the rest of the volume. The broker serves the volume on the node, so that no pod
+The webhook gives each container with GPUs a volume of its own and mounts it as a whole, because the kubelet binds each
+`subPath` by two programs. One file of the volume is mounted by `subPath` all the same: `/etc/ld.so.preload`, by which
+programs keep the library when they start with a cleared environment or other rights. The broker serves the volume on the node, so that no pod
 starts before its lines are laid out. The placer keeps such pods off nodes without the driver. What always holds: a
 container mounts its own pages and no other container's, the library and `limits` are read-only, and no host path is
 named: Pod Security's `restricted` forbids these.
@@ -10,7 +11,7 @@ named: Pod Security's `restricted` forbids these.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR
+from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR, PRELOADS_NAME
 
 DRIVER: Final = "plimsoll.dev"
 """The CSI driver's name."""
@@ -23,6 +24,9 @@ CONTAINER_DIR: Final = "/run/plimsoll"
 CONTAINER_LIBRARY_DIR: Final = "/run/plimsoll/lib"
 CONTAINER_LIBRARY: Final = "/run/plimsoll/lib/libplimsoll.so"
 """The preload library, as the container sees it."""
+
+PRELOADS_FILE: Final = "/etc/ld.so.preload"
+"""glibc's loader preloads what this file names, whatever the environment, for setuid programs as well."""
 
 CONTAINER_ATTRIBUTE: Final = "container"
 """The attribute of a volume that names its container. A volume without it is that of a whole pod."""
@@ -55,9 +59,10 @@ def csi_volume(name: str, container: str) -> dict[str, Any]:
     return {"name": name, "csi": {"driver": DRIVER, "readOnly": True, "volumeAttributes": attributes}}
 
 
-def volume_mount(volume: str) -> dict[str, Any]:
-    """The mount of a container's volume, as an entry of its `volumeMounts`."""
-    return {"name": volume, "mountPath": CONTAINER_DIR}
+def volume_mounts(volume: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The mounts of a container's volume, as entries of its `volumeMounts`: the whole, and the loader's file."""
+    whole = {"name": volume, "mountPath": CONTAINER_DIR}
+    return whole, _read_only(volume, PRELOADS_FILE, f"limits/{PRELOADS_NAME}")
 
 
 def mounts_of_pod_volume(volume: str, container: str) -> tuple[dict[str, Any], ...]:

@@ -1,7 +1,8 @@
 """The fields that a pod needs so that its containers see their GPUs, and no others, and are held to their lines.
 
 A container with GPUs gets `NVIDIA_VISIBLE_DEVICES` from the annotation that the placer writes when it binds the pod,
-the preload library, and a volume with its own pages. The pod gets the runtime class. A container without GPUs gets
+the preload library, and a volume with its own pages. `LD_PRELOAD` puts the library before the author's preloads, and
+a mount over `/etc/ld.so.preload` keeps it in programs that lose the variable. The pod gets the runtime class. A container without GPUs gets
 `NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A container with GPUs of another
 driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the variable, and ours would win over
 it.
@@ -19,12 +20,13 @@ from typing import Any, Final
 from plimsoll.broker.volume import (
     CONTAINER_DIR,
     CONTAINER_LIBRARY,
+    PRELOADS_FILE,
     VOLUME_NAME,
     container_of,
     csi_volume,
     is_ours,
     mounts_of_pod_volume,
-    volume_mount,
+    volume_mounts,
 )
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
 from plimsoll.dialects import Json
@@ -102,8 +104,25 @@ class Injector:
         env = container.get("env") or []
         env = self._with_variable(where, env, {"name": VISIBLE, "valueFrom": reference})
         env = _with_preload(where, env)
-        mounts = _with_mounts(where, container, wanted)
+        mounts = _with_mounts(where, container, self._beside(where, container, wanted))
         return _put(_put(_with_count(container), "env", env), "volumeMounts", mounts)
+
+    def _beside(self, where: str, container: Json, wanted: tuple[Json, ...]) -> tuple[Json, ...]:
+        """The mounts of ours, without the loader's file where the author mounts that file or its directory.
+
+        The runtime would have to make the file in the author's volume, which may be read-only.
+        """
+        names = {one["name"] for one in wanted}
+        for mount in container.get("volumeMounts") or ():
+            path = _normal(str(mount.get("mountPath")))
+            if mount.get("name") not in names and path in {PRELOADS_FILE, posixpath.dirname(PRELOADS_FILE)}:
+                effect = "programs without the variable LD_PRELOAD start without the library"
+                self.remarks.append(
+                    f"{where}.volumeMounts[{mount.get('name')}] has {PRELOADS_FILE}: {effect} unless that file "
+                    f"names {CONTAINER_LIBRARY}"
+                )
+                return tuple(one for one in wanted if one["mountPath"] != PRELOADS_FILE)
+        return wanted
 
     def _without_gpus(self, where: str, container: Json) -> Json:
         resources = container.get("resources") or {}
@@ -157,7 +176,7 @@ def _mounts(volumes: list[Json], asking: frozenset[str]) -> Mapping[str, tuple[J
     names = {container_of(one): str(one["name"]) for one in reversed(volumes) if is_ours(one)}
     if None in names:
         return {container: mounts_of_pod_volume(names[None], container) for container in asking}
-    return {container: (volume_mount(names[container]),) for container in asking}
+    return {container: volume_mounts(names[container]) for container in asking}
 
 
 def _with_count(container: Json) -> Json:
@@ -203,7 +222,7 @@ def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[
     kept = []
     for mount in mounts:
         path = str(mount.get("mountPath"))
-        ours = missing.pop((str(mount.get("name")), posixpath.normpath(path)), None)
+        ours = missing.pop((str(mount.get("name")), _normal(path)), None)
         if ours is not None:
             kept.append(mount if mount == ours else ours)
         elif _is_ours(path):
@@ -216,8 +235,12 @@ def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[
 
 
 def _is_ours(path: str) -> bool:
-    normal = "/" + posixpath.normpath(path).lstrip("/")
+    normal = _normal(path)
     return any(normal == place or normal.startswith(place + "/") for place in _OUR_PLACES)
+
+
+def _normal(path: str) -> str:
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _put(there: Json, key: str, value: Any) -> Json:  # noqa: ANN401 - any JSON

@@ -10,7 +10,13 @@ from tests.placer.webhook.core.pods import GPU, MEMORY, SHARE, container, gpu_po
 
 LIBRARY = "/run/plimsoll/lib/libplimsoll.so"
 REFERENCE = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['gpus.plimsoll.dev/main']"}}
-MOUNTS: list[Json] = [{"name": "plimsoll", "mountPath": "/run/plimsoll"}]
+PRELOADS: Json = {
+    "name": "plimsoll",
+    "mountPath": "/etc/ld.so.preload",
+    "subPath": "limits/ld.so.preload",
+    "readOnly": True,
+}
+MOUNTS: list[Json] = [{"name": "plimsoll", "mountPath": "/run/plimsoll"}, PRELOADS]
 MOUNTS_OF_POD_VOLUME: list[Json] = [
     {"name": "plimsoll", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/main", "readOnly": True},
     {"name": "plimsoll", "mountPath": CONTAINER_COUNTS_DIR, "subPath": "counts/main"},
@@ -61,7 +67,7 @@ def test_an_init_container_with_gpus_gets_its_own_pages() -> None:
     spec = judged(pod(container(limits={GPU: 1}), initContainers=[sidecar, container("init")])).pod["spec"]
     side, init = spec["initContainers"]
     assert spec["volumes"] == [volume("plimsoll", "main"), volume("plimsoll-2", "side")]
-    assert [one["name"] for one in side["volumeMounts"]] == ["plimsoll-2"]
+    assert side["volumeMounts"] == [{**one, "name": "plimsoll-2"} for one in MOUNTS]
     assert "gpus.plimsoll.dev/side" in str(variables(side)["NVIDIA_VISIBLE_DEVICES"])
     assert side["resources"]["limits"][GPU] == "1"
     assert init["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
@@ -146,13 +152,26 @@ def test_other_mounts_and_volumes_stay() -> None:
     assert [one["name"] for one in spec["volumes"]] == ["data", "plimsoll"]
 
 
+@pytest.mark.parametrize("path", ["/etc/ld.so.preload", "/etc", "//etc/../etc/"])
+def test_the_authors_own_preloads_stay_and_their_author_is_told(path: str) -> None:
+    """The runtime could not make a place for our file in a volume of the author's that is read-only."""
+    mine, config = {"name": "mine", "mountPath": path}, {"name": "mine", "configMap": {"name": "mine"}}
+    found = judged(pod(container(limits={GPU: 1}, volumeMounts=[mine]), volumes=[config]))
+    assert found.pod["spec"]["containers"][0]["volumeMounts"] == [mine, MOUNTS[0]]
+    assert found.remarks == (
+        "spec.containers[main].volumeMounts[mine] has /etc/ld.so.preload: programs without the variable LD_PRELOAD "
+        f"start without the library unless that file names {LIBRARY}",
+    )
+    assert judged(found.pod).pod is found.pod
+
+
 def test_a_volume_of_the_authors_with_our_driver_is_used() -> None:
     """A container whose volume has another name gets no second one, and a wrong mount of it is mended."""
     wrong = {"name": "lines", "mountPath": "/run/plimsoll/", "readOnly": True}
     given = pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[volume("lines", "main")])
     spec = judged(given).pod["spec"]
     assert spec["volumes"] == [volume("lines", "main")]
-    assert spec["containers"][0]["volumeMounts"] == [{**MOUNTS[0], "name": "lines"}]
+    assert spec["containers"][0]["volumeMounts"] == [{**one, "name": "lines"} for one in MOUNTS]
 
 
 def test_a_pod_of_the_first_form_keeps_its_volume() -> None:
@@ -171,7 +190,7 @@ def test_a_volume_of_the_authors_keeps_its_name() -> None:
     mine = {"name": "plimsoll", "emptyDir": {}}
     spec = judged(pod(container(limits={GPU: 1}), volumes=[mine])).pod["spec"]
     assert spec["volumes"] == [mine, volume("plimsoll-2", "main")]
-    assert spec["containers"][0]["volumeMounts"] == [{**MOUNTS[0], "name": "plimsoll-2"}]
+    assert spec["containers"][0]["volumeMounts"] == [{**one, "name": "plimsoll-2"} for one in MOUNTS]
 
 
 def test_the_authors_runtime_class_stays() -> None:
