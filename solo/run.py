@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import dataclasses
 import signal
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,6 +34,7 @@ from plimsoll.quantity import format_bytes
 from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
 from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
+from solo.private_mounts import PrivateMounts, private_mounts
 
 LEAVE_S: Final = 5.0
 """Seconds that a broker may take to forget an ended command. A broker that is restarted answers within them."""
@@ -66,11 +69,11 @@ async def run_command(options: RunOptions) -> int:
     await make_root(root)
     broker = BrokerClient(root, timeout_s=START_S)
     try:
-        with _Signals() as signals:
+        with _Signals() as signals, private_mounts() as mounts:
             async with using(root) as user:
                 async with locked(root):
                     await ensure_broker(root, options.environment)
-                    process = await _placed_and_started(broker, pod, options, user)
+                    process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
                 keeping = asyncio.create_task(keep_broker(root, options.environment), name="keep the broker")
                 try:
                     return await signals.follow(process)
@@ -91,15 +94,28 @@ async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
         sys.stderr.write(f"plimsoll run: no broker at {root} answered at the command's end; {effect}\n")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Keeping:
+    """The command inherits these, for the case that this process is killed before it.
+
+    Attributes:
+        user: the descriptor that makes it a user of the broker.
+        mounts: its own mounts; None where it can have none.
+    """
+
+    user: int
+    mounts: PrivateMounts | None
+
+
 async def _placed_and_started(
-    broker: BrokerClient, pod: Pod, options: RunOptions, user: int
+    broker: BrokerClient, pod: Pod, options: RunOptions, keeping: _Keeping
 ) -> asyncio.subprocess.Process:
     await _unregister_ended(broker)
     placed = await _choose(broker, pod)
     try:
         registered = await _registered(broker, registration(pod, placed), options.broker_root)
         enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
-        return await _start(options, placed.booking.pod, enforcement, user)
+        return await _start(options, placed.booking.pod, enforcement, keeping)
     except BaseException:
         # A broker that refuses a registration for its full disk has taken it in, and would try it again.
         with contextlib.suppress(TimeoutError, PlimsollError):
@@ -154,12 +170,21 @@ async def _registered(broker: BrokerClient, request: Register, root: Path) -> Re
 
 
 async def _start(
-    options: RunOptions, pod: PodUid, enforcement: Enforcement, user: int
+    options: RunOptions, pod: PodUid, enforcement: Enforcement, keeping: _Keeping
 ) -> asyncio.subprocess.Process:
-    """Start the command as a user of the broker, for the case that this process is killed before it."""
+    """Start the command in its own mounts, or without them where this process may make none."""
     environment = {**options.environment, **pod_variables(pod, options.environment, enforcement)}
+    descriptors = [keeping.user]
+    start = partial(asyncio.create_subprocess_exec, *options.command, env=environment)
     try:
-        return await asyncio.create_subprocess_exec(*options.command, env=environment, pass_fds=(user,))
+        if keeping.mounts is not None:
+            descriptors.append(keeping.mounts.lock)
+            pages = enforcement.directories
+            enter = partial(keeping.mounts.enter, enforcement.library, pages.limits_dir, pages.counts_dir)
+            # Safe beside other threads: the child makes a few system calls, and takes no lock of theirs.
+            with contextlib.suppress(subprocess.SubprocessError):
+                return await start(pass_fds=descriptors, preexec_fn=enter)
+        return await start(pass_fds=descriptors)
     except (OSError, ValueError) as error:
         remedy = "give a program that exists on this machine"
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error

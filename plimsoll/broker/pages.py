@@ -1,9 +1,9 @@
 """The small files that broker and preload library share, defined once for Python and for C.
 
 The broker makes two directories per container. The first is mounted read-only. It has `limits`, `gate`, the socket
-`hook.sock`, `ld.so.preload`, and `cpus` where the container is bound to CPUs. The second is writable and has `counts`. `python -m
-plimsoll.broker.pages > pages.h` writes the C header from the structures below, with a static assertion for every
-offset, so the two languages cannot drift apart.
+`hook.sock`, `ld.so.preload`, and `cpus` where the container is bound to CPUs. The second is writable and has
+`counts`. `python -m plimsoll.broker.pages > pages.h` writes the C header from the structures below, with a static
+assertion for every offset, so the two languages cannot drift apart.
 
 What always holds:
 

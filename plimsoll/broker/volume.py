@@ -1,11 +1,11 @@
 """The inline CSI volume by which a container in a cluster gets its pages and the preload library.
 
-The webhook gives each container with GPUs a volume of its own and mounts it as a whole, because the kubelet binds each
-`subPath` by two programs. One file of the volume is mounted by `subPath` all the same: `/etc/ld.so.preload`, by which
-programs keep the library when they start with a cleared environment or other rights. The broker serves the volume on the node, so that no pod
-starts before its lines are laid out. The placer keeps such pods off nodes without the driver. What always holds: a
-container mounts its own pages and no other container's, the library and `limits` are read-only, and no host path is
-named: Pod Security's `restricted` forbids these.
+The webhook gives each container with GPUs a volume of its own and mounts it as a whole, because the kubelet binds
+each `subPath` by two programs. One file of the volume is mounted by `subPath` all the same: `/etc/ld.so.preload`, by
+which programs keep the library when they start with a cleared environment or other rights. The broker serves the
+volume on the node, so that no pod starts before its lines are laid out. The placer keeps such pods off nodes without
+the driver. What always holds: a container mounts its own pages and no other container's, the library and `limits` are
+read-only, and no host path is named: Pod Security's `restricted` forbids these.
 """
 
 from collections.abc import Iterable, Mapping

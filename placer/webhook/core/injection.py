@@ -2,10 +2,10 @@
 
 A container with GPUs gets `NVIDIA_VISIBLE_DEVICES` from the annotation that the placer writes when it binds the pod,
 the preload library, and a volume with its own pages. `LD_PRELOAD` puts the library before the author's preloads, and
-a mount over `/etc/ld.so.preload` keeps it in programs that lose the variable. The pod gets the runtime class. A container without GPUs gets
-`NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A container with GPUs of another
-driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the variable, and ours would win over
-it.
+a mount over `/etc/ld.so.preload` keeps it in programs that lose the variable. The pod gets the runtime class. A
+container without GPUs gets `NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A
+container with GPUs of another driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the
+variable, and ours would win over it.
 
 The library needs no other variable: in a container it reads its directories, never the environment. What always
 holds: a pod that has everything is returned as the same object. The given pod is never changed in place.
