@@ -35,6 +35,7 @@ from hook.broker.core.volume import (
     pod_binds,
     target_of,
 )
+from hook.broker.csi.image_preloads import ImagePreloads
 from hook.broker.csi.library import VERSIONS_NAME, install
 from hook.broker.csi.mounting import (
     bind,
@@ -67,6 +68,7 @@ class InlineVolumes:
         self._root = root.resolve()
         self._kubelet = kubelet
         self._version = ""
+        self._images = ImagePreloads(self._root)
 
     def open(self, library: Path) -> None:
         """Install the library, and make the stage.
@@ -99,6 +101,7 @@ class InlineVolumes:
             remedy = "run the broker as root, in a container with privileged: true"
             value = str(self._kubelet)
             raise InputError("PLIMSOLL_BROKER_KUBELET_ROOT", value, "needs mounts", remedy) from error
+        self._images.open()
 
     def _check_sharing(self) -> None:
         """Refuse a directory whose mounts the kubelet would not see: pods would start without their pages.
@@ -115,6 +118,7 @@ class InlineVolumes:
 
     def close(self) -> None:
         """Take the stage away. Volumes stay as they are."""
+        self._images.close()
         self._unmount_at(self._stage)
 
     def adopt(self, pods: Collection[PodUid]) -> None:
@@ -188,6 +192,8 @@ class InlineVolumes:
         )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
         place = PurePosixPath(path)
+        for name in sources.pages:
+            self._images.watch(self._root / LIMITS_PART / target.pod / name)
         wanted = pod_binds(place, sources) if only is None else container_binds(place, sources, only)
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
@@ -212,6 +218,7 @@ class InlineVolumes:
     def release(self, pod: PodUid) -> None:
         """Take each tmpfs of a removed pod from below the broker's root. A volume that still stands keeps it."""
         self._unmount_at(self._counts(pod), pod)
+        self._images.forget()
 
     def _remove_emptied(self, pod: PodUid) -> None:
         """Remove the directories on which the volume stood while the pod was removed; those in use are not empty."""
