@@ -70,3 +70,18 @@ async def test_a_program_without_its_variables_is_held(
     output = await ended(node, tenants, pod)
     assert json.loads(output.splitlines()[-1])["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
     assert "ld.so" not in output
+
+
+async def test_the_preloads_of_an_image_go_on(node: Node, tenants: str) -> None:
+    """The first program of a container has the image's own preloads, and the library, and later ones as well."""
+    pod = pod_of("own", preloads.OWN, "busy", "--memory", "1Gi", "--hold-seconds", "3000")
+    await node.create(tenants, pod)
+    await node.until_ready(tenants, "own")
+    for name in (preloads.OWN_LIBRARY, "/run/plimsoll/lib/libplimsoll.so"):
+        maps = await node.run(tenants, "own", "grep", name, "/proc/1/maps")
+        say("mapped", name=name, maps=maps.splitlines()[0])
+    lines = (await node.run(tenants, "own", "cat", "/etc/ld.so.preload")).splitlines()
+    assert lines == ["/run/plimsoll/lib/libplimsoll.so", "# the image's own", preloads.OWN_LIBRARY]
+    output = await node.run(tenants, "own", "sh", "-c", f"env -i {PAST} 2>&1 || true")
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in output
+    await node.delete(tenants, "own")

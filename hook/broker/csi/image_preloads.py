@@ -1,13 +1,14 @@
 """The preloads of a container's own image, which the mount over its `/etc/ld.so.preload` hides.
 
 No part sees the image before its container starts: the kubelet asks for the volume before it pulls the image. So the
-kernel asks here when a program first opens a container's file of preloads (fanotify, `FAN_OPEN_PERM`). The answer comes
-once the lines of the image stand in the file, behind the library's, and the program's loader reads them all. The image's
-file lies beneath the mount, in the program's mount namespace. A copy of that namespace's root mount shows it.
+kernel asks here when a program first opens a container's file of preloads (fanotify, `FAN_OPEN_PERM`). The answer
+comes once the lines of the image stand in the file, behind the library's, and the program's loader reads them all.
+The image's file lies beneath the mount, in the program's mount namespace. A copy of that namespace's root mount shows
+it.
 
-What always holds: a program waits for one answer at most, and the first program of a container alone. Each question is
-answered, whatever goes wrong, and the kernel answers those of a broker that ended. Nothing of a tenant is followed: no
-link, and no other mount.
+What always holds: a program waits for one answer at most, and the first program of a container alone. Each question
+is answered, whatever goes wrong, and the kernel answers those of a broker that ended. Nothing of a tenant is
+followed: no link, and no other mount.
 """
 
 import contextlib
@@ -63,13 +64,13 @@ class ImagePreloads:
         """
         self._limits = root / LIMITS_PART
         self._watched: dict[tuple[int, int], int] = {}
-        """By device and inode, our own descriptor of each file. The thread and the caller change it, each in one step."""
+        """By device and inode, our own descriptor of each file. Thread and caller change it, each in one step."""
         self._group = -1
         self._end = -1
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Watch the files that are there. A kernel without these events hides the images' preloads, and the log says so."""
+        """Watch the files that are there. Without these events the images' preloads stay hidden, and a log line says so."""
         self._group = LIBC.fanotify_init(
             _FAN_CLASS_CONTENT | _FAN_CLOEXEC | _FAN_UNLIMITED_MARKS, os.O_RDONLY | os.O_CLOEXEC
         )

@@ -45,6 +45,7 @@ from hook.broker.csi.mounting import (
     stage_read_only,
     unmount,
 )
+from plimsoll.broker.pages import PRELOADS_NAME
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.part.errors import InputError
 
@@ -148,9 +149,9 @@ class InlineVolumes:
         """
         return target_of(path, PurePosixPath(self._kubelet))
 
-    def is_published(self, target: VolumeTarget) -> bool:
+    def is_published(self, target: VolumeTarget, *, is_file: bool) -> bool:
         """Whether a volume is mounted as a whole."""
-        return is_complete(PurePosixPath(_real(target)), mounts(target.pod))
+        return is_complete(PurePosixPath(_real(target)), mounts(target.pod), is_file=is_file)
 
     def make_counts(self, containers: Iterable[ContainerKey]) -> None:
         """Mount a tmpfs for the `counts` of each container that has none; the layout of the pod then makes the file.
@@ -192,11 +193,21 @@ class InlineVolumes:
         )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
         place = PurePosixPath(path)
-        for name in sources.pages:
-            self._images.watch(self._root / LIMITS_PART / target.pod / name)
         wanted = pod_binds(place, sources) if only is None else container_binds(place, sources, only)
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
+
+    def publish_preloads(self, target: VolumeTarget, container: ContainerName) -> None:
+        """Mount the file of preloads of a container that is laid out.
+
+        Raises:
+            OSError: this process may not mount, or the file is gone.
+        """
+        path, directory = _real(target), PurePosixPath(LIMITS_PART) / target.pod / container
+        path.parent.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
+        path.touch(_TARGET_MODE)
+        self._images.watch(self._root / directory)
+        bind(self._stage / directory / PRELOADS_NAME, path)
 
     def unpublish(self, target: VolumeTarget) -> bool:
         """Take a volume away; returns whether anything was mounted.
@@ -207,7 +218,10 @@ class InlineVolumes:
         path = _real(target)
         was_mounted = self._unmount_at(path, target.pod)
         with contextlib.suppress(FileNotFoundError):
-            path.rmdir()
+            if path.is_file():
+                path.unlink()
+            else:
+                path.rmdir()
         self._remove_emptied(target.pod)
         return was_mounted
 
