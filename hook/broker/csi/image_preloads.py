@@ -70,7 +70,7 @@ class ImagePreloads:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Watch the files that are there. Without these events the images' preloads stay hidden, and a log line says so."""
+        """Watch the files that are there. Where the kernel tells no opens, a log line says what stays hidden."""
         self._group = LIBC.fanotify_init(
             _FAN_CLASS_CONTENT | _FAN_CLOEXEC | _FAN_UNLIMITED_MARKS, os.O_RDONLY | os.O_CLOEXEC
         )
