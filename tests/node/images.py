@@ -18,16 +18,18 @@ from tests.node.places import MULTIARCH
 PAUSE: Final = "plimsoll.test/pause:1"
 PROGRAM: Final = "plimsoll.test/program:1"
 
-_LOADERS: Final = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
+LOADER: Final = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}[
+    os.uname().machine
+]
+"""glibc's loader, by its path below the root."""
 _LIBRARIES: Final = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 _APPLETS: Final = ("sh", "sleep", "cat", "ls", "id", "env", "echo", "true", "dd", "touch", "grep", "mount")
 
 
 def program_files(programs: Mapping[str, Path]) -> dict[str, Path]:
     """The files of an image with these programs in `/usr/bin`, by their paths in it."""
-    loader = _LOADERS[os.uname().machine]
     libraries = Path("/lib") / MULTIARCH
-    files = {"bin/busybox": Path(shutil.which("busybox") or "/bin/busybox"), loader: Path("/") / loader}
+    files = {"bin/busybox": Path(shutil.which("busybox") or "/bin/busybox"), LOADER: Path("/") / LOADER}
     files |= {f"lib/{MULTIARCH}/{name}": libraries / name for name in _LIBRARIES}
     return files | {f"usr/bin/{name}": path for name, path in programs.items()}
 

@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll.bus.subjects import STREAM
 from plimsoll.quantity import GIB
+from tests.node.images import LOADER
 from tests.node.node import START_S, Node
 from tests.node.parts import Parts, running_parts
 from tests.node.places import NODE
@@ -123,7 +124,7 @@ async def test_variables_move_no_line(node: Node, tenants: str, parts: Parts) ->
         assert "CUDA_ERROR_OUT_OF_MEMORY" in told
     seen = json.loads(await node.run(tenants, "tamper", "env", "NVIDIA_VISIBLE_DEVICES=all", "view"))
     assert [one["uuid"] for one in seen["nvml"]["gpus"]] == [pod["metadata"]["annotations"][GPU_KEY]]
-    other = "busybox sed s,/etc/ld.so.preload,/etc/ld.so.nothing, /lib64/ld-linux-x86-64.so.2 >/tmp/loader"
+    other = f"busybox sed s,/etc/ld.so.preload,/etc/ld.so.nothing, /{LOADER} >/tmp/loader"
     run = f"chmod +x /tmp/loader; env -u LD_PRELOAD /tmp/loader /usr/bin/{PAST} --hold-seconds 20"
     told = await answer(node, tenants, "tamper", f"{other}; busybox {run}")
     say("without the preload", told=told)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.node import preloads
+from tests.node.images import LOADER
 from tests.node.node import Node
 from tests.node.parts import running_parts
 from tests.node.progress import say
@@ -55,7 +56,7 @@ async def ended(node: Node, namespace: str, pod: Object) -> str:
     [
         ("cleared", f"exec env -i PATH=/usr/bin {PAST}"),
         ("unset", f"unset LD_PRELOAD; exec {PAST}"),
-        ("loader", f"exec env -i /lib64/ld-linux-x86-64.so.2 /usr/bin/{PAST}"),
+        ("loader", f"exec env -i /{LOADER} /usr/bin/{PAST}"),
         ("sudo", f"exec sudo {PAST}"),
         ("sudo-user", f"exec sudo -u user env -i /usr/bin/{PAST}"),
     ],
