@@ -24,7 +24,6 @@ from placer.core.registration import registration
 from placer.core.site import Request
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
-from plimsoll.broker.pages import CONTAINER_LIMITS_DIR
 from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered
 from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
@@ -185,10 +184,6 @@ async def _start(
             # Safe beside other threads: the child makes a few system calls, and takes no lock of theirs.
             with contextlib.suppress(subprocess.SubprocessError):
                 return await start(pass_fds=descriptors, preexec_fn=enter)
-        if Path(CONTAINER_LIMITS_DIR).exists():
-            sys.stderr.write(
-                f"plimsoll run: {CONTAINER_LIMITS_DIR} has a line already, and holds the command\n"
-            )
         return await start(pass_fds=descriptors)
     except (OSError, ValueError) as error:
         remedy = "give a program that exists on this machine"

@@ -117,18 +117,3 @@ async def test_root_that_may_not_mount_is_held_by_the_variables(machine: Machine
     output, errors = await process.communicate()
     assert b"CUDA_ERROR_OUT_OF_MEMORY" in output
     assert (process.returncode, errors) == (0, b"")
-
-
-async def test_a_command_in_a_command_has_the_inner_line_or_says_so(machine: Machine) -> None:
-    """Root mounts the inner line over the outer one. Whoever may not is under the outer line, and is told."""
-    inner = f"{sys.executable} -m solo --broker-root {machine.root} --gpu-memory 512Mi --"
-    program = f"env -i {emulator_of(machine)} {BUSY} --memory 768Mi"
-    setpriv = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
-    script = f"{inner} {program}; {setpriv} {inner} {program}"
-    code, output, errors = await machine.run("--gpu-memory", "1Gi", "--", "sh", "-c", script)
-    ends = [line for line in map(json.loads, output.splitlines()) if line["phase"] in {"failed", "done"}]
-    assert [line.get("error") for line in ends] == ["CUDA_ERROR_OUT_OF_MEMORY", None]
-    assert (code, errors) == (
-        0,
-        "plimsoll run: /run/plimsoll/limits has a line already, and holds the command\n",
-    )
