@@ -168,7 +168,7 @@ def missing_binds(wanted: Iterable[Bind], mounts: Iterable[Mount]) -> tuple[Bind
     return tuple(bind for bind in wanted if str(bind.target) not in present)
 
 
-def is_complete(target: PurePosixPath, mounts: Iterable[Mount], *, is_file: bool) -> bool:
+def is_complete(target: PurePosixPath, mounts: Iterable[Mount], *, is_file: bool = False) -> bool:
     """Whether a volume, a tree of mounts or a single file, is mounted as a whole."""
     last = target if is_file else target / LIBRARY_PART
     return any(mount.point == str(last) for mount in mounts)
