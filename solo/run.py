@@ -10,8 +10,10 @@ import contextlib
 import dataclasses
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -39,6 +41,7 @@ from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
 from solo.orphans import adopt_orphans, bury_orphans
 from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
+from solo.private_mounts import PrivateMounts, private_mounts
 
 UNHELD_MAX: Final = 8
 """Processes without the library that standard error names. A script may start any number."""
@@ -76,11 +79,11 @@ async def run_command(options: RunOptions) -> int:
     await make_root(root)
     broker, children = BrokerClient(root, timeout_s=START_S), set[int]()
     try:
-        with _Signals() as signals:
+        with _Signals() as signals, private_mounts() as mounts:
             async with using(root) as user:
                 async with locked(root):
                     await ensure_broker(root, options.environment, children)
-                    process = await _placed_and_started(broker, pod, options, user)
+                    process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
                 children.add(process.pid)
                 keep = keep_broker(root, options.environment, children, _Unheld(uid).take)
                 tasks = [asyncio.create_task(keep, name="keep the broker")]
@@ -105,8 +108,21 @@ async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
         sys.stderr.write(f"plimsoll run: no broker at {root} answered at the command's end; {effect}\n")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Keeping:
+    """The command inherits these, for the case that this process is killed before it.
+
+    Attributes:
+        user: the descriptor that makes it a user of the broker.
+        mounts: its own mounts; None where it can have none.
+    """
+
+    user: int
+    mounts: PrivateMounts | None
+
+
 async def _placed_and_started(
-    broker: BrokerClient, pod: Pod, options: RunOptions, user: int
+    broker: BrokerClient, pod: Pod, options: RunOptions, keeping: _Keeping
 ) -> asyncio.subprocess.Process:
     await _unregister_ended(broker)
     placed = await _choose(broker, pod, options.environment)
@@ -114,7 +130,7 @@ async def _placed_and_started(
         asked = replace(registration(pod, placed), runner=await asyncio.to_thread(_this_process))
         registered = await _registered(broker, asked, options.broker_root)
         enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
-        return await _start(options, placed.booking.pod, enforcement, user)
+        return await _start(options, placed.booking.pod, enforcement, keeping)
     except BaseException:
         # A broker that refuses a registration for its full disk has taken it in, and would try it again.
         with contextlib.suppress(TimeoutError, PlimsollError):
@@ -169,13 +185,22 @@ async def _registered(broker: BrokerClient, request: Register, root: Path) -> Re
 
 
 async def _start(
-    options: RunOptions, pod: PodUid, enforcement: Enforcement, user: int
+    options: RunOptions, pod: PodUid, enforcement: Enforcement, keeping: _Keeping
 ) -> asyncio.subprocess.Process:
-    """Start the command as a user of the broker, for the case that this process is killed before it."""
+    """Start the command in its own mounts, or without them where this process may make none."""
     environment = {**options.environment, **pod_variables(pod, options.environment, enforcement)}
     adopt_orphans()
+    descriptors = [keeping.user]
+    start = partial(asyncio.create_subprocess_exec, *options.command, env=environment)
     try:
-        return await asyncio.create_subprocess_exec(*options.command, env=environment, pass_fds=(user,))
+        if keeping.mounts is not None:
+            descriptors.append(keeping.mounts.lock)
+            pages = enforcement.directories
+            enter = partial(keeping.mounts.enter, enforcement.library, pages.limits_dir, pages.counts_dir)
+            # Safe beside other threads: the child makes a few system calls, and takes no lock of theirs.
+            with contextlib.suppress(subprocess.SubprocessError):
+                return await start(pass_fds=descriptors, preexec_fn=enter)
+        return await start(pass_fds=descriptors)
     except (OSError, ValueError) as error:
         remedy = "give a program that exists on this machine"
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error

@@ -1,9 +1,9 @@
 """The small files that broker and preload library share, defined once for Python and for C.
 
 The broker makes two directories per container. The first is mounted read-only. It has `limits`, `gate`, the socket
-`hook.sock`, and `cpus` where the container is bound to CPUs. The second is writable and has `counts`. `python -m
-plimsoll.broker.header > pages.h` writes the C header from the structures below, with a static assertion for every
-offset, so the two languages cannot drift apart.
+`hook.sock`, `ld.so.preload`, and `cpus` where the container is bound to CPUs. The second is writable and has
+`counts`. `python -m plimsoll.broker.header > pages.h` writes the C header from the structures below, with a static
+assertion for every offset, so the two languages cannot drift apart.
 
 What always holds:
 
@@ -13,6 +13,8 @@ What always holds:
   processes wait on its `word` by futex.
 * `cpus` is written by the broker alone, whole, before the container's first program starts.
 * `exports` has the pieces of memory that a container's processes pass on to each other.
+* `ld.so.preload` names the library to glibc's loader, and lies over the container's file of that name. It only grows,
+  and is never replaced, because a mount keeps the file itself.
 * `counts` has one slot per process, and beside the slots the words of each process's work. A process writes only its
   own slot. The broker clears the slot of a process that died or became another program. No total is stored: a reader
   sums the slots.
@@ -72,6 +74,7 @@ COUNTS_NAME: Final = "counts"
 EXPORTS_NAME: Final = "exports"
 GATE_NAME: Final = "gate"
 CPUS_NAME: Final = "cpus"
+PRELOADS_NAME: Final = "ld.so.preload"
 SOCKET_NAME: Final = "hook.sock"
 
 CONTAINER_LIMITS_DIR: Final = "/run/plimsoll/limits"

@@ -1,7 +1,8 @@
 """The inline CSI volume by which a container in a cluster gets its pages and the preload library.
 
-The webhook gives each container with GPUs a volume of its own and mounts it as a whole: the kubelet binds a `subPath`
-by two programs, which cost more than the rest of the volume. The broker serves the volume on the node, so that no pod
+The webhook gives each container with GPUs a volume of its own and mounts it as a whole, because the kubelet binds a
+`subPath` by two programs. A second volume is a single file, `/etc/ld.so.preload`, by which programs keep the library
+when they start with a cleared environment or other rights. The broker serves the volumes on the node, so that no pod
 starts before its lines are laid out. The placer keeps such pods off nodes without the driver. What always holds: a
 container mounts its own pages and no other container's, the library and `limits` are read-only, and no host path is
 named: Pod Security's `restricted` forbids these.
@@ -10,7 +11,7 @@ named: Pod Security's `restricted` forbids these.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR
+from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR, PRELOADS_NAME
 
 DRIVER: Final = "plimsoll.dev"
 """The CSI driver's name."""
@@ -24,8 +25,13 @@ CONTAINER_LIBRARY_DIR: Final = "/run/plimsoll/lib"
 CONTAINER_LIBRARY: Final = "/run/plimsoll/lib/libplimsoll.so"
 """The preload library, as the container sees it."""
 
+PRELOADS_FILE: Final = "/etc/ld.so.preload"
+"""glibc's loader preloads what this file names, whatever the environment, for setuid programs as well."""
+
 CONTAINER_ATTRIBUTE: Final = "container"
 """The attribute of a volume that names its container. A volume without it is that of a whole pod."""
+FILE_ATTRIBUTE: Final = "file"
+"""The attribute of a volume that is the container's file of preloads alone, with the value `PRELOADS_NAME`."""
 
 
 def is_ours(volume: Mapping[str, Any]) -> bool:
@@ -39,24 +45,31 @@ def container_of(volume: Mapping[str, Any]) -> str | None:
     return found
 
 
+def is_preloads(volume: Mapping[str, Any]) -> bool:
+    """Whether a volume of ours is a container's file of preloads."""
+    return bool((volume["csi"].get("volumeAttributes") or {}).get(FILE_ATTRIBUTE) == PRELOADS_NAME)
+
+
 def uses_volume(volumes: Iterable[Mapping[str, Any]] | None) -> bool:
     """Whether one of a pod's `spec.volumes` is ours."""
     return any(map(is_ours, volumes or ()))
 
 
-def csi_volume(name: str, container: str) -> dict[str, Any]:
-    """The entry of `spec.volumes` for a container with GPUs.
+def csi_volume(name: str, container: str, *, is_preloads: bool = False) -> dict[str, Any]:
+    """The entry of `spec.volumes` for a container with GPUs: for all of its files, or for the file of preloads.
 
     The volume is `readOnly`, because the runtime of a node with SELinux would relabel any other one with all that is
     mounted in it, and the read-only parts refuse that. The mount of `counts` in it stays writable, because nested
     mounts become read-only only where a pod asks for that (`recursiveReadOnly`).
     """
-    attributes = {CONTAINER_ATTRIBUTE: container}
+    attributes = {CONTAINER_ATTRIBUTE: container} | ({FILE_ATTRIBUTE: PRELOADS_NAME} if is_preloads else {})
     return {"name": name, "csi": {"driver": DRIVER, "readOnly": True, "volumeAttributes": attributes}}
 
 
-def volume_mount(volume: str) -> dict[str, Any]:
+def volume_mount(volume: str, *, is_preloads: bool = False) -> dict[str, Any]:
     """The mount of a container's volume, as an entry of its `volumeMounts`."""
+    if is_preloads:
+        return {"name": volume, "mountPath": PRELOADS_FILE, "readOnly": True}
     return {"name": volume, "mountPath": CONTAINER_DIR}
 
 

@@ -18,21 +18,29 @@ from tests.node.places import MULTIARCH
 PAUSE: Final = "plimsoll.test/pause:1"
 PROGRAM: Final = "plimsoll.test/program:1"
 
-_LOADERS: Final = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
+LOADER: Final = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}[
+    os.uname().machine
+]
+"""glibc's loader, by its path below the root."""
 _LIBRARIES: Final = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 _APPLETS: Final = ("sh", "sleep", "cat", "ls", "id", "env", "echo", "true", "dd", "touch", "grep", "mount")
 
 
 def program_files(programs: Mapping[str, Path]) -> dict[str, Path]:
     """The files of an image with these programs in `/usr/bin`, by their paths in it."""
-    loader = _LOADERS[os.uname().machine]
     libraries = Path("/lib") / MULTIARCH
-    files = {"bin/busybox": Path(shutil.which("busybox") or "/bin/busybox"), loader: Path("/") / loader}
+    files = {"bin/busybox": Path(shutil.which("busybox") or "/bin/busybox"), LOADER: Path("/") / LOADER}
     files |= {f"lib/{MULTIARCH}/{name}": libraries / name for name in _LIBRARIES}
     return files | {f"usr/bin/{name}": path for name, path in programs.items()}
 
 
-def write_archive(path: Path, name: str, files: Mapping[str, Path], command: tuple[str, ...]) -> None:
+def write_archive(
+    path: Path,
+    name: str,
+    files: Mapping[str, Path],
+    command: tuple[str, ...],
+    modes: Mapping[str, int] | None = None,
+) -> None:
     """Write an archive of one image with one layer.
 
     Args:
@@ -40,8 +48,9 @@ def write_archive(path: Path, name: str, files: Mapping[str, Path], command: tup
         name: the image's name and tag.
         files: the contents, by their paths in the image.
         command: the program that runs by default.
+        modes: the permissions of files that are no plain programs, by their paths in the image.
     """
-    layer = _layer(files)
+    layer = _layer(files, modes or {})
     digest = hashlib.sha256(layer).hexdigest()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
     config = json.dumps(
@@ -62,7 +71,7 @@ def write_archive(path: Path, name: str, files: Mapping[str, Path], command: tup
             _add(archive, member, content)
 
 
-def _layer(files: Mapping[str, Path]) -> bytes:
+def _layer(files: Mapping[str, Path], modes: Mapping[str, int]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
         for name in ("tmp", "run", "proc", "sys", "dev", "etc"):
@@ -70,7 +79,7 @@ def _layer(files: Mapping[str, Path]) -> bytes:
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             layer.addfile(folder)
         for name, path in files.items():
-            _add(layer, name, path.resolve().read_bytes(), mode=0o755)
+            _add(layer, name, path.resolve().read_bytes(), mode=modes.get(name, 0o755))
         for applet in _APPLETS:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"

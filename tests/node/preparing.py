@@ -9,6 +9,7 @@ from tests.cluster import assets, build
 from tests.node import requirements
 from tests.node.places import ROOT
 from tests.node.progress import say
+from tests.servers.debian import MissingPackageError, debian_file
 
 OUT_OF_REACH = 75
 """The exit status of `tools/image-base` when no Debian mirror answers (EX_TEMPFAIL)."""
@@ -38,6 +39,10 @@ def prepare(*, images: bool) -> None:
         _run("tools/node-packages", *(requirements.BUILDERS if images else ()), check=False)
         if problem := requirements.obstacle(images=images):
             raise BrokenError(problem)
+        try:
+            debian_file("sudo", "usr/bin/sudo")  # a node reaches no mirror
+        except MissingPackageError as error:
+            raise BrokenError(str(error)) from error
     with step("programs of the control plane"):
         try:
             build.ensure(tuple(assets.PACKAGES))

@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll.bus.subjects import STREAM
 from plimsoll.quantity import GIB
+from tests.node.images import LOADER
 from tests.node.node import START_S, Node
 from tests.node.parts import Parts, running_parts
 from tests.node.places import NODE
@@ -37,6 +38,9 @@ TRIES = {
     "echo x > /run/plimsoll/lib/libplimsoll.so": READ_ONLY,
     "busybox mv /run/plimsoll/lib/libplimsoll.so /run/plimsoll/lib/old": READ_ONLY,
     "busybox ln /run/plimsoll/limits/limits /run/plimsoll/counts/hard": "ross-device link",
+    "echo > /etc/ld.so.preload": READ_ONLY,
+    "busybox rm /etc/ld.so.preload": "Device or resource busy",
+    "busybox umount /etc/ld.so.preload": "not permitted",
     "dd if=/dev/zero of=/run/plimsoll/counts/waste bs=1M count=4": "No space left",
     "mount -o remount,rw /run/plimsoll/limits": "denied",
     "busybox umount /run/plimsoll/limits": "not permitted",
@@ -91,6 +95,7 @@ async def test_pages_and_library_are_the_brokers(node: Node, tenants: str) -> No
         "limits/limits",
         "limits/gate",
         "limits/hook.sock",
+        "limits/ld.so.preload",
         "counts/counts",
         "counts/waste",
         "lib/libplimsoll.so",
@@ -104,7 +109,7 @@ async def test_pages_and_library_are_the_brokers(node: Node, tenants: str) -> No
 
 
 async def test_variables_move_no_line(node: Node, tenants: str, parts: Parts) -> None:
-    """No variable of Plimsoll's or NVIDIA's moves a line. Without the preload none holds, and an event says so."""
+    """No variable moves a line. A loader that reads no file of preloads holds none, and an event says so."""
     await node.create(tenants, template("tamper", "sleep", "3000"))
     pod = await node.until_ready(tenants, "tamper")
     for tampered in (
@@ -112,13 +117,16 @@ async def test_variables_move_no_line(node: Node, tenants: str, parts: Parts) ->
         "PLIMSOLL_LIMITS_DIR= PLIMSOLL_COUNTS_DIR=",
         "NVIDIA_VISIBLE_DEVICES=all CUDA_VISIBLE_DEVICES=0",
         "LD_PRELOAD=/run/plimsoll/lib/libplimsoll.so:/nothing.so",
+        "env -u LD_PRELOAD",
     ):
         told = await answer(node, tenants, "tamper", f"{tampered} {PAST}")
         say("tampered", variables=tampered, told=told)
         assert "CUDA_ERROR_OUT_OF_MEMORY" in told
     seen = json.loads(await node.run(tenants, "tamper", "env", "NVIDIA_VISIBLE_DEVICES=all", "view"))
     assert [one["uuid"] for one in seen["nvml"]["gpus"]] == [pod["metadata"]["annotations"][GPU_KEY]]
-    told = await answer(node, tenants, "tamper", f"env -u LD_PRELOAD {PAST} --hold-seconds 20")
+    other = f"busybox sed s,/etc/ld.so.preload,/etc/ld.so.nothing, /{LOADER} >/tmp/loader"
+    run = f"chmod +x /tmp/loader; env -u LD_PRELOAD /tmp/loader /usr/bin/{PAST} --hold-seconds 20"
+    told = await answer(node, tenants, "tamper", f"{other}; busybox {run}")
     say("without the preload", told=told)
     assert "ended with 0" in told
     subject = f"plimsoll.v1.limit.unenforced.{NODE.replace('.', '_')}"

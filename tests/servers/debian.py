@@ -40,8 +40,13 @@ def debian_program(package: str, name: str) -> Path:
     """
     if found := shutil.which(name):
         return Path(found)
+    return debian_file(package, f"usr/bin/{name}")
+
+
+def debian_file(package: str, name: str) -> Path:
+    """The path of an executable file of a package, such as `usr/bin/sudo`; otherwise as `debian_program`."""
     folder = cache_root() / "debian" / package
-    program = folder / "usr" / "bin" / name
+    program = folder / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{package}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several workers of one run may want it first

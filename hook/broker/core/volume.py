@@ -18,8 +18,9 @@ The volume of a whole pod, which pods of the first form have, begins with the sa
 | `/counts/<container>` | the container's tmpfs with its `counts` | write |
 | `/lib` | the directory of one version of the library | read |
 
-A container of such a pod mounts the parts of it that are its own, by `subPath`. In both, a tenant writes only inside
-a tmpfs of its own, and can replace none of the directories that the broker opens.
+A volume that is a container's file of preloads has one mount, `ld.so.preload` of the container's directory. A
+container of a pod of the first form mounts the parts of it that are its own, by `subPath`. In both, a tenant writes
+only inside a tmpfs of its own, and can replace none of the directories that the broker opens.
 
 The kernel's mount table is the only record of volumes. Each tmpfs carries its pod's uid and its container as its
 source, so a broker that starts finds the `counts` of running pods. Pure.
@@ -167,9 +168,10 @@ def missing_binds(wanted: Iterable[Bind], mounts: Iterable[Mount]) -> tuple[Bind
     return tuple(bind for bind in wanted if str(bind.target) not in present)
 
 
-def is_complete(target: PurePosixPath, mounts: Iterable[Mount]) -> bool:
-    """Whether a volume is mounted as a whole."""
-    return any(mount.point == str(target / LIBRARY_PART) for mount in mounts)
+def is_complete(target: PurePosixPath, mounts: Iterable[Mount], *, is_file: bool = False) -> bool:
+    """Whether a volume, a tree of mounts or a single file, is mounted as a whole."""
+    last = target if is_file else target / LIBRARY_PART
+    return any(mount.point == str(last) for mount in mounts)
 
 
 def inside(directory: PurePosixPath, mounts: Sequence[Mount]) -> tuple[str, ...]:

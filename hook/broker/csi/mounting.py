@@ -1,8 +1,4 @@
-"""The calls of Linux that mount and unmount, and the kernel's mount table. Everything here blocks.
-
-The names of flags are those of `mount(2)` and `umount2(2)`. The classic calls work on each kernel that Kubernetes
-supports; the newer ones, which make a read-only clone in one step, need Linux 5.12.
-"""
+"""The mounts and unmounts of volumes, and the kernel's mount table. Everything here blocks."""
 
 import ctypes
 import errno
@@ -11,20 +7,26 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.core.volume import Mount, read_mounts
+from plimsoll.part.mounting import (
+    LIBC,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REMOUNT,
+    bind,
+    mount,
+)
 
-MS_RDONLY: Final = 1
-MS_NOSUID: Final = 2
-MS_NODEV: Final = 4
-MS_NOEXEC: Final = 8
-MS_REMOUNT: Final = 32
-MS_BIND: Final = 4096
-MS_PRIVATE: Final = 1 << 18
+__all__ = ["bind", "is_in_first_namespace", "mount_tmpfs", "mounts", "stage_read_only", "unmount"]
+
 MNT_DETACH: Final = 2
 UMOUNT_NOFOLLOW: Final = 8
 
 _SAFE: Final = MS_NOSUID | MS_NODEV
 _TABLE: Final = Path("/proc/self/mountinfo")
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def mounts(naming: str = "") -> tuple[Mount, ...]:
@@ -45,15 +47,6 @@ def is_in_first_namespace() -> bool:
         return False
 
 
-def bind(source: Path, target: Path) -> None:
-    """Let a directory appear at another path. A read-only source gives a read-only mount.
-
-    Raises:
-        OSError: one of them is missing, or this process may not mount.
-    """
-    _mount(str(source), target, "", MS_BIND, "")
-
-
 def stage_read_only(source: Path, target: Path) -> None:
     """Bind a directory read-only, as a source of further binds.
 
@@ -62,9 +55,9 @@ def stage_read_only(source: Path, target: Path) -> None:
     Raises:
         OSError: as in `bind`.
     """
-    _mount(str(source), target, "", MS_BIND, "")
-    _mount("none", target, "", MS_PRIVATE, "")
-    _mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | _SAFE, "")
+    bind(source, target)
+    mount("none", target, "", MS_PRIVATE)
+    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | _SAFE)
 
 
 def mount_tmpfs(source: str, target: Path, options: str) -> None:
@@ -78,7 +71,7 @@ def mount_tmpfs(source: str, target: Path, options: str) -> None:
     Raises:
         OSError: the directory is missing, or this process may not mount.
     """
-    _mount(source, target, "tmpfs", _SAFE | MS_NOEXEC, options)
+    mount(source, target, "tmpfs", _SAFE | MS_NOEXEC, options)
 
 
 def unmount(point: Path) -> None:
@@ -87,15 +80,8 @@ def unmount(point: Path) -> None:
     Raises:
         OSError: this process may not unmount.
     """
-    if _LIBC.umount2(os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW) == 0:
+    if LIBC.umount2(os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW) == 0:
         return
     error = ctypes.get_errno()
     if error not in {errno.EINVAL, errno.ENOENT}:
         raise OSError(error, os.strerror(error), str(point))
-
-
-def _mount(source: str, target: Path, kind: str, flags: int, options: str) -> None:
-    arguments = (os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags))
-    if _LIBC.mount(*arguments, options.encode() or None) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(target))

@@ -35,6 +35,7 @@ from hook.broker.core.volume import (
     pod_binds,
     target_of,
 )
+from hook.broker.csi.image_preloads import ImagePreloads
 from hook.broker.csi.library import VERSIONS_NAME, install
 from hook.broker.csi.mounting import (
     bind,
@@ -44,6 +45,7 @@ from hook.broker.csi.mounting import (
     stage_read_only,
     unmount,
 )
+from plimsoll.broker.pages import PRELOADS_NAME
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.part.errors import InputError
 
@@ -67,6 +69,7 @@ class InlineVolumes:
         self._root = root.resolve()
         self._kubelet = kubelet
         self._version = ""
+        self._images = ImagePreloads(self._root)
 
     def open(self, library: Path) -> None:
         """Install the library, and make the stage.
@@ -99,6 +102,7 @@ class InlineVolumes:
             remedy = "run the broker as root, in a container with privileged: true"
             value = str(self._kubelet)
             raise InputError("PLIMSOLL_BROKER_KUBELET_ROOT", value, "needs mounts", remedy) from error
+        self._images.open()
 
     def _check_sharing(self) -> None:
         """Refuse a directory whose mounts the kubelet would not see: pods would start without their pages.
@@ -115,6 +119,7 @@ class InlineVolumes:
 
     def close(self) -> None:
         """Take the stage away. Volumes stay as they are."""
+        self._images.close()
         self._unmount_at(self._stage)
 
     def adopt(self, pods: Collection[PodUid]) -> None:
@@ -144,9 +149,9 @@ class InlineVolumes:
         """
         return target_of(path, PurePosixPath(self._kubelet))
 
-    def is_published(self, target: VolumeTarget) -> bool:
+    def is_published(self, target: VolumeTarget, *, is_file: bool) -> bool:
         """Whether a volume is mounted as a whole."""
-        return is_complete(PurePosixPath(_real(target)), mounts(target.pod))
+        return is_complete(PurePosixPath(_real(target)), mounts(target.pod), is_file=is_file)
 
     def make_counts(self, containers: Iterable[ContainerKey]) -> None:
         """Mount a tmpfs for the `counts` of each container that has none; the layout of the pod then makes the file.
@@ -192,6 +197,18 @@ class InlineVolumes:
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
 
+    def publish_preloads(self, target: VolumeTarget, container: ContainerName) -> None:
+        """Mount the file of preloads of a container that is laid out.
+
+        Raises:
+            OSError: this process may not mount, or the file is gone.
+        """
+        path, directory = _real(target), PurePosixPath(LIMITS_PART) / target.pod / container
+        path.parent.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
+        path.touch(_TARGET_MODE)
+        self._images.watch(self._root / directory)
+        bind(self._stage / directory / PRELOADS_NAME, path)
+
     def unpublish(self, target: VolumeTarget) -> bool:
         """Take a volume away; returns whether anything was mounted.
 
@@ -201,7 +218,10 @@ class InlineVolumes:
         path = _real(target)
         was_mounted = self._unmount_at(path, target.pod)
         with contextlib.suppress(FileNotFoundError):
-            path.rmdir()
+            if path.is_file():
+                path.unlink()
+            else:
+                path.rmdir()
         self._remove_emptied(target.pod)
         return was_mounted
 
@@ -212,6 +232,7 @@ class InlineVolumes:
     def release(self, pod: PodUid) -> None:
         """Take each tmpfs of a removed pod from below the broker's root. A volume that still stands keeps it."""
         self._unmount_at(self._counts(pod), pod)
+        self._images.forget()
 
     def _remove_emptied(self, pod: PodUid) -> None:
         """Remove the directories on which the volume stood while the pod was removed; those in use are not empty."""

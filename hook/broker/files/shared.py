@@ -54,7 +54,9 @@ from plimsoll.broker.pages import (
     LIMITS_NAME,
     MAX_GPUS,
     MAX_SLOTS,
+    PRELOADS_NAME,
 )
+from plimsoll.broker.volume import CONTAINER_LIBRARY
 from plimsoll.broker.wire import ContainerLines, Directories
 from plimsoll.ids import GpuUuid, PodUid
 
@@ -126,6 +128,7 @@ class SharedFiles:
             for level in (directory.parent.parent, directory.parent, directory):
                 _make_directory(level)
         _lay_out_cpus(limits_dir, cpus_page(lines))
+        _lay_out_preloads(limits_dir)
         _lay_out_limits(limits_dir, lines, numbers)
         try:
             _lay_out_counts(counts_dir, clear=clear_counts)
@@ -323,6 +326,14 @@ def _lay_out_cpus(directory: Path, page: bytes | None) -> None:
         path.unlink(missing_ok=True)
     elif not path.exists() or path.read_bytes() != page:
         write_whole(path, page, LIMITS_MODE)
+
+
+def _lay_out_preloads(directory: Path) -> None:
+    """Name the library, in the file itself: running containers have it mounted."""
+    path, line = directory / PRELOADS_NAME, f"{CONTAINER_LIBRARY}\n".encode()
+    if not path.exists() or not path.read_bytes().startswith(line):
+        path.write_bytes(line)
+        path.chmod(LIMITS_MODE)
 
 
 def _rewrite_limits(file: int, old: bytes, body: bytes) -> None:

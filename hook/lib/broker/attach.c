@@ -22,8 +22,12 @@
 #include "share/meters.h"
 
 /* The function behind pthread_atfork in every glibc. Some glibc releases export the name pthread_atfork from
- * no shared library. */
-extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+ * no shared library. musl has that name alone, and starts no program with a library that needs a missing one.
+ */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
+    __attribute__((weak));
+extern int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+    __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
 #define WAIT_MS 10000 /* for the first valid limits, and for a slot */
@@ -224,6 +228,12 @@ static void forget_in_child(void) {
         plimsoll.attachment = ATTACHMENT_MAPPED;
 }
 
+static bool watch_forks(void) {
+    if (__register_atfork)
+        return __register_atfork(NULL, NULL, forget_in_child, &__dso_handle) == 0;
+    return pthread_atfork && pthread_atfork(NULL, NULL, forget_in_child) == 0;
+}
+
 /* Needs attach_lock, and the files mapped. */
 static enum plimsoll_attachment claim_slot(void) {
     uint64_t owner = plimsoll_own_owner();
@@ -236,7 +246,7 @@ static enum plimsoll_attachment claim_slot(void) {
     __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
                      __ATOMIC_SEQ_CST);
     if (!plimsoll.is_fork_watched)
-        plimsoll.is_fork_watched = __register_atfork(NULL, NULL, forget_in_child, &__dso_handle) == 0;
+        plimsoll.is_fork_watched = watch_forks();
     __atomic_store_n(&plimsoll.attachment, ATTACHMENT_FULL, __ATOMIC_RELEASE);
     plimsoll_note("under limits of %s, slot %d", plimsoll.limits_dir, slot);
     return ATTACHMENT_FULL;

@@ -1,4 +1,4 @@
-/* Finds the functions of glibc's loader without calling any.
+/* Finds the functions of the loader, glibc's or musl's, without calling any.
  *
  * The usual way is `dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5")`. It needs a dlvsym that is not hooked itself,
  * and a version string that differs by architecture (2.2.5, 2.17) and release (2.34). `__libc_dlsym` went
@@ -67,11 +67,12 @@ static ElfW(Addr) find_symbol(const struct symbols *in, const char *name) {
     }
 }
 
-/* The functions live in libdl.so.2 up to glibc 2.33 and in libc.so.6 from 2.34. */
+/* The functions live in libdl.so.2 up to glibc 2.33 and in libc.so.6 from 2.34. musl's loader is its libc. */
 static int is_libc(const char *path) {
     const char *slash = strrchr(path, '/');
     const char *file = slash ? slash + 1 : path;
-    return strncmp(file, "libc.so", 7) == 0 || strncmp(file, "libdl.so", 8) == 0;
+    return strncmp(file, "libc.so", 7) == 0 || strncmp(file, "libdl.so", 8) == 0 ||
+           strncmp(file, "ld-musl-", 8) == 0;
 }
 
 static void take(ElfW(Addr) base, ElfW(Addr) value, void *into) {
@@ -80,9 +81,9 @@ static void take(ElfW(Addr) base, ElfW(Addr) value, void *into) {
         memcpy(into, &address, sizeof(address));
 }
 
+/* musl has no dlvsym and no dladdr1. No program that musl starts calls a function that its libc lacks. */
 static int is_complete(const struct plimsoll_loader *found) {
-#define AND_FOUND(name) &&found->name
-    return 1 PLIMSOLL_LOADER_FUNCTIONS(AND_FOUND);
+    return found->dlsym && found->dlopen && found->dlerror && found->dladdr;
 }
 
 static int visit(struct dl_phdr_info *info, size_t size, void *argument) {

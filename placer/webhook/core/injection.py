@@ -1,10 +1,11 @@
 """The fields that a pod needs so that its containers see their GPUs, and no others, and are held to their lines.
 
 A container with GPUs gets `NVIDIA_VISIBLE_DEVICES` from the annotation that the placer writes when it binds the pod,
-the preload library, and a volume with its own pages. The pod gets the runtime class. A container without GPUs gets
-`NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A container with GPUs of another
-driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the variable, and ours would win over
-it.
+the preload library, and volumes with its own pages. `LD_PRELOAD` puts the library before the author's preloads, and
+a mount over `/etc/ld.so.preload` keeps it in programs that lose the variable. The pod gets the runtime class. A
+container without GPUs gets `NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A
+container with GPUs of another driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the
+variable, and ours would win over it.
 
 The library needs no other variable: in a container it reads its directories, never the environment. What always
 holds: a pod that has everything is returned as the same object. The given pod is never changed in place.
@@ -13,16 +14,18 @@ holds: a pod that has everything is returned as the same object. The given pod i
 import itertools
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.volume import (
     CONTAINER_DIR,
     CONTAINER_LIBRARY,
+    PRELOADS_FILE,
     VOLUME_NAME,
     container_of,
     csi_volume,
     is_ours,
+    is_preloads,
     mounts_of_pod_volume,
     volume_mount,
 )
@@ -40,6 +43,7 @@ OTHERS_PREFIX: Final = "nvidia.com/"
 
 _KINDS: Final = ("containers", "initContainers")
 _OUR_PLACES: Final = (CONTAINER_DIR, "/var" + CONTAINER_DIR)  # /var/run is a link to /run in most images
+_AUTHORS_PRELOADS: Final = (PRELOADS_FILE, posixpath.dirname(PRELOADS_FILE))
 _SEPARATORS: Final = re.compile("[: ]+")  # both separate the entries of LD_PRELOAD
 
 
@@ -97,6 +101,10 @@ class Injector:
     def _with_gpus(self, where: str, container: Json, wanted: tuple[Json, ...]) -> Json:
         if (container.get("securityContext") or {}).get("privileged"):
             self.remarks.append(f"{where} is privileged: it can open every GPU of its node")
+        if name := _author_of_preloads(container, {one["name"] for one in wanted}):
+            effect = "programs without the variable LD_PRELOAD start without the library"
+            remedy = f"unless that file names {CONTAINER_LIBRARY}"
+            self.remarks.append(f"{where}.volumeMounts[{name}] has {PRELOADS_FILE}: {effect} {remedy}")
         annotation = assigned_annotation(ContainerName(container["name"]))
         reference = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}}
         env = container.get("env") or []
@@ -133,18 +141,41 @@ class Injector:
 
 
 def _volumes(spec: Json, asking: frozenset[str]) -> list[Json]:
-    """The pod's volumes with those of ours that it lacks: one for each container that asks for GPUs.
+    """The pod's volumes with those of ours that it lacks, for each container that asks for GPUs.
 
     A volume of ours may be its author's, under any name. In a pod of the first form, one serves all containers.
     """
     volumes: list[Json] = spec.get("volumes") or []
-    served = {container_of(one) for one in volumes if is_ours(one)}
-    if None in served:
+    served = {(container_of(one), is_preloads(one)) for one in volumes if is_ours(one)}
+    if (None, False) in served:
         return volumes
     names = _free_names({str(one["name"]) for one in volumes})
-    containers = (one["name"] for kind in _KINDS for one in spec.get(kind) or ())
-    missing = [csi_volume(next(names), name) for name in containers if name in asking - served]
+    ours = {str(one["name"]) for one in volumes if is_ours(one)}
+    wanted = [
+        (str(one["name"]), is_file)
+        for kind in _KINDS
+        for one in spec.get(kind) or ()
+        if one["name"] in asking
+        for is_file in (False, True)
+        if not (is_file and _author_of_preloads(one, ours))
+    ]
+    missing = [
+        csi_volume(next(names), name, is_preloads=is_file)
+        for name, is_file in wanted
+        if (name, is_file) not in served
+    ]
     return [*volumes, *missing] if missing else volumes
+
+
+def _author_of_preloads(container: Json, ours: Collection[str]) -> str | None:
+    """The mount, of no volume of ours, that has `/etc/ld.so.preload`.
+
+    The runtime would have to make a place for our file in the author's volume, which may be read-only.
+    """
+    for mount in container.get("volumeMounts") or ():
+        if mount.get("name") not in ours and _normal(str(mount.get("mountPath"))) in _AUTHORS_PRELOADS:
+            return str(mount.get("name"))
+    return None
 
 
 def _free_names(taken: set[str]) -> Iterator[str]:
@@ -154,10 +185,19 @@ def _free_names(taken: set[str]) -> Iterator[str]:
 
 def _mounts(volumes: list[Json], asking: frozenset[str]) -> Mapping[str, tuple[Json, ...]]:
     """The mounts of each container that asks for GPUs."""
-    names = {container_of(one): str(one["name"]) for one in reversed(volumes) if is_ours(one)}
-    if None in names:
-        return {container: mounts_of_pod_volume(names[None], container) for container in asking}
-    return {container: (volume_mount(names[container]),) for container in asking}
+    names = {
+        (container_of(one), is_preloads(one)): str(one["name"]) for one in reversed(volumes) if is_ours(one)
+    }
+    if whole := names.get((None, False)):
+        return {container: mounts_of_pod_volume(whole, container) for container in asking}
+    return {
+        container: tuple(
+            volume_mount(names[container, is_file], is_preloads=is_file)
+            for is_file in (False, True)
+            if (container, is_file) in names
+        )
+        for container in asking
+    }
 
 
 def _with_count(container: Json) -> Json:
@@ -203,7 +243,7 @@ def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[
     kept = []
     for mount in mounts:
         path = str(mount.get("mountPath"))
-        ours = missing.pop((str(mount.get("name")), posixpath.normpath(path)), None)
+        ours = missing.pop((str(mount.get("name")), _normal(path)), None)
         if ours is not None:
             kept.append(mount if mount == ours else ours)
         elif _is_ours(path):
@@ -216,8 +256,12 @@ def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[
 
 
 def _is_ours(path: str) -> bool:
-    normal = "/" + posixpath.normpath(path).lstrip("/")
+    normal = _normal(path)
     return any(normal == place or normal.startswith(place + "/") for place in _OUR_PLACES)
+
+
+def _normal(path: str) -> str:
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _put(there: Json, key: str, value: Any) -> Json:  # noqa: ANN401 - any JSON

@@ -82,7 +82,7 @@ async def test_a_sidecar_that_another_webhook_adds_is_completed_too(webhook: Sce
         assert side["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
         [preload] = [one["value"] for one in main["env"] if one["name"] == "LD_PRELOAD"]
         assert preload == "/mesh.so /run/plimsoll/lib/libplimsoll.so"
-        assert len(main["volumeMounts"]) == 1
+        assert [one["mountPath"] for one in main["volumeMounts"]] == ["/run/plimsoll", "/etc/ld.so.preload"]
         assert len(calls) <= 2
 
 

@@ -206,6 +206,25 @@ async def test_a_pod_that_ends_before_its_volume_goes_holds_up_nothing(
     await machine.until_gone()
 
 
+async def test_the_file_of_preloads_is_a_volume_of_its_own(machine: NodeMachine) -> None:
+    """It is a read-only file that names the library, a repeated request changes nothing, and it goes as it came."""
+    await machine.start()
+    uid = await machine.pod()
+    place = machine.kubelet.target(uid, "preloads")
+    for _ in range(2):
+        context, target = {"file": "ld.so.preload"}, str(place)
+        await machine.kubelet.publish(uid, context=context, target_path=target)
+        assert machine.see(place).read_text() == "/run/plimsoll/lib/libplimsoll.so\n"
+        assert is_read_only(machine.see(place))
+        assert [mount.point for mount in machine.mounts() if "preloads" in mount.point] == [target]
+        await machine.broker.stop()
+        await machine.start()
+    await machine.kubelet.ask("NodeUnpublishVolume", volume_id="csi", target_path=str(place))
+    assert not machine.see(place).exists()
+    await machine.delete_pod()
+    await machine.until_gone()
+
+
 async def test_a_running_pod_keeps_its_library(machine: NodeMachine) -> None:
     """A pod keeps the version with which it began; only new pods get the next one."""
     await machine.start()
