@@ -53,11 +53,15 @@ async def in_own_etc(script: str, machine: Machine, preloads: str | None) -> tup
     """Output and errors of `plimsoll run -- sh -c SCRIPT`, on a machine with these preloads."""
     etc = machine.root.parent / "etc"
     await asyncio.to_thread(shutil.copytree, "/etc", etc, symlinks=True, dirs_exist_ok=True)
+    # Other commands of this machine, such as those of other tests, may have made the file.
+    (etc / "ld.so.preload").unlink(missing_ok=True)
     if preloads is not None:
         (etc / "ld.so.preload").write_text(preloads)
     command = f"{sys.executable} -m solo --broker-root {machine.root} --gpu-memory 1Gi -- sh -c '{script}'"
+    # Commands find each other in /run, and the last one removes the file.
+    mounts = f"mount --bind {etc} /etc && mount -t tmpfs tmpfs /run"
     process = await asyncio.create_subprocess_exec(
-        *("unshare", "--mount", "sh", "-c", f"mount --bind {etc} /etc && {command}"),
+        *("unshare", "--mount", "sh", "-c", f"{mounts} && {command}"),
         env={**os.environ, **dict(pair.split("=", 1) for pair in emulator_of(machine).split())},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

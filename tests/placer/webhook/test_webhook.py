@@ -62,11 +62,11 @@ async def test_a_pod_that_cannot_work_is_refused_with_a_reason(webhook: Scene) -
     refused = await webhook.create(pod(container(limits={MEMORY: "lots"})))
     # Kubernetes itself refuses what is no quantity; ours is the meaning of a quantity.
     assert refused["code"] in {400, 422}
-    refused = await webhook.create(pod(container(limits={GPU: 2, MEMORY: 3})))
+    refused = await webhook.create(pod(container(limits={GPU: 2, MEMORY: 2**30 + 1})))
     assert refused["code"] == 400
     assert refused["message"] == (
         'admission webhook "gpus.plimsoll.dev" denied the request: '
-        "spec.containers[main].resources[plimsoll.dev/gpu-memory]: '3' does not divide evenly by 2 GPUs; "
+        "spec.containers[main].resources[plimsoll.dev/gpu-memory]: '1073741825' does not divide evenly by 2 GPUs; "
         "give a multiple of 2"
     )
     elsewhere = gpu_pod()

@@ -18,7 +18,7 @@ def stat(name: str, state: str = "S", ticks: str = "12345") -> str:
 @pytest.mark.parametrize("name", ["python", "a b", "evil) S 1", "()"])
 def test_the_start_time_is_found_whatever_the_command_is_called(name: str) -> None:
     """A command's name may hold spaces and parentheses."""
-    assert parse_stat(stat(name)) == Stat(12345, has_ended=False)
+    assert parse_stat(stat(name)) == Stat(12345, has_ended=False, parent=1)
 
 
 @pytest.mark.parametrize("text", ["", "77 (x) S 1", stat("x", ticks="?")])
@@ -30,7 +30,7 @@ def test_what_is_no_stat_is_none(text: str) -> None:
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_a_zombie_has_ended(state: str) -> None:
     """A zombie has a start time and counts as dead."""
-    assert parse_stat(stat("x", state)) == Stat(12345, has_ended=True)
+    assert parse_stat(stat("x", state)) == Stat(12345, has_ended=True, parent=1)
 
 
 def test_a_handle_is_of_exactly_one_process() -> None:
