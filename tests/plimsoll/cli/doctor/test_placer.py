@@ -47,7 +47,7 @@ async def test_a_placer_that_works_lacks_nodes_or_loses_the_bus(
         await until(lambda: shows(placer="ok", nodes="failed", **unknown))
     assert of(await found(placer(url, NAMESPACE)), "nodes").text == "1 of 2 nodes are silent for it: n2"
     await own_nats.kill()
-    await until(lambda: shows(placer="failed", nodes="failed"))
+    await until(lambda: shows(placer="failed", nodes="failed", **unknown))
     one = of(await found(placer(url, NAMESPACE)), "placer")
     assert one.text.startswith("it cannot place pods yet: ")
 
