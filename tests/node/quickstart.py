@@ -43,8 +43,7 @@ README: Final = (ROOT / "README.md").read_text()
 *SET_UP, SHOW_MEMORY, APPLY, SHOW_POD, DESCRIBE = commands(INSTALL, "## In ten minutes")
 _, SHOW_GPUS, EXPLAIN, _, DOCTOR = commands(README, "## A pod that waits, or is slow")
 RESIZE_LINE, RESIZE_SHARE = commands(README, "## A line or a share that proved too small")
-LIST_PODS, UNINSTALL = commands(INSTALL, "## Uninstalling")
-(SET_TO_ZERO,) = commands(INSTALL, "## Draining a node")
+LIST_PODS, UNINSTALL, REMOVE_RESOURCES = commands(INSTALL, "## Uninstalling")
 
 
 @dataclass(frozen=True, slots=True)

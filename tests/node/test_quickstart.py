@@ -23,9 +23,9 @@ from tests.node.quickstart import (
     EXPLAIN,
     LIST_PODS,
     README,
+    REMOVE_RESOURCES,
     RESIZE_LINE,
     RESIZE_SHARE,
-    SET_TO_ZERO,
     SET_UP,
     SHOW_GPUS,
     SHOW_MEMORY,
@@ -134,6 +134,6 @@ async def test_uninstalling(reader: Shell) -> None:
     ]
     await execute(reader, "kubectl delete namespace plimsoll-system")
     name = (await reader.run("kubectl get nodes -o name")).strip().removeprefix("node/")
-    await execute(reader, SET_TO_ZERO.replace("NODE", name))
+    await execute(reader, REMOVE_RESOURCES.replace("NODE", name))
     with pytest.raises(FailedError, match="NotFound"):
         await reader.run("kubectl get csidriver plimsoll.dev")
