@@ -155,7 +155,7 @@ async def test_a_follower_asks_the_leader_what_it_alone_knows(pair: Pair) -> Non
     assert not alone.leads
     assert alone.waiting is not None
     assert (alone.waiting.queue, alone.waiting.nodes) == (None, 1)
-    assert "Insufficient plimsoll.dev/gpu-memory" in alone.waiting.message
+    assert "Insufficient plimsoll.dev/gpu-memory" in alone.waiting.reasons[0].reason
 
 
 @pytest.mark.slow
