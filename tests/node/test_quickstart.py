@@ -120,6 +120,22 @@ async def test_the_readmes_pod(node: Node, reader: Shell) -> None:
         await execute(reader, command)
 
 
+async def test_a_quota_bounds_a_resize(reader: Shell) -> None:
+    """A raise past the namespace's quota is refused by its name, one within it is confirmed, and both are told."""
+    quota = "requests.plimsoll.dev/gpu-memory=14Gi"
+    await execute(reader, f"kubectl create quota bound -n team-a --hard={quota}")
+    resize = "plimsoll resize -n team-a trainer --gpu-memory"
+    with pytest.raises(FailedError, match=r"ResourceQuota.*bound"):
+        await execute(reader, f"{resize} 16Gi")
+    await execute(reader, f"{resize} 13Gi")
+    events = "kubectl get events -n team-a --field-selector reason=Resized -o jsonpath='{.items[*].message}'"
+
+    async def notes() -> str:
+        return await reader.run(events)
+
+    assert "12Gi -> 13Gi" in await until(notes)
+
+
 async def test_uninstalling(reader: Shell) -> None:
     """Nothing of the release stays but what the document names, and its commands remove that."""
     await reader.run("kubectl delete pod first; kubectl delete pod -n team-a --grace-period=1 trainer")
