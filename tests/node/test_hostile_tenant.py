@@ -97,6 +97,7 @@ async def test_pages_and_library_are_the_brokers(node: Node, tenants: str) -> No
         "limits/hook.sock",
         "limits/ld.so.preload",
         "counts/counts",
+        "counts/exports",
         "counts/waste",
         "lib/libplimsoll.so",
     }
