@@ -1,4 +1,4 @@
-"""What other GPU schedulers read in a pod, by the beginnings of its names, so that nothing of theirs is left over.
+"""The fields of a pod that other GPU schedulers read, by the beginnings of their names; none of theirs is left over.
 
 A pod is translated as a whole, or refused by the name of the field. So each resource and annotation that is still in
 a translated pod, and that asks a GPU scheduler of others for something, is refused here. Which one it is for matters

@@ -1,4 +1,4 @@
-"""What NVML's error codes mean, for every query: not offered, a fault of the card, or a driver that is away.
+"""The meaning of NVML's error codes, for every query: not offered, a fault of the card, or a driver that is away.
 
 What always holds: a query that this driver or card does not offer is no fault. The caller does without it. Any other
 error of a card means that the card cannot be relied on.

@@ -122,7 +122,7 @@ static const void *object_of(const void *address) {
     return plimsoll.loader.dladdr(address, &about) ? about.dli_fbase : NULL;
 }
 
-/* What the look-up in the file of `function` answers for a name; NULL where that file has none. */
+/* The address of a name in the file that holds `function`; NULL where that file lacks the name. */
 static void *answered_there(const void *function, const char *name, int version) {
     Dl_info about;
     void *handle, *ask = NULL, *found = NULL;

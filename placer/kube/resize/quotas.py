@@ -157,7 +157,7 @@ class NamespaceRules:
         )
 
     def _used_beside(self, pod: Pod, quota: ResourceQuota) -> Amounts:
-        """What the pods of a namespace that a quota counts have, without this pod."""
+        """The sum that a quota counts in its namespace, without this pod."""
         total = Amounts()
         for other in self.pods.in_namespace(pod.metadata.namespace):
             if other.metadata.uid != pod.metadata.uid and applies(quota, other):
@@ -180,7 +180,7 @@ class NamespaceRules:
 
 
 def promised(booking: Booking, ledger: Ledger) -> Amounts:
-    """What a pod is promised over all of its GPUs."""
+    """The promises to a pod, summed over its GPUs."""
     parts = [ledger.promise(booking, gpu) for gpu in {grant.gpu for grant in booking.grants}]
     return Amounts(sum(one.expected_bytes for one in parts), sum(one.share_pct for one in parts))
 

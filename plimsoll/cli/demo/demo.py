@@ -43,7 +43,7 @@ NODES: Final = tuple(
 
 SOCKET: Final = "placer.sock"
 SEED: Final = 7
-"""Of the pods of a demo that is kept."""
+"""The seed of the pods that a kept demo draws."""
 
 DEADLINE_S: Final = 50.0
 WAVE_S: Final = 0.7

@@ -116,7 +116,7 @@ async def _stream(client: Client, failures: list[Exception]) -> AsyncIterator[Fi
 
 
 def _unfit(config: dict[str, Any], max_payload: int) -> Iterator[Finding]:
-    """What an operator's stream or server has that keeps our events out: each would make nodes fall silent."""
+    """The settings of an operator's stream or server that keep our events out, so that nodes would fall silent."""
     if EVENTS not in config["subjects"] and ">" not in config["subjects"]:
         remedy = (
             f"`nats stream edit {STREAM} --subjects='{EVENTS}'`, or delete it, so that a monitor makes it"
