@@ -58,7 +58,7 @@ async def test_a_pod_on_a_gpu_that_no_report_names(case: str, capsys: pytest.Cap
 
 
 async def test_a_placer_that_lacks_something_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """What can be answered is answered, and standard error says why it may be old."""
+    """The commands answer all that they can, and standard error says why an answer may be old."""
     made = await before()
     made.missing.append("NATS is out of reach")
     async with serving(made) as url:

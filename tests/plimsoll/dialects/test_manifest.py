@@ -244,7 +244,7 @@ def test_what_cannot_be_converted_is_refused(text: str, message: str) -> None:
     ],
 )
 def test_a_manifest_without_requests_of_other_schedulers_is_kept(text: str) -> None:
-    """What asks for no GPU, or NVIDIA's device plugin alone, does not change."""
+    """A pod without a GPU, or with those of NVIDIA's device plugin alone, does not change."""
     converted, changes = convert(text, ALL)
     assert not changes
     assert list(yaml.safe_load_all(converted)) == [one for one in yaml.safe_load_all(text) if one is not None]
