@@ -125,22 +125,24 @@ async def cordon_target(where: Where, cluster: Cluster, target: Target) -> str:
     """Cordon a GPU that was found, as `cordon` does."""
     async with connected(cluster) as client:
         is_new = await _write(client, target, cordoned=True)
-    await _heeded(where, target)
+    await _heeded(where, target, cordoned=True)
     return f"{target}: {'cordoned' if is_new else 'already cordoned'}"
 
 
 async def uncordon(where: Where, cluster: Cluster, name: str) -> str:
-    """Let a GPU take pods again; gives a line for people.
+    """Let a GPU take pods again, and return once the placer heeds that; gives a line for people.
 
     Raises:
         InputError: as of `find`; or an instance is named whose card is cordoned.
         NoPlacerError, PlacerRefusedError: as of `find`.
-        NotCordonedError: the API server refused or did not answer.
+        NotCordonedError: the API server refused or did not answer, or the placer does not heed it.
     """
     target = await find(where, name)
     async with connected(cluster) as client:
         was_cordoned = await _write(client, target, cordoned=False)
-    if not was_cordoned and target.by_card is not None:
+    if target.by_card is None:
+        await _heeded(where, target, cordoned=False)
+    elif not was_cordoned:
         problem = f"is cordoned with its card {target.by_card}"
         raise InputError("GPU", name, problem, f"run `plimsoll uncordon {target.by_card}`")
     return f"{target}: {'uncordoned' if was_cordoned else 'was not cordoned'}"
@@ -187,13 +189,14 @@ async def _write(client: KubeClient, target: Target, *, cordoned: bool) -> bool:
     raise NotCordonedError(f"node {target.node} changes all the time, so it was not written; ask again")
 
 
-async def _heeded(where: Where, target: Target) -> None:
+async def _heeded(where: Where, target: Target, *, cordoned: bool) -> None:
     try:
         async with asyncio.timeout(SEEN_S), asking(where) as placer:
             while True:
                 rows = [row async for row in placer.nodes(target.node, None)]
-                gpus = [gpu for row in rows for gpu in row.gpus if gpu.uuid in target.members]
-                if all(gpu.cordoned for gpu in gpus):
+                found = [gpu.cordoned for row in rows for gpu in row.gpus if gpu.uuid in target.members]
+                found += [True for row in rows if target.uuid in row.stale_cordons]
+                if all(each is cordoned for each in found):
                     return
                 await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
