@@ -70,12 +70,12 @@ test: native ## the tests, on real NATS, Valkey and kube-apiserver; PART=placer 
 
 # All builds are here, before pytest: a test that builds would need minutes that its time limit does not have.
 .PHONY: test-all
-test-all: native ## what `make test` leaves out: sanitizers, long histories, a wheel in a clean environment; WORKERS=3
+test-all: native ## what `make test` leaves out: sanitizers, long histories, all drawn examples, a wheel; WORKERS=3
 	+@$(MAKE) --no-print-directory build/programs/subscriber
 	@$(PYTHON) -m tests.hook.lib.sanitized
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m tests.servers.debian
-	@$(PYTHON) -m pytest -m slow -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(PYTHON) -m pytest -m "(slow or hypothesis) and not gpu and not node" --hypothesis-profile=whole -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # In a new clone no file is compiled yet, and each worker would compile all of them at the same time. The run itself
 # reports a file that cannot be imported.

@@ -1,5 +1,6 @@
 """Fixtures for every test; each subject has its own module. See `tests/servers` for what they start."""
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +8,13 @@ from typing import Final
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+
+from tests.slow import QUICK
 
 pytest_plugins = ["tests.servers.blocking", "tests.servers.stores", "tests.servers.apiserver"]
 
-# No test asserts on speed: a machine shared with others may stop for seconds in the middle of an example.
-settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared machine")
+settings.load_profile(QUICK)
 
 ROOT: Final = Path(__file__).parent
 LONGEST: Final = (
@@ -41,6 +42,12 @@ LONGEST: Final = (
     "e2e/test_placement.py",
 )
 """The files that take a worker longest, or that have a few long tests: half a minute and more on a quiet machine."""
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector what all tests are made of: it would walk these million objects again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from bench.kang.card.paper import ALONE_S, COMPLETED_MEDIAN_S, FAILED
 from bench.kang.card.schedule import CallSchedule
 from bench.kang.card.script import NEED_MIB, USABLE_MIB, Call, Stage, Step, script
 from bench.kang.card.ways import plain
+from tests.slow import examples
 
 
 def ends_s(late_s: list[float], usable_mib: int = USABLE_MIB) -> tuple[list[float], list[float]]:
@@ -54,7 +55,7 @@ def test_the_script_meets_the_papers_own_figures() -> None:
     assert max(completed) == pytest.approx(COMPLETED_MEDIAN_S[24], rel=0.05)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=25))
 def test_as_many_tasks_as_fit_complete(late_s: list[float]) -> None:
     """Whenever tasks start, no more fail than a full card makes, and none while 23 or fewer run."""

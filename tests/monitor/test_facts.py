@@ -38,6 +38,7 @@ from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import GpuReading
 from plimsoll.part.times import rfc3339
 from tests.announcements import announcement
+from tests.slow import examples
 
 RULES = LoadingRules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 THRESHOLDS = Thresholds(idle_pct=10, memory_bytes=10, heartbeat_s=3)
@@ -298,5 +299,5 @@ class Node(RuleBasedStateMachine):
             assert ends == [Phase.STARTED, Phase.EXITED] * (len(ends) // 2), "a phantom start or exit"
 
 
-Node.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Node.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestNode = Node.TestCase

@@ -10,6 +10,7 @@ from simulator.trace.experiment import policy_for
 from simulator.trace.lists import ListedNode, ListedPod, Trace
 from simulator.trace.relocation import relocate
 from simulator.trace.replay import demand_of, mix_of
+from tests.slow import examples
 
 POLICY = policy_for("bestfit", 1)
 arrivals = st.lists(
@@ -34,7 +35,7 @@ def resident(number: int, pod: ListedPod) -> Resident:
     return Resident(Request(PodUid(f"p{number}"), demand_of(pod), cpu_milli=pod.cpu_milli), pod.memory_mib)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(arrivals)
 def test_no_move_oversubscribes_a_gpu_or_a_node(arriving: list[ListedPod]) -> None:
     """After all moves every pod has as many GPUs as it asks for, no GPU passes 100 %, and no node lacks CPU."""

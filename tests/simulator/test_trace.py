@@ -16,6 +16,7 @@ from simulator.trace.cluster import TraceCluster
 from simulator.trace.experiment import OFFERED, policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
 from simulator.trace.replay import demand_of, mix_of, replay
+from tests.slow import examples
 
 REAL = next(
     (
@@ -62,7 +63,7 @@ def cluster_of(
 
 
 @pytest.mark.parametrize("policy", OFFERED)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(listed=nodes, arriving=pods)
 def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arriving: list[ListedPod]) -> None:
     """No GPU is shared past 1000, no node's CPU or memory is overdrawn, and each pod gets GPUs of its models."""
@@ -87,7 +88,7 @@ def test_nothing_is_oversubscribed(policy: str, listed: list[ListedNode], arrivi
 
 
 @pytest.mark.parametrize("policy", OFFERED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(listed=nodes, arriving=pods, grown=st.integers(0, 4))
 def test_added_gpu_makes_no_pod_unplaceable(
     policy: str, listed: list[ListedNode], arriving: list[ListedPod], grown: int

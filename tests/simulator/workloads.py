@@ -11,10 +11,11 @@ from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
 from simulator.core.at_creation import AtCreation, choices
 from simulator.core.on_demand import OnDemand
 from simulator.core.replay import Container, Giver, WorkloadReplay
+from tests.slow import examples
 
 USABLE_BYTES = 10
 
-FIFTY_EXAMPLES = settings(max_examples=50)
+FIFTY_EXAMPLES = settings(max_examples=examples(50))
 """The bound is high enough for workloads as small as these."""
 
 POLICIES = ("fifo", "best-fit", "recent-use", "random")

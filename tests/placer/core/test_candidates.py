@@ -23,6 +23,7 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, plan, state, task, whole
+from tests.slow import examples
 
 NODES = ("a", "b", "c")
 GPUS = 3
@@ -166,7 +167,7 @@ steps = st.lists(
 
 
 @given(st.lists(st.lists(gpus, min_size=1, max_size=GPUS), min_size=1, max_size=3), steps)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_candidates_decide_as_a_plan_over_all_nodes(
     first: list[list[tuple[float, int, float, list[tuple[str | None, int]]]]], then: list[tuple[Any, ...]]
 ) -> None:

@@ -26,6 +26,7 @@ from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRe
 from plimsoll.lifespan import Lifespan, StartOrder
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, plan, request, state, whole
+from tests.slow import examples
 
 NODE = NodeName("n")
 HEADROOM = POLICIES["headroom"]
@@ -82,7 +83,7 @@ pods = st.lists(st.tuples(containers, kinds), min_size=1, max_size=4).map(made)
 
 
 @given(st.lists(pods, max_size=8), st.lists(st.integers(0, 7), max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_moment_of_any_lives_overfills_a_gpu(demands: list[PodDemand], gone: list[int]) -> None:
     """Whatever each pod is at in its life, bytes, shares and sharers of each GPU stay within what it has.
 
@@ -121,7 +122,7 @@ def test_no_moment_of_any_lives_overfills_a_gpu(demands: list[PodDemand], gone: 
 
 
 @given(pods)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_pod_that_is_never_beside_itself_fits_if_each_container_does(demand: PodDemand) -> None:
     """A pod whose containers run one after another finds a place if each of them does for itself."""
     chain = PodDemand(

@@ -27,6 +27,7 @@ from plimsoll.locality import NO_LABELS, Locality
 from plimsoll.part.errors import InputError
 from tests.placer.core.worlds import gpu, state
 from tests.placer.locality import Placed, violations
+from tests.slow import examples
 
 AFFINITY, ANTI, EXCLUSION = (f"plimsoll.dev/{name}" for name in ("affinity", "anti-affinity", "exclusion"))
 NAMES = [*POLICIES, "fragmentation", "plimsoll"]
@@ -242,7 +243,7 @@ PODS = st.tuples(
         max_size=40,
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_no_sequence_of_placements_and_ends_violates_a_label(steps: list[tuple[Any, ...]]) -> None:
     """Whatever comes, goes and restarts, each pair of pods that are bound has the labels' consent."""
     cluster = Cluster({"a": 2, "b": 1})

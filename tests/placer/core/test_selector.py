@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from placer.core.selector import selector_of, traits_of
 from plimsoll.kube.models import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from plimsoll.quantity import plain_int
+from tests.slow import examples
 
 Object = dict[str, Any]
 KEYS = ("zone", "generation", "metadata.name")
@@ -32,7 +33,7 @@ affinities = st.one_of(st.none(), st.fixed_dictionaries({"nodeSelectorTerms": st
 
 
 @given(labels, st.one_of(st.just({}), labels), affinities)
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 def test_a_selector_selects_as_its_terms_read_one_by_one(
     found: Object, wanted: Object, affinity: Object | None
 ) -> None:

@@ -27,6 +27,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import NodeSelectorRequirement, Pod
 from tests.placer.kube.memory_cluster import MemoryCluster, pod, small
 from tests.placer.kube.objects import Object
+from tests.slow import examples
 
 MANY = MOST_UNFIT + choice.FEW_NODES + 50
 """More nodes than one decision reads."""
@@ -236,7 +237,7 @@ small_clusters = st.lists(
 
 
 @given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, CHECKS]))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 async def test_no_pod_is_refused_while_a_node_has_a_place(
     steps: list[tuple[Any, ...]], few: int, most_unfit: int, checks: int
 ) -> None:

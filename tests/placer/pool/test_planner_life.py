@@ -8,6 +8,7 @@ from placer.pool.core.planner import RETRY_S
 from placer.pool.core.release_policy import ReleasePolicy
 from plimsoll.ids import GpuUuid, NodeName
 from tests.placer.pool.model import ACQUIRE_S, NODE, Model, sharing
+from tests.slow import examples
 
 
 class Life(RuleBasedStateMachine):
@@ -123,4 +124,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLife.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

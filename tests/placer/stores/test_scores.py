@@ -26,6 +26,7 @@ from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
 from tests.placer.listed import listed_scores
 from tests.servers.waiting import PATIENCE_S
+from tests.slow import examples
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ arrivals = st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), orders), min_
 
 @given(arrivals, st.randoms(use_true_random=False))
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_newest_report_wins_in_any_order(

@@ -20,6 +20,7 @@ from placer.webhook.server import BODY_BYTES, LONG_BYTES, PATH, Certificates, se
 from tests.placer.webhook.core.pods import gpu_pod
 from tests.placer.webhook.core.reviews import ANYTHING, assert_well_formed, damaged, review
 from tests.servers.waiting import until_true
+from tests.slow import examples
 
 NAMES = frozenset({"127.0.0.1"})
 
@@ -78,7 +79,7 @@ async def test_no_body_gets_a_server_error() -> None:
         )
 
         @given(bodies, st.sampled_from(["application/json", "text/plain", "x"]))
-        @settings(max_examples=300)
+        @settings(max_examples=examples(300))
         def drawn(body: bytes, kind: str) -> None:
             status, text = asyncio.run_coroutine_threadsafe(post(body, kind), loop).result(60)
             assert status == 200 or 400 <= status < 500

@@ -35,6 +35,7 @@ from plimsoll.broker.wire import (
 )
 from plimsoll.ids import PodUid, ProcessKey
 from tests.hook.broker.core.registrations import GPUS, MAIN, PODS, pod
+from tests.slow import examples
 
 NOW_S = 1_700_000_000.0
 
@@ -262,7 +263,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.each_life_is_told_once()
 
 
-NodeMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+NodeMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestNode = NodeMachine.TestCase
 
 

@@ -19,6 +19,7 @@ from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import plan
+from tests.slow import examples
 
 FRAGMENTATION, PLIMSOLL = policy_named("fragmentation", "test"), policy_named("plimsoll", "test")
 MODELS = ("L4", "A100")
@@ -130,7 +131,7 @@ requests = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     policy=st.sampled_from([FRAGMENTATION, PLIMSOLL]),
     sizes=st.lists(st.tuples(st.integers(1, 4), st.sampled_from(MODELS)), min_size=1, max_size=4),

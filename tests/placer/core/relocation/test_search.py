@@ -12,6 +12,7 @@ from placer.core.booking import Booking, Grant
 from placer.core.relocation.plan import Movable, Relocation, Spot
 from placer.core.relocation.search import confirmed, result, search
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from tests.slow import examples
 
 WAITING = PodUid("waiting")
 SIZE = 10
@@ -122,7 +123,7 @@ def toys(draw: st.DrawFn) -> Toy:
     return toy
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(toys())
 def test_no_plan_is_larger_or_dearer_than_the_best_of_all_plans(toy: Toy) -> None:
     """The search finds a plan exactly where there is one, with the fewest moves and the least cost at that number."""
@@ -130,7 +131,7 @@ def test_no_plan_is_larger_or_dearer_than_the_best_of_all_plans(toy: Toy) -> Non
     assert (None if found is None else (len(found.moves), found.cost)) == best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(toys(), st.integers(0, 40))
 def test_a_plan_moves_only_pods_that_allow_it_and_fits_no_gpu_twice(toy: Toy, most_trials: int) -> None:
     """All pods have room at the same time after the moves, also where the search had to end early."""
@@ -145,7 +146,7 @@ def test_a_plan_moves_only_pods_that_allow_it_and_fits_no_gpu_twice(toy: Toy, mo
     assert toy.is_possible(moved, to)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(toys())
 def test_the_same_cluster_gives_the_same_plan(toy: Toy) -> None:
     """Two searches agree, and a plan for a cluster that has not changed is confirmed."""

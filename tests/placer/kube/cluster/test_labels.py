@@ -10,6 +10,7 @@ from placer.core.selector import selector_of, traits_of
 from placer.kube.cluster.labels import LabelIndex
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Node, Pod
+from tests.slow import examples
 
 Object = dict[str, Any]
 KEYS, VALUES, NODES = ("a", "b"), ("1", "2", "3"), ("n1", "n2", "n3", "n4")
@@ -41,7 +42,7 @@ required = st.one_of(st.none(), st.fixed_dictionaries({"nodeSelectorTerms": st.l
     required,
     st.integers(0, 4),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 def test_named_nodes_hold_all_selected_ones(
     history: list[dict[str, Object]], selector: Object, affinity: Object | None, most: int
 ) -> None:

@@ -19,6 +19,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.part.errors import InputError
 from tests.placer.kube.domains import oracle
+from tests.slow import examples
 
 Object = dict[str, Any]
 
@@ -214,7 +215,7 @@ def kept(rules: int, places: int) -> Iterator[None]:
 
 
 @given(steps, st.lists(pods, min_size=1, max_size=4), st.sampled_from([(1, 10), (2, 3), (1024, 1_000_000)]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_every_node_gets_the_answer_of_kube_schedulers_filters(
     changes: list[tuple[Any, ...]], asking: list[Any], caps: tuple[int, int]
 ) -> None:
@@ -233,7 +234,7 @@ def test_every_node_gets_the_answer_of_kube_schedulers_filters(
     st.frozensets(st.sampled_from([f"p{number}" for number in range(6)])),
     st.lists(st.tuples(st.integers(0, 3), pods), max_size=3),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_pods_that_are_left_out_or_added_count_so(
     changes: list[tuple[Any, ...]],
     asked: tuple[str, Object, Object],
@@ -255,7 +256,7 @@ def test_pods_that_are_left_out_or_added_count_so(
 
 
 @given(steps, pods)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node_became_fit(
     changes: list[tuple[Any, ...]], asked: tuple[str, Object, Object]
 ) -> None:

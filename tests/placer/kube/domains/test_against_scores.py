@@ -24,6 +24,7 @@ from tests.placer.kube.domains.test_against_filters import (
     steps,
     terms,
 )
+from tests.slow import examples
 
 Object = dict[str, Any]
 EQUAL = 1e-9
@@ -122,7 +123,7 @@ def _met(both: Both, wish: Wish, name: str) -> float:
     st.lists(st.tuples(spaces, labels, wishing), min_size=1, max_size=4),
     st.sampled_from([(1, 10), (2, 3), (1024, 1_000_000)]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_nodes_are_ordered_as_by_kube_schedulers_scores(
     changes: list[tuple[Any, ...]], asking: list[Any], caps: tuple[int, int]
 ) -> None:

@@ -11,6 +11,7 @@ from plimsoll.kube.models import Pod
 from tests.placer.kube.domains.rules import apart, beside, spread
 from tests.placer.kube.objects import MEMORY, pod_of
 from tests.placer.kube.scene import Scene, scene
+from tests.slow import examples
 
 Object = dict[str, Any]
 SMALL = {MEMORY: "1Gi"}
@@ -189,7 +190,7 @@ events = st.lists(
 
 
 @given(events)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 async def test_no_parked_pod_is_missed(steps: list[tuple[Any, ...]]) -> None:
     """After any changes, no parked pod has a node that could take it."""
     async with scene() as made:

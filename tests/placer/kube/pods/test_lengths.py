@@ -1,6 +1,7 @@
 """A pod that says more about its place than is read is refused before it is read."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,11 +15,18 @@ from plimsoll.part.errors import InputError
 
 MANY = 40_000
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-LABELS = {f"k{number}": "v" for number in range(MANY)}
-ABOVE = [
-    {"matchExpressions": [{"key": "k", "operator": "Gt", "values": [str(number)]}]} for number in range(MANY)
-]
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def labels() -> dict[str, str]:
+    """More labels than are read."""
+    return {f"k{number}": "v" for number in range(MANY)}
+
+
+def terms() -> list[dict[str, Any]]:
+    """More terms than are read."""
+    numbers = map(str, range(MANY))
+    return [{"matchExpressions": [{"key": "k", "operator": "Gt", "values": [number]}]} for number in numbers]
 
 
 def document(metadata: dict[str, Any], spec: dict[str, Any]) -> str:
@@ -28,39 +36,42 @@ def document(metadata: dict[str, Any], spec: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("field", "metadata", "spec"),
+    ("field", "long"),
     [
-        ("metadata.labels", {"labels": LABELS}, {}),
-        ("spec.nodeSelector", {}, {"nodeSelector": LABELS}),
+        ("metadata.labels", lambda: ({"labels": labels()}, {})),
+        ("spec.nodeSelector", lambda: ({}, {"nodeSelector": labels()})),
         (
             "spec.affinity.nodeAffinity",
-            {},
-            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ABOVE}}}},
+            lambda: ({}, {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms()}}}}),
         ),
         (
             "spec.affinity.podAntiAffinity",
-            {},
-            {
-                "affinity": {
-                    "podAntiAffinity": {
-                        REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": LABELS}}]
+            lambda: (
+                {},
+                {
+                    "affinity": {
+                        "podAntiAffinity": {
+                            REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": labels()}}]
+                        }
                     }
-                }
-            },
+                },
+            ),
         ),
         (
             "spec.topologySpreadConstraints",
-            {},
-            {"topologySpreadConstraints": [SPREAD | {"labelSelector": {"matchLabels": LABELS}}]},
+            lambda: (
+                {},
+                {"topologySpreadConstraints": [SPREAD | {"labelSelector": {"matchLabels": labels()}}]},
+            ),
         ),
-        ("spec.initContainers", {}, {"initContainers": [{"name": f"c{number}"} for number in range(MANY)]}),
+        ("spec.initContainers", lambda: ({}, {"initContainers": [{"name": f"c{n}"} for n in range(MANY)]})),
     ],
 )
 def test_a_field_of_a_megabyte_is_refused_by_name(
-    field: str, metadata: dict[str, Any], spec: dict[str, Any]
+    field: str, long: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     """The message names the field, its length and the limit. Such a field was read for up to a second."""
-    pod = decode_pod(document(metadata, spec))
+    pod = decode_pod(document(*long()))
     with pytest.raises(
         InputError, match=rf"^{field}: '\d+ bytes' .* more than the {MOST_BYTES} that are read"
     ):

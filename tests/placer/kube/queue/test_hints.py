@@ -30,6 +30,7 @@ from plimsoll.kube.models import Node
 from plimsoll.locality import NO_LABELS, Locality
 from plimsoll.quantity import MIB
 from tests.placer.core.worlds import percent
+from tests.slow import examples
 
 MEMORY = Cause.MEMORY | Cause.MEMORIES
 
@@ -210,7 +211,7 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
     ),
     st.integers(1, 100),
 )
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
     changes: list[tuple[tuple[int, int], tuple[int, int]]], memory_pct: int
 ) -> None:

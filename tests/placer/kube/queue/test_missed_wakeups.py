@@ -18,6 +18,7 @@ from tests.placer.kube.cluster.drifts import drift_up, mended
 from tests.placer.kube.objects import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, keeper
 from tests.placer.kube.scene import Scene, scene
 from tests.placer.locality import Placed, violations
+from tests.slow import examples
 
 NODES = st.integers(0, 1)
 
@@ -108,7 +109,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(st.tuples(STEPS, st.sampled_from([None, 0, 2, 5])), min_size=30, max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 async def test_no_pod_that_has_a_place_stays_parked(
     steps: list[tuple[tuple[Any, ...], int | None]],
 ) -> None:

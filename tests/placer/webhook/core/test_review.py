@@ -16,13 +16,14 @@ from plimsoll.dialects.kai import Kai
 from tests.placer.webhook.core.pods import GPU, container, gpu_pod, pod
 from tests.placer.webhook.core.reviews import ANYTHING, assert_well_formed, damaged, patch_of, review
 from tests.placer.webhook.core.test_json_patch import applied
+from tests.slow import examples
 
 ALL_DIALECTS = AdmissionRules(dialects=(Hami(), Gpushare(), Kai()))
 UID = review({})["request"]["uid"]
 
 
 @given(damaged())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_every_review_gets_a_well_formed_answer(damaged_review: Json) -> None:
     """Whatever stands in a pod, the answer is one that the API server understands, and its patch applies."""
     for rules in (AdmissionRules(), ALL_DIALECTS):

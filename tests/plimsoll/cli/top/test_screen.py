@@ -14,6 +14,7 @@ from plimsoll.cli.top.view import Screen, View
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.live import LiveGpu, LiveNode, News, Sharer, Status, WaitingPod, WaitingPods
 from plimsoll.quantity import GIB
+from tests.slow import examples
 
 NOW = "2026-01-01T00:00:00Z"
 NAMES = st.text(max_size=70)
@@ -77,7 +78,7 @@ def drawn(shown: LiveCluster, view: View, width: int = 80, height: int = 24) -> 
     return [line.plain for line in lines(shown, rows(shown, view), view, size, Moment("00:00:00", "away"))]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.tuples(NAMES, BYTES, BYTES, NAMES), max_size=6),
     st.integers(1, 250),

@@ -14,6 +14,7 @@ from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
 from hook.broker.core.memory.policies.policy import WaitingRequest, WaitTicket
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.core.memory.crowd import Crowd, key
+from tests.slow import examples
 
 NAMES: Final[tuple[WaitPolicyName, ...]] = get_args(WaitPolicyName)
 A, B = GpuUuid("GPU-aaaa"), GpuUuid("GPU-bbbb")
@@ -41,7 +42,7 @@ def programs(random: Random, lines: dict[GpuUuid, int]) -> list[tuple[GpuUuid, i
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
     """On two GPUs promised many times over, every container ends by itself, and each wait ends with memory."""
@@ -89,7 +90,7 @@ def test_nothing_is_granted_before_the_gpu_was_measured() -> None:
     assert node.take(key(0), A, 3)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_under_fifo_nobody_who_holds_nothing_passes_an_older_one(seed: int) -> None:
     """While an older container waits, no younger one that holds nothing is let in, so each gets its turn."""
@@ -110,7 +111,7 @@ def test_under_fifo_nobody_who_holds_nothing_passes_an_older_one(seed: int) -> N
         ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=st.integers(0, 2**32))
 def test_no_wait_hangs_when_a_gpu_shrinks_and_lines_rise(seed: int) -> None:
     """If memory vanishes under a safe state, every wait still ends: with memory, or refused with the reason."""

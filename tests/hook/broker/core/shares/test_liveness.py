@@ -26,6 +26,7 @@ from tests.hook.broker.core.shares.model import (
     Unlock,
 )
 from tests.hook.broker.core.shares.programs import Word, greedy
+from tests.slow import examples
 
 ROUNDS: Final = 3
 SPAN_MS: Final = 120_000.0
@@ -117,7 +118,7 @@ def _containers(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
     return gpus, draw(st.lists(terms, min_size=1, max_size=3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(drawn=_containers(), is_crowded=st.booleans())
 def test_what_ends_without_plimsoll_ends_with_it(
     *, drawn: tuple[int, list[tuple[int, int, int]]], is_crowded: bool

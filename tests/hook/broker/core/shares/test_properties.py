@@ -9,6 +9,7 @@ from hook.broker.core.shares.events import GateState
 from hook.broker.core.shares.gpus import ERROR_NS
 from hook.broker.core.shares.settings import DEBT_NS, MS, SPARE_NS, S
 from tests.hook.broker.core.shares.node import TICK_NS, Node, Played
+from tests.slow import examples
 
 OPENS_NS = 60 * S
 """A container that executes nothing stands for at most a minute, plus a time for the long kernels of its limit."""
@@ -85,7 +86,7 @@ class Chaos:
             self.node.end(found[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_more_is_charged_than_the_time_that_passed(seed: int) -> None:
     """On each GPU, over any time, the charges sum to at most the elapsed time and the error of one tick's mean."""
@@ -99,7 +100,7 @@ def test_no_more_is_charged_than_the_time_that_passed(seed: int) -> None:
             assert charged_ns - began[place][1] <= elapsed_ns - began[place][0] + ERROR_NS + 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_sums_are_bounded(seed: int) -> None:
     """Lag, spare and credit stay within their bounds."""
@@ -119,7 +120,9 @@ def test_sums_are_bounded(seed: int) -> None:
                 )
 
 
-@settings(max_examples=10, deadline=None)  # an example takes half a second of a core, and some take several
+@settings(
+    max_examples=examples(10), deadline=None
+)  # an example takes half a second of a core, and some take several
 @given(st.integers(0, 2**32))
 def test_no_gate_stays_shut_over_a_container_of_which_nothing_executes(seed: int) -> None:
     """Time and the accounts open every gate, also while all threads of all containers stand."""
@@ -136,7 +139,7 @@ def test_no_gate_stays_shut_over_a_container_of_which_nothing_executes(seed: int
     raise AssertionError(set(chaos.names) - opened)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_events_give_the_same_instructions(seed: int) -> None:
     """The same events in the same order give the same instructions."""

@@ -24,6 +24,7 @@ from tests.hook.broker.core.shares.reference import (
     Sums,
     Tenant,
 )
+from tests.slow import examples
 
 SLICE_NS: Final = 2 * MS
 TICK_MOST_NS: Final = 9 * MS
@@ -175,7 +176,7 @@ def _terms(draw: st.DrawFn) -> tuple[int, int]:
     return request, draw(st.sampled_from([max(request, 1), 60, 100, 100]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example([(10, 60), (0, 1)], 1, 1002)  # a lag comes to its threshold but for a rounding
 @given(st.lists(st.composite(_terms)(), min_size=2, max_size=5), st.integers(1, 2), st.integers(0, 2**32))
 def test_gates_and_sums_are_those_of_the_reference(
