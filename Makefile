@@ -113,7 +113,7 @@ audit: .venv/.synced ## the locked packages against known advisories; needs the 
 .PHONY: e2e
 e2e: native ## whole clusters end to end, with kill -9 in the middle
 	@$(PYTHON) -m tests.cluster.build
-	@$(PYTHON) -m pytest -n auto tests/e2e
+	@$(PYTHON) -m pytest -n auto -m "not gpu and not node" tests/e2e
 
 .PHONY: e2e-kube
 e2e-kube: native ## a real kubelet and containerd, our images and chart, emulated GPUs; needs root; TESTS=tests/node/test_lines.py

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from plimsoll.envelope import decode_event
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import ALPHA, NODES, USABLE_BYTES, KubeCluster, facts, kube_cluster, promised_bytes
@@ -38,6 +40,7 @@ async def test_a_task_killed_while_it_loads_is_told_as_exited_and_frees_its_memo
             assert phases[-1] == "exited"
 
 
+@pytest.mark.slow
 async def test_a_killed_monitor_tells_what_it_missed_and_nothing_twice(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
@@ -61,6 +64,7 @@ async def test_a_killed_monitor_tells_what_it_missed_and_nothing_twice(
         assert max(r.state.epoch for r in await cluster.reports() if r.state.node == ALPHA) > epoch
 
 
+@pytest.mark.slow
 async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.cli.demo.cluster import gpu_uuid
@@ -119,6 +120,7 @@ async def test_a_running_pod_is_raised_refused_and_lowered(
         await placed(cluster, "newcomer", "8Gi")
 
 
+@pytest.mark.slow
 async def test_resizes_at_once_never_promise_the_same_room_twice(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
@@ -135,6 +137,7 @@ async def test_resizes_at_once_never_promise_the_same_room_twice(
         assert await written(cluster, "a") in {GIB, 2 * GIB}
 
 
+@pytest.mark.slow
 async def test_a_placer_killed_in_the_middle_loses_no_line(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
@@ -229,6 +232,7 @@ async def test_shares_are_raised_refused_and_lowered_while_a_program_runs(
         assert holder.returncode is None
 
 
+@pytest.mark.slow
 async def test_changed_shares_outlive_placer_and_broker(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:

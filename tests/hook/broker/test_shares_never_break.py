@@ -13,12 +13,15 @@ import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN
 from tests.hook.broker.sharing import STRETCH_S, Card, Looked, Restless, card
+from tests.slow import quick_and_slow
 
 SORTS = (
-    "polite", "capture-global", "capture-thread-local", "capture-relaxed", "callbacks", "priorities", "threads",
-    "pipeline", "forks", "execs", "contexts", "closes", "alarmed", "deaf",
+    "capture-global", "callbacks", "threads", "forks", "execs", "deaf",
 )  # fmt: skip
-"""The same number as in `restless/streams.c` and `restless/processes.c`."""
+MORE_SORTS = (
+    "polite", "capture-thread-local", "capture-relaxed", "priorities", "pipeline", "contexts", "closes", "alarmed",
+)  # fmt: skip
+"""Together the same number as in `restless/streams.c` and `restless/processes.c`."""
 
 WORK_S = 4.0
 FAIR = 0.33
@@ -31,7 +34,7 @@ async def _here(tmp_path: Path) -> AsyncIterator[Card]:
         yield here
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", quick_and_slow(SORTS, MORE_SORTS))
 async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: Card, sort: str) -> None:
     """A program of any sort ends with the right data, and the neighbour gets its half."""
     one, other = await here.register(50), await here.register(50)

@@ -9,6 +9,7 @@ import pytest
 from plimsoll.broker.pages import FLAG_WHOLE_GPUS, LIMITS_NAME, Limits
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
+from tests.slow import quick_and_slow
 
 NO_UUID = "00000000-0000-0000-0000-000000000000"
 
@@ -284,14 +285,15 @@ def test_a_grant_above_the_line_is_worth_no_more(
     assert program.alloc(256)[0] == SUCCESS
 
 
+@pytest.mark.parametrize("rounds", quick_and_slow([2], [8]))
 def test_a_line_that_sinks_under_hammering_holds_once_it_is_audited(
-    program: Program, node: Node, asker: Path, container: Container, lines: list[Line]
+    program: Program, node: Node, asker: Path, container: Container, lines: list[Line], rounds: int
 ) -> None:
     """After the line was lowered and the words were summed, the book never exceeds sum or line."""
     low_bytes = 128 * MIB
     with node.run(asker, container.environment) as other:
         other.start()
-        for _ in range(8):
+        for _ in range(rounds):
             for hammering in (program, other):
                 hammering.tell(f"hammer 10000 {90 * MIB}")
             while container.used_bytes() <= low_bytes:

@@ -115,7 +115,7 @@ def test_hammering_processes_never_pass_the_line(
         second.start()
         most = 0
         for program in (first, second):
-            program.tell(f"hammer 400000 {100 * MIB}")
+            program.tell(f"hammer 150000 {100 * MIB}")
         for _ in range(50):
             most = max(most, node.held_bytes({first.pid, second.pid}))
         made = [int(program.answer()[0]) for program in (first, second)]

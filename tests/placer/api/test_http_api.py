@@ -27,8 +27,9 @@ from tests.placer.core.worlds import gpu
 from tests.placer.local.world import REPOSITORY, idle_report
 from tests.placer.states import reader_of
 from tests.placer.test_app import MANIFEST, PlacerProcess, local_settings, placer
+from tests.slow import examples
 
-EXAMPLES = 40
+EXAMPLES = examples(40)
 """Requests that are drawn for each path and phase: some seconds in all."""
 
 

@@ -21,8 +21,11 @@ PLACES = pytest.mark.parametrize(
 )
 FORMS = pytest.mark.parametrize(
     ("where", "inner"),
-    [(ON_THE_NODE, ""), (IN_A_CONTAINER, ""), (IN_A_CONTAINER, "main")],
-    ids=["on the node", "in a container", "one volume for the pod"],
+    [
+        pytest.param(ON_THE_NODE, "", id="on the node"),
+        pytest.param(IN_A_CONTAINER, "", id="in a container", marks=pytest.mark.slow),
+        pytest.param(IN_A_CONTAINER, "main", id="one volume for the pod"),
+    ],
 )
 """Where the broker runs, and the container's directory in the parts of the volume: a volume of its own has none."""
 
