@@ -1,9 +1,8 @@
 """The chart renders manifests that Kubernetes knows, and refuses values that cannot work."""
 
 import dataclasses
-import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import Any
 
@@ -45,15 +44,6 @@ PARTS: Mapping[str, tuple[str, Any]] = {
     "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
     "alerts": ("PLIMSOLL_ALERTS_", plimsoll.alerts.settings.Settings),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def schemas_are_read_once() -> Iterator[None]:
-    """The validator reads all definitions of Kubernetes anew for each object, which takes most of its time."""
-    with pytest.MonkeyPatch.context() as patch:
-        read = functools.cache(kubernetes_validate.utils.schema_contents)
-        patch.setattr(kubernetes_validate.utils, "schema_contents", read)
-        yield
 
 
 def fields(part: str) -> set[str]:
