@@ -9,7 +9,9 @@ from typing import Final
 import pytest
 import structlog
 from hypothesis import settings
+from xdist.remote import Producer
 
+from tests.scheduling import FewApiServers
 from tests.slow import QUICK
 
 pytest_plugins = ["tests.servers.blocking", "tests.servers.stores", "tests.servers.apiserver"]
@@ -42,6 +44,11 @@ LONGEST: Final = (
     "e2e/test_placement.py",
 )
 """The files that take a worker longest, or that have a few long tests: half a minute and more on a quiet machine."""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FewApiServers | None:
+    """With `--dist loadfile`, API servers run in half of the workers."""
+    return FewApiServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
