@@ -16,7 +16,7 @@ from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, Notes, c
 from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseTiming
 from plimsoll.kube.transport import Body, PatchKind, TransientError, Transport
 from tests.servers.apiserver import ApiServer
-from tests.servers.waiting import until
+from tests.servers.waiting import PATIENCE_S, until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases/of-a-test"
 LONG = LeaseTiming(30)
@@ -44,8 +44,11 @@ class Candidate:
 
 
 @pytest.fixture
-async def start(apiserver: ApiServer) -> AsyncIterator[Callable[..., Candidate]]:
-    """Starts processes that want the Lease, which nobody holds."""
+async def start(
+    apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[..., Candidate]]:
+    """Starts processes that want the Lease, which nobody holds. Its return may take a busy machine a while."""
+    monkeypatch.setattr(lease_module, "RELEASE_S", PATIENCE_S)
     await apiserver.call("DELETE", PATH)
     await apiserver.must("POST", PATH.rpartition("/")[0], {"metadata": {"name": "of-a-test"}, "spec": {}})
     tasks: list[asyncio.Task[None]] = []
@@ -78,10 +81,9 @@ async def end(candidate: Candidate) -> None:
 
 
 async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
-    apiserver: ApiServer, start: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
+    apiserver: ApiServer, start: Callable[..., Candidate]
 ) -> None:
     """Exactly one of many processes makes and holds the Lease. After it is given back, the next one need not wait."""
-    monkeypatch.setattr(lease_module, "RELEASE_S", 60.0)
     await apiserver.must("DELETE", PATH)
     all_of_them = [start(f"p{index}", duration_s=15) for index in range(5)]
     order: list[str] = []
