@@ -46,6 +46,7 @@ async def served(
         yield part, await stack.enter_async_context(aiohttp.ClientSession(part.url))
 
 
+@pytest.mark.hypothesis
 async def test_requests_drawn_from_the_document_are_answered_as_it_says(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:

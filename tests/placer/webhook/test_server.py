@@ -63,6 +63,7 @@ async def served() -> AsyncIterator[tuple[aiohttp.ClientSession, str, Certificat
         yield http, f"https://127.0.0.1:{port}{PATH}", certificates
 
 
+@pytest.mark.hypothesis
 async def test_no_body_gets_a_server_error() -> None:
     """Damaged reviews, any JSON and any bytes, with any content type, in a row over one connection."""
     async with served() as (http, url, _):

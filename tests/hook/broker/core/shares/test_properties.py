@@ -120,9 +120,8 @@ def test_sums_are_bounded(seed: int) -> None:
                 )
 
 
-@settings(
-    max_examples=examples(10), deadline=None
-)  # an example takes half a second of a core, and some take several
+# An example takes half a second of a core, and some take several.
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_gate_stays_shut_over_a_container_of_which_nothing_executes(seed: int) -> None:
     """Time and the accounts open every gate, also while all threads of all containers stand."""
