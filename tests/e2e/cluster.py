@@ -14,7 +14,7 @@ from pathlib import Path
 
 import nats
 
-from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, SOCKET_NAME
 from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -63,8 +63,8 @@ class KubeCluster:
         node = NodeName(place[0])
         root = self.local.broker_root(node)
 
-        async def laid_out() -> bool:
-            return await asyncio.to_thread((root / "limits" / uid / container / "limits").exists)
+        async def laid_out() -> bool:  # the socket comes last
+            return await asyncio.to_thread((root / "limits" / uid / container / SOCKET_NAME).exists)
 
         await until(laid_out)
         process = await asyncio.create_subprocess_exec(

@@ -50,9 +50,14 @@ async def placed(cluster: KubeCluster, name: str, memory: str, share: int = 0) -
 
 
 async def page_of(cluster: KubeCluster, name: str) -> GpuLimit:
-    """The limits that the pod's processes read for their GPU."""
+    """The limits that the pod's processes read for their GPU, once they are laid out."""
     uid = (await cluster.pods())[name]["metadata"]["uid"]
     page = cluster.local.broker_root(ALPHA) / "limits" / uid / "main" / "limits"
+
+    async def is_laid_out() -> bool:
+        return await asyncio.to_thread(page.exists)
+
+    await until(is_laid_out)
     limits = Limits.from_buffer_copy(await asyncio.to_thread(page.read_bytes))
     found: GpuLimit = limits.gpus[0]
     return found

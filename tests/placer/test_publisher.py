@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
+import pytest
 from nats.js import JetStreamContext
 
 from placer.metrics import Metrics, ServerMetrics
@@ -18,6 +19,7 @@ from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from tests import cloudevents
 from tests.placer.arrivals import bus, eventually
+from tests.servers.waiting import PATIENCE_S
 
 
 def placement(pod: str, node: str | None = "n1", reason: str = "") -> Placement:
@@ -124,8 +126,11 @@ async def test_events_wait_for_a_killed_bus(own_nats: EmbeddedServer) -> None:
             await eventually(pods, ["before", *(f"p{index}" for index in range(20))])
 
 
-async def test_events_before_the_end_are_stored(nats: EmbeddedServer) -> None:
+async def test_events_before_the_end_are_stored(
+    nats: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events that gather, and those whose acknowledgement was not awaited, are in the stream after a cancellation."""
+    monkeypatch.setattr("placer.publisher.LAST_S", PATIENCE_S)  # a busy machine may need longer for so many
     names = [f"p{index}" for index in range(200)]
     async with bus(nats) as jetstream:
         async with publishing(nats, queue_events=1000) as (publisher, metrics):

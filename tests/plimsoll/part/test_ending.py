@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from functools import partial
 from typing import NoReturn
 
@@ -200,3 +201,27 @@ async def test_a_task_that_was_cancelled_is_cancelled() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_a_time_limit_that_passes_is_no_cancellation() -> None:
+    """A task whose time limits pass at each look lives on: late timers come due together, the look first."""
+
+    async def limited() -> int:
+        for _ in range(20):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.5 * SOON_S):
+                    await asyncio.Event().wait()
+        return 7
+
+    async def part() -> int:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(limited())
+
+        def be_late() -> None:
+            time.sleep(2 * SOON_S)
+            loop.call_later(SOON_S / 4, be_late)
+
+        loop.call_soon(be_late)
+        return await task
+
+    assert asyncio.run(run_to_end(part(), look_s=SOON_S, again_s=4 * SOON_S)) == 7
