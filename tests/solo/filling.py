@@ -11,7 +11,7 @@ import threading
 STEP_MIB = 32
 
 cuda = ctypes.CDLL("libcuda.so.1")
-got = []
+got: list[int] = []
 
 
 def fill() -> None:

@@ -4,11 +4,13 @@ import asyncio
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from plimsoll.quantity import GIB, MIB
+from tests.placer.arrivals import eventually
 from tests.solo.machine import Machine
 
 CONTEXT = 300 * MIB
@@ -43,11 +45,14 @@ async def test_a_program_that_was_not_measured_in_time_is_named(machine: Machine
     command = await machine.start("--gpu-memory", "1Gi", "--", sys.executable, PROGRAM, "stay")
     assert command.stdout is not None
     await command.stdout.readline()
-    log = machine.root / "private-broker.log"
-    while "context_not_measured_in_time" not in await asyncio.to_thread(log.read_text):
-        await asyncio.sleep(0.1)
+    await eventually(partial(has_logged, machine, "context_not_measured_in_time"), expected=True)
     _, errors = await command.communicate(b"")
     assert "NVML did not show the memory of this process's context" in errors.decode()
+
+
+async def has_logged(machine: Machine, event: str) -> bool:
+    """Whether the private broker has logged this event."""
+    return event in await asyncio.to_thread((machine.root / "private-broker.log").read_text)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
