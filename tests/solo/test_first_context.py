@@ -22,8 +22,7 @@ FILL = f"{sys.executable} {PROGRAM}"
 
 async def test_short_programs_one_after_another_fill_the_same_line(machine: Machine) -> None:
     """The excess of a program ends with it. It neither fills the line of the next nor stands for its measurement."""
-    script = "; ".join([FILL] * 4)
-    code, output, errors = await machine.run("--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    code, output, errors = await machine.run("--gpu-memory", "1Gi", "--", sys.executable, PROGRAM, "short")
     assert (code, output.split(), errors) == (0, [str(MOST)] * 4, "")
     costs = json.loads(await asyncio.to_thread((machine.root / "contexts.json").read_text))
     assert list(costs["context_bytes"].values()) == [CONTEXT], "short programs show the cost too"

@@ -1,7 +1,7 @@
 /* Contexts take GPU memory of their own, which no allocation shows: hundreds of MiB on a real card. Once the
  * cost of a new context was measured, it stands in `limits`, and is charged for as long as the context lives.
- * A context made before the measurement is not charged later: the call waits until the broker has measured this
- * process, and NVML's figure makes the context part of `excess_bytes`. */
+ * A context made before the measurement is not charged later: the call waits until the broker has measured
+ * this process, and NVML's figure makes the context part of `excess_bytes`. */
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "driver/routing.h"

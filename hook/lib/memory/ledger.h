@@ -69,8 +69,8 @@ enum plimsoll_awaiting {
     AWAITED_IN_VAIN     /* it has gone on without */
 };
 
-/* Records whether the slot's process awaits its measurement on GPU `gpu`. A measurement that began before it did does
- * not count. */
+/* Records whether the slot's process awaits its measurement on GPU `gpu`. A measurement that began before it
+ * did does not count. */
 void plimsoll_ledger_await(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
                            enum plimsoll_awaiting awaiting);
 

@@ -1,6 +1,6 @@
 /* A process's first context on a GPU is made before anybody knows its cost. Its memory is then in no word, so
- * only NVML can show it. The process must not be granted memory before the broker has measured this very process,
- * after the context was made: a neighbour's measurement says nothing of it.
+ * only NVML can show it. The process must not be granted memory before the broker has measured this very
+ * process, after the context was made: a neighbour's measurement says nothing of it.
  *
  * The broker writes a larger excess into `limits` before it writes it into `measured`, and a smaller one
  * afterwards. So no part that is taken off here is larger than the part in `limits`.

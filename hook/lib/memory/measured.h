@@ -7,8 +7,8 @@
 
 #include "memory/ledger.h"
 
-/* The bytes that NVML shows of the container on a GPU past its words: the excess of `limits`, less the part of
- * the processes in `dead`, because the excess of a process ends with its death. `dead` NULL: of all. */
+/* The bytes that NVML shows of the container on a GPU past its words: the excess of `limits`, less the part
+ * of the processes in `dead`, because the excess of a process ends with its death. `dead` NULL: of all. */
 uint64_t plimsoll_excess(unsigned gpu, const struct plimsoll_dead *dead);
 
 /* After the driver made a context that nothing was charged for, and before the broker hears of it. */

@@ -8,7 +8,8 @@
  * without an exec keeps the memory. The broker's measurements then show in whose name that memory stands.
  *
  * A process counts as living where this process cannot judge it. That is so in another PID or time namespace,
- * because the same numbers mean another process, or another moment, there. A process without /proc judges nobody.
+ * because the same numbers mean another process, or another moment, there. A process without /proc judges
+ * nobody.
  */
 #include "memory/owners.h"
 

@@ -123,8 +123,8 @@ static bool is_reserved(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
     return verdict == VERDICT_FITS;
 }
 
-/* Whether the living owners may leave room: if what this process holds and requests passes the line by itself, no
- * death makes room. The excess is not counted yet, because a part of it may end with the dead. */
+/* Whether the living owners may leave room: if what this process holds and requests passes the line by
+ * itself, no death makes room. The excess is not counted yet, because a part of it may end with the dead. */
 static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
     uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
     uint64_t orphaned_bytes = plimsoll_ledger_orphaned(plimsoll.exports, plimsoll.counts, gpu, NULL);
