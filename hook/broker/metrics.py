@@ -102,7 +102,8 @@ class _Uses(Collector):
             for place, gpu_line in enumerate(container.container.lines):
                 names = (*_names(container), gpu_line.gpu)
                 info.add_metric((*names, str(container.container.whole).lower()), 1)
-                used.add_metric(names, sum(process.used_bytes[place] for process in container.processes))
+                counted = (each.used_bytes[place] - each.excess_bytes[place] for each in container.processes)
+                used.add_metric(names, sum(counted))
                 line.add_metric(names, gpu_line.line_bytes)
                 measured.add_metric(names, measuring.measured_bytes(key, gpu_line.gpu))
                 excess.add_metric(names, measuring.excess_bytes(key, gpu_line.gpu))

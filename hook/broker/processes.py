@@ -40,7 +40,8 @@ def read_process(pid: int, owners: Collection[int] = ()) -> Process | None:
     Args:
         pid: the pid here.
         owners: words in use. A time namespace shifted by parts of a tick rounds a start time otherwise, so a word
-            that is one tick off names the process too.
+            that is one tick off names the process too. So does a word without a start time: the process has no /proc
+            in which to read its own.
 
     Raises:
         OSError: `/proc` cannot be read, because the broker ran out of descriptors, for example.
@@ -50,6 +51,7 @@ def read_process(pid: int, owners: Collection[int] = ()) -> Process | None:
     if stat is None or own_pid is None:
         return None
     words = [owner_word(own_pid, stat.start_ticks + later) for later in _ROUNDED_TICKS]
+    words.append(owner_word(own_pid, 0))
     owner = next((word for word in words if word in owners), words[0])
     return Process(ProcessKey(pid, stat.start_ticks), owner)
 
@@ -64,7 +66,8 @@ def find_owners(owners: frozenset[int], mapped_file: Path) -> dict[int, Process]
     """Find the processes behind owner words among all processes of the machine.
 
     Two containers may each hold a process with the same pid in its own pid namespace and the same start tick. Among
-    such twins, the result is the process that maps the container's `counts`.
+    such twins, the result is the process that maps the container's `counts`. A word without a start time names only a
+    process that maps it.
 
     Args:
         owners: the words; the search costs one small read per process of the machine.
@@ -74,11 +77,12 @@ def find_owners(owners: frozenset[int], mapped_file: Path) -> dict[int, Process]
         return {}
     found: dict[int, list[Process]] = {}
     starts = {(owner // HALF - later) % HALF for owner in owners for later in _ROUNDED_TICKS}
+    has_any_start = any(owner < HALF for owner in owners)
     for pid in _pids():
         stat = read_stat(pid)
-        if stat is not None and stat.start_ticks % HALF in starts:
+        if stat is not None and (has_any_start or stat.start_ticks % HALF in starts):
             process = read_process(pid, owners)
-            if process is not None and process.owner in owners:
+            if process is not None and process.owner in owners and _is_named(process, mapped_file):
                 found.setdefault(process.owner, []).append(process)
     return {owner: _the_one_mapping(mapped_file, twins) for owner, twins in found.items()}
 
@@ -108,6 +112,10 @@ def has_let_go(key: ProcessKey, file: Path) -> bool:
     except OSError:
         return False
     return bool(mapped) and not wanted.is_among(mapped) and bool(find_known([key]))
+
+
+def _is_named(process: Process, mapped_file: Path) -> bool:
+    return process.owner >= HALF or _identity_of(mapped_file).is_among(_mapped(process.key.pid))
 
 
 def _the_one_mapping(file: Path, twins: list[Process]) -> Process:

@@ -59,10 +59,12 @@ struct plimsoll_contexts {
     uint64_t heap_base;   /* context_lock; the driver's own size, plus 1; 0: not queried yet (hooks/heap.c) */
     uint64_t printf_base; /* likewise */
     uint64_t charged_bytes; /* context_lock; for the primary context */
-    unsigned alive;      /* context_lock; retains under way, and 1 for the primary context while it lives */
-    unsigned retained;   /* context_lock; the program's retains of the primary context less its releases */
-    bool is_announced;   /* context_lock; the broker got a message about a context here */
-    unsigned present;    /* context_lock; contexts that the driver made here, primary and created */
+    unsigned alive;    /* context_lock; retains under way, and 1 for the primary context while it lives */
+    unsigned retained; /* context_lock; the program's retains of the primary context less its releases */
+    bool is_announced; /* context_lock; the broker got a message about a context here */
+    uint64_t unmeasured_since_ns; /* atomic; when a context was made that nothing was charged for and that the
+                                     broker has not measured yet; 0: none (memory/measured.c) */
+    unsigned present;             /* context_lock; contexts that the driver made here, primary and created */
     uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */
     uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
     uint64_t primary_id; /* context_lock; the driver's number for the primary context, which no other context
@@ -91,13 +93,14 @@ struct plimsoll_state {
     const struct plimsoll_limits *limits; /* the mapping; attach_lock */
     struct plimsoll_counts *counts;       /* the mapping; attach_lock */
     struct plimsoll_exports *exports;     /* the mapping, NULL where the file cannot be had; attach_lock */
-    char limits_dir[4096];                /* attach_lock */
-    uint64_t owner;                       /* attach_lock */
-    unsigned slot;                        /* attach_lock */
-    unsigned gpu_count;                   /* attach_lock */
-    bool is_verbose;                      /* attach_lock */
-    bool is_fork_watched;                 /* attach_lock */
-    bool is_end_watched;                  /* written only by the thread that started the keeper */
+    const struct plimsoll_measured *measured; /* the mapping, NULL under an older broker; attach_lock */
+    char limits_dir[4096];                    /* attach_lock */
+    uint64_t owner;                           /* attach_lock */
+    unsigned slot;                            /* attach_lock */
+    unsigned gpu_count;                       /* attach_lock */
+    bool is_verbose;                          /* attach_lock */
+    bool is_fork_watched;                     /* attach_lock */
+    bool is_end_watched;                      /* written only by the thread that started the keeper */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;    /* atomic */

@@ -1,14 +1,16 @@
 """The small files that broker and preload library share, defined once for Python and for C.
 
-The broker makes two directories per container. The first is mounted read-only. It has `limits`, `gate`, the socket
-`hook.sock`, `ld.so.preload`, and `cpus` where the container is bound to CPUs. The second is writable and has
-`counts`. `python -m plimsoll.broker.header > pages.h` writes the C header from the structures below, with a static
-assertion for every offset, so the two languages cannot drift apart.
+The broker makes two directories per container. The first is mounted read-only. It has `limits`, `measured`, `gate`,
+the socket `hook.sock`, `ld.so.preload`, and `cpus` where the container is bound to CPUs. The second is writable and
+has `counts`. `python -m plimsoll.broker.header > pages.h` writes the C header from the structures below, with a
+static assertion for every offset, so the two languages cannot drift apart.
 
 What always holds:
 
 * `limits` is written by the broker alone. `generation` is even when the file is consistent, and odd while
   the broker rewrites it. A reader copies the fields, and retries if `generation` changed meanwhile.
+* `measured` is written by the broker alone. It shows each process's part of the excess in `limits`. An excess that
+  grows is written into `limits` first, one that falls into `measured` first.
 * `gate` is written by the broker alone, word by word. The file is never replaced while its container lives, because
   processes wait on its `word` by futex.
 * `cpus` is written by the broker alone, whole, before the container's first program starts.
@@ -30,6 +32,7 @@ What always holds:
   | `Slot.changed_ns` | library | broker: is a measurement older than the words? |
   | `Slot.owner`, high half: start time in ticks | library | broker, other processes of the same namespaces |
   | `Message.owner` | library | broker, which compares it with its own reading of `/proc` |
+  | `MeasuredSlot.measured_ns` | broker | library: was this process measured since it made its context? |
   | `Measured.began_ns`, `start_ticks` on the control socket | monitor | broker: as `changed_ns`; which process? |
   | `start_ticks` in journal and announcements | broker | the next broker, the monitor |
   | `time` in announcements and log | broker | people; the wall clock, never compared |
@@ -70,6 +73,7 @@ MESSAGE_MAGIC: Final = 0x314D4C50  # "PLM1"
 VERSION: Final = 2
 
 LIMITS_NAME: Final = "limits"
+MEASURED_NAME: Final = "measured"
 COUNTS_NAME: Final = "counts"
 EXPORTS_NAME: Final = "exports"
 GATE_NAME: Final = "gate"
@@ -273,8 +277,34 @@ class Slot(ctypes.LittleEndianStructure):
         # The largest value of each of the first words of `used_bytes` after an allocation that succeeded. Libraries
         # of earlier versions leave 0. A request of another thread that is just being refused may be included.
         ("peak_bytes", ctypes.c_uint64 * PEAK_GPUS),
-        ("reserved", ctypes.c_uint64),
+        # Bit n: on GPU n the process made a context of unknown cost, and holds still until the broker has measured
+        # the process (`Measured`). Libraries of earlier versions leave 0.
+        ("awaiting", ctypes.c_uint32),
+        # Bit n: it has gone on without that measurement, which did not come in time.
+        ("in_vain", ctypes.c_uint32),
     )
+
+
+class MeasuredSlot(ctypes.LittleEndianStructure):
+    """What NVML showed of the process in the slot of the same number, per GPU in the order of `Limits.gpus`."""
+
+    _pack_ = 8
+    _fields_ = (
+        ("owner", ctypes.c_uint64),  # as in the slot: a measurement of another owner is ignored
+        # The machine's clock when the latest measurement of the process began that counts.
+        ("measured_ns", ctypes.c_uint64 * MAX_GPUS),
+        ("excess_bytes", ctypes.c_uint64 * MAX_GPUS),  # its part of `GpuLimit.excess_bytes`
+    )
+
+
+class Measured(ctypes.LittleEndianStructure):
+    """The whole `measured` file, beside `limits`. All zeros is the empty file.
+
+    It is a file of its own, because libraries of earlier versions refuse a `limits` of another size.
+    """
+
+    _pack_ = 8
+    _fields_ = (("slots", MeasuredSlot * MAX_SLOTS),)
 
 
 class SlotWork(ctypes.LittleEndianStructure):
@@ -398,6 +428,8 @@ STRUCTURES: Final = (
     Limits,
     Cpus,
     Slot,
+    MeasuredSlot,
+    Measured,
     Work,
     SlotWork,
     Counts,

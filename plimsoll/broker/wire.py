@@ -198,16 +198,18 @@ class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 class ProcessUse(Struct, frozen=True, kw_only=True):
-    """The memory of one process.
+    """The memory of one process that counts against the line.
 
     Attributes:
         used_bytes: per GPU, in the order of the container's lines.
+        excess_bytes: the part of `used_bytes` that only NVML shows, such as a context made before its cost was known.
         denied_count: its allocations that were refused.
     """
 
     pid: int
     used_bytes: tuple[int, ...]
     denied_count: int
+    excess_bytes: tuple[int, ...] = ()
 
 
 class ShareUsed(Struct, frozen=True, kw_only=True):

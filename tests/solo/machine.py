@@ -120,6 +120,10 @@ class Machine:
         """Take the GPU off the bus."""
         await self._book("lose", "0")
 
+    async def slow_nvml(self, milliseconds: int) -> None:
+        """Let each query of the GPU's NVML take this long."""
+        await self._book("slow", "0", "nvml", str(milliseconds))
+
     async def _book(self, *arguments: str) -> bytes:
         book = await asyncio.create_subprocess_exec(
             *(str(BUILD / "emulator" / "book"), *arguments),

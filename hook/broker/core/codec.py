@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from hook.broker.core.ids import SlotUse
+from hook.broker.core.ids import HALF, SlotMeasured, SlotUse
 from hook.broker.core.memory.changes import ProcessMemory
 from plimsoll.broker.pages import (
     COUNTS_MAGIC,
@@ -31,6 +31,8 @@ from plimsoll.broker.pages import (
     GpuLimit,
     Imports,
     Limits,
+    Measured,
+    MeasuredSlot,
     Slot,
     SlotWork,
 )
@@ -45,6 +47,7 @@ WORK_BYTES: Final = ctypes.sizeof(SlotWork)
 EXPORTS_BYTES: Final = ctypes.sizeof(Exports)
 EXPORT_BYTES: Final = ctypes.sizeof(Export)
 IMPORTS_BYTES: Final = ctypes.sizeof(Imports)
+MEASURED_BYTES: Final = ctypes.sizeof(Measured)
 SLOTS_END: Final = int(Counts.works.offset)
 """Bytes of `counts` that hold every slot."""
 
@@ -158,6 +161,9 @@ _PEAK: Final = Slot.peak_bytes.offset // 8
 
 _CHANGED: Final = Slot.changed_ns.offset // 8
 
+_AWAITING: Final = Slot.awaiting.offset // 8
+assert Slot.in_vain.offset == Slot.awaiting.offset + 4
+
 USES_BYTES: Final = 8 * (MAX_GPUS + 1)
 assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
 
@@ -208,9 +214,34 @@ def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[
             tuple(min(words[1 + gpu] + inherited[n, gpu], MOST) for gpu in range(gpu_count)),
             words[1 + MAX_GPUS],
             words[_CHANGED],
+            words[_AWAITING] % HALF,
+            words[_AWAITING] // HALF,
         )
         for n, words in claimed
     )
+
+
+def measured_offset(slot: int) -> int:
+    """The offset of a slot's owner in `measured`."""
+    assert 0 <= slot < MAX_SLOTS
+    return int(Measured.slots.offset) + slot * ctypes.sizeof(MeasuredSlot)
+
+
+def measured_slot(measured: SlotMeasured) -> bytes:
+    """A slot of `measured`."""
+    page = MeasuredSlot(owner=measured.owner)
+    page.measured_ns[: len(measured.measured_ns)] = measured.measured_ns
+    page.excess_bytes[: len(measured.excess_bytes)] = measured.excess_bytes
+    return bytes(page)
+
+
+def lesser_measured(before: bytes, now: bytes) -> bytes:
+    """What holds both before and after a change of a slot of `measured`: of each excess the smaller one."""
+    old, new = MeasuredSlot.from_buffer_copy(before), MeasuredSlot.from_buffer_copy(now)
+    if old.owner == new.owner:
+        old.excess_bytes[:] = list(map(min, old.excess_bytes, new.excess_bytes))
+        return bytes(old)
+    return bytes(len(now))
 
 
 def _pieces(exports: bytes) -> list[tuple[int, int, int, int, int]]:

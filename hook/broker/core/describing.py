@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.processes.lives import Lives
 from hook.broker.core.registration.record import PodRecord
 from hook.broker.core.shares.events import GateState, ShareUse
-from plimsoll.broker.wire import ContainerUse, Description, ProcessUse, ShareUsed
+from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, ProcessUse, ShareUsed
+from plimsoll.ids import ProcessKey
 
 ShareOf = Callable[[ContainerKey], ShareUse | None]
 
@@ -16,7 +18,7 @@ def describe(
     lives: Lives,
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
     share_of: ShareOf,
-    unheld_pids: Callable[[ContainerKey], tuple[int, ...]],
+    measuring: Measuring,
 ) -> Description:
     """Every registered container, with the memory of its announced processes and its compute time.
 
@@ -25,7 +27,7 @@ def describe(
         lives: the announced processes.
         slots: the claimed slots by container; a missing container holds nothing.
         share_of: the compute time of a container; None for a container that is not laid out yet.
-        unheld_pids: the processes of a container that use a GPU without the library.
+        measuring: the results of measurements so far.
     """
     uses = []
     for record in records:
@@ -36,9 +38,9 @@ def describe(
                 namespace=record.pod.namespace,
                 pod_name=record.pod.name,
                 container=lines,
-                processes=_processes(lives, key, len(lines.lines), slots.get(key, ())),
+                processes=_processes(lives, key, lines, slots.get(key, ()), measuring),
                 share=_share(share_of(key)),
-                unheld_pids=unheld_pids(key),
+                unheld_pids=measuring.unheld_pids(key),
             )
             uses.append(use)
     return Description(containers=tuple(uses))
@@ -53,12 +55,23 @@ def _share(use: ShareUse | None) -> ShareUsed | None:
 
 
 def _processes(
-    lives: Lives, container: ContainerKey, gpu_count: int, slots: tuple[SlotUse, ...]
+    lives: Lives,
+    container: ContainerKey,
+    lines: ContainerLines,
+    slots: tuple[SlotUse, ...],
+    measuring: Measuring,
 ) -> tuple[ProcessUse, ...]:
     by_owner = {slot.owner: slot for slot in slots}
-    nothing = SlotUse(0, 0, (0,) * gpu_count, 0)
+    nothing = SlotUse(0, 0, (0,) * len(lines.lines), 0)
     held = [(key, by_owner.get(owner, nothing)) for key, owner in sorted(lives.of(container).items())]
     return tuple(
-        ProcessUse(pid=key.pid, used_bytes=slot.used_bytes, denied_count=slot.denied_count)
+        _process(key, slot, tuple(measuring.excess_of(key, line.gpu) for line in lines.lines))
         for key, slot in held
+    )
+
+
+def _process(key: ProcessKey, slot: SlotUse, excess_bytes: tuple[int, ...]) -> ProcessUse:
+    used_bytes = tuple(map(sum, zip(slot.used_bytes, excess_bytes, strict=True)))
+    return ProcessUse(
+        pid=key.pid, used_bytes=used_bytes, excess_bytes=excess_bytes, denied_count=slot.denied_count
     )

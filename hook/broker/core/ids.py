@@ -33,6 +33,8 @@ class SlotUse:
     Attributes:
         used_bytes: per GPU, in the order of the container's lines.
         changed_ns: the machine's clock just before `used_bytes` last changed, as the owner wrote it; 0 for never.
+        awaiting: bit n: the owner holds still until it was measured on the line's n-th GPU.
+        in_vain: bit n: the owner has gone on without that measurement.
     """
 
     slot: int
@@ -40,6 +42,24 @@ class SlotUse:
     used_bytes: tuple[int, ...]
     denied_count: int
     changed_ns: int = 0
+    awaiting: int = 0
+    in_vain: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMeasured:
+    """NVML's figures of the process in a slot, per GPU in the order of the container's lines.
+
+    Attributes:
+        owner: its owner word; 0 once it is dead.
+        measured_ns: the machine's clock when its latest measurement began that counts; 0 for none.
+        excess_bytes: the bytes that it holds past its words.
+    """
+
+    slot: int
+    owner: int = 0
+    measured_ns: tuple[int, ...] = ()
+    excess_bytes: tuple[int, ...] = ()
 
 
 def owner_word(own_pid: int, start_ticks: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hook.broker.core.codec import Numbers
-from hook.broker.core.ids import ContainerKey, Process
+from hook.broker.core.ids import ContainerKey, Process, SlotMeasured
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.registration.record import PodRecord
 from plimsoll.broker.announcements import Announcement
@@ -34,11 +34,16 @@ class LayOut:
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    """Write these numbers into the `limits` of a container that was laid out."""
+    """Write these numbers into the `limits` of a container that was laid out.
+
+    Attributes:
+        measured: the slots of `measured` that change with them.
+    """
 
     container: ContainerKey
     lines: ContainerLines
     numbers: Numbers
+    measured: tuple[SlotMeasured, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

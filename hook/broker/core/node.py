@@ -5,6 +5,7 @@ never change while it is registered, because its processes count memory by that 
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from hook.broker.core.events import (
     Unheld,
     WordsRead,
 )
-from hook.broker.core.ids import ContainerKey, Process, SlotUse
+from hook.broker.core.ids import ContainerKey, Process, SlotMeasured, SlotUse
 from hook.broker.core.instructions import (
     Append,
     ClearSlots,
@@ -225,7 +226,7 @@ class Node:
 
     def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]], share_of: ShareOf) -> Description:
         """Every registered container, with the memory and compute time of its announced processes; see `describe`."""
-        return describe(self._records.values(), self._lives, slots, share_of, self.measuring.unheld_pids)
+        return describe(self._records.values(), self._lives, slots, share_of, self.measuring)
 
     def _runners(self) -> dict[ProcessKey, PodUid]:
         pods = [record.pod for record in self._records.values()]
@@ -287,8 +288,8 @@ class Node:
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         containers = self.containers_of(event.key)
         instructions = self.memory_requests.process_died(event.key, now_s, event.at_s)
+        instructions += self._forget_measured([event.key])
         instructions += self._lives.died(event.key, now_s)
-        instructions += self._set_limits(self.measuring.forget(event.key))
         instructions += self.memory_requests.read_held(
             sorted({gpu for container in containers for gpu in self.gpus(container)})
         )
@@ -296,9 +297,15 @@ class Node:
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
         return [*instructions, *map(self.survey_of, again)]
 
+    def _forget_measured(self, dead: Iterable[ProcessKey]) -> list[Instruction]:
+        """End the excess of dead processes, before their slots are cleared."""
+        gone = [self.measuring.forget(process) for process in sorted(dead)]
+        return [instruction for each in gone for instruction in self._set_limits(each, each)]
+
     def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
         container = event.container
-        instructions = self._lives.surveyed(event, self.gpus(container), now_s)
+        instructions = self._forget_measured(event.dead)
+        instructions += self._lives.surveyed(event, self.gpus(container), now_s)
         if any(isinstance(instruction, ClearSlots) for instruction in instructions):
             instructions += self.memory_requests.read_held(self.gpus(container))
         record = self._records.get(container.pod)
@@ -339,10 +346,12 @@ class Node:
         }
         before = {key: self._measured_gpus(lines) for key, lines in containers.items()}
         instructions, stale = self.measuring.take(event, containers, now_s)
-        # Only the end of measuring must be written at once: a program may wait for the cost of its context.
-        stale |= {key for key, lines in containers.items() if before[key] - self._measured_gpus(lines)}
+        # Only the end of measuring must be written at once: a program may wait for its measurement.
+        for key, lines in containers.items():
+            if before[key] - self._measured_gpus(lines):
+                stale.setdefault(key, ())
         measured = self.memory_requests.measured(self.measuring.capacity, now_s)
-        return [*instructions, *self._set_limits(stale), *measured]
+        return [*instructions, *self._set_limits(stale, stale), *measured]
 
     def _measured_gpus(self, lines: ContainerLines) -> frozenset[GpuUuid]:
         """The GPUs of a container on which the cost of a context is measured soon after the context was made."""
@@ -358,7 +367,11 @@ class Node:
         shown = [(key, on_page(pod, lines, self._enforcement)) for key, lines in pairs]
         return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in shown]
 
-    def _set_limits(self, containers: Iterable[ContainerKey]) -> list[Instruction]:
+    def _set_limits(
+        self,
+        containers: Iterable[ContainerKey],
+        measured: Mapping[ContainerKey, tuple[SlotMeasured, ...]] = MappingProxyType({}),
+    ) -> list[Instruction]:
         """Write the current numbers onto these containers' pages; an unregistered container has no page."""
         pairs = [(key, self.lines(key)) for key in sorted(containers)]
         shown = [
@@ -366,7 +379,9 @@ class Node:
             for key, lines in pairs
             if lines is not None
         ]
-        return [SetLimits(key, lines, self._numbers(key, lines)) for key, lines in shown]
+        return [
+            SetLimits(key, lines, self._numbers(key, lines), measured.get(key, ())) for key, lines in shown
+        ]
 
     def _numbers(self, container: ContainerKey, lines: ContainerLines) -> Numbers:
         """The numbers beside each of a container's lines."""

@@ -25,6 +25,7 @@ from hook.broker.core.codec import (
     GENERATION_OFFSET,
     IMPORTS_BYTES,
     LIMITS_BYTES,
+    MEASURED_BYTES,
     SLOTS_END,
     USES_BYTES,
     WORD,
@@ -37,14 +38,17 @@ from hook.broker.core.codec import (
     exports_of_dead,
     granted_by,
     imports_offset,
+    lesser_measured,
     limits_body,
+    measured_offset,
+    measured_slot,
     new_limits,
     owner_offset,
     uses_offset,
     vacating_offset,
     work_offset,
 )
-from hook.broker.core.ids import ContainerKey, SlotUse
+from hook.broker.core.ids import ContainerKey, SlotMeasured, SlotUse
 from hook.broker.core.registration.checks import RECORD_NAME
 from plimsoll.broker.pages import (
     COUNTS_NAME,
@@ -54,6 +58,7 @@ from plimsoll.broker.pages import (
     LIMITS_NAME,
     MAX_GPUS,
     MAX_SLOTS,
+    MEASURED_NAME,
     PRELOADS_NAME,
 )
 from plimsoll.broker.volume import CONTAINER_LIBRARY
@@ -83,6 +88,7 @@ class SharedFiles:
         self._root = root
         self._release = release
         self._denied_by_the_dead: dict[ContainerKey, int] = {}
+        self._laid_out: set[ContainerKey] = set()
 
     def directories(self, container: ContainerKey) -> Directories:
         """A container's two directories."""
@@ -129,6 +135,9 @@ class SharedFiles:
                 _make_directory(level)
         _lay_out_cpus(limits_dir, cpus_page(lines))
         _lay_out_preloads(limits_dir)
+        if container not in self._laid_out:
+            _lay_out_measured(limits_dir)
+            self._laid_out.add(container)
         _lay_out_limits(limits_dir, lines, numbers)
         try:
             _lay_out_counts(counts_dir, clear=clear_counts)
@@ -139,13 +148,28 @@ class SharedFiles:
             return error
         return None
 
-    def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
-        """Write the `limits` of a container that was laid out, in place.
+    def set_limits(
+        self,
+        container: ContainerKey,
+        lines: ContainerLines,
+        numbers: Numbers,
+        measured: Sequence[SlotMeasured] = (),
+    ) -> None:
+        """Write the `limits` and slots of `measured` of a container that was laid out, in place.
+
+        At no moment is a slot's excess larger than its part of the excess in `limits`: a library takes it off when
+        the slot's process is dead.
 
         Raises:
             OSError: its directory is gone, or the disk is full or read-only.
         """
-        _lay_out_limits(self.limits_dir(container), lines, numbers)
+        directory = self.limits_dir(container)
+        new = [(measured_offset(one.slot), measured_slot(one)) for one in measured]
+        if new:
+            _write_measured(directory, new, lesser_measured)
+        _lay_out_limits(directory, lines, numbers)
+        if new:
+            _write_measured(directory, new, lambda _, now: now)
 
     def granted(self, container: ContainerKey) -> dict[GpuUuid, int]:
         """The granted bytes on a container's page, by GPU; empty where there is no valid page."""
@@ -244,6 +268,7 @@ class SharedFiles:
         _remove_tree(record.parent)
         for container in containers:
             self._denied_by_the_dead.pop(container, None)
+            self._laid_out.discard(container)
 
     def _record_path(self, pod: PodUid) -> Path:
         return self._root / "limits" / pod / RECORD_NAME
@@ -318,6 +343,24 @@ def _lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) ->
             _rewrite_limits(file, old, limits_body(lines, numbers))
             return
     write_whole(path, new, LIMITS_MODE)
+
+
+def _lay_out_measured(directory: Path) -> None:
+    """An empty `measured`. The new `limits` of a broker that has just started has no excess either."""
+    path = directory / MEASURED_NAME
+    if path.exists() and path.stat().st_size == MEASURED_BYTES:
+        with _opened(path, os.O_RDWR) as file:  # in place: processes have it mapped
+            os.pwrite(file, bytes(MEASURED_BYTES), 0)
+    else:
+        write_whole(path, b"", LIMITS_MODE, MEASURED_BYTES)
+
+
+def _write_measured(
+    directory: Path, slots: Sequence[tuple[int, bytes]], choose: Callable[[bytes, bytes], bytes]
+) -> None:
+    with _opened(directory / MEASURED_NAME, os.O_RDWR) as file:
+        for offset, now in slots:
+            os.pwrite(file, choose(os.pread(file, len(now), offset), now), offset)
 
 
 def _lay_out_cpus(directory: Path, page: bytes | None) -> None:

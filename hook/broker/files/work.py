@@ -103,8 +103,8 @@ class FileWork:
         match instruction:
             case LayOut():
                 self._lay_out(instruction, results)
-            case SetLimits(container, lines, numbers):
-                self._files.set_limits(container, lines, numbers)
+            case SetLimits(container, lines, numbers, measured):
+                self._files.set_limits(container, lines, numbers, measured)
                 self._stale.discard(container)
             case SaveRecord(record):
                 self._files.save_record(record.pod.pod, msgspec.json.encode(record))

@@ -173,6 +173,7 @@ static bool map_valid(struct directories *in) {
     plimsoll.limits = limits;
     plimsoll.counts = counts;
     plimsoll.exports = map_exports(in->counts);
+    plimsoll.measured = map_file(in->limits, PLIMSOLL_MEASURED_NAME, sizeof(*plimsoll.measured), 0);
     plimsoll_limits_store(&copy);
     map_gate(in->limits, &copy);
     return true;

@@ -1,7 +1,7 @@
 /* Contexts take GPU memory of their own, which no allocation shows: hundreds of MiB on a real card. Once the
  * cost of a new context was measured, it stands in `limits`, and is charged for as long as the context lives.
- * A context made before the measurement is not charged later: NVML shows it, and so it is part of
- * `excess_bytes`. */
+ * A context made before the measurement is not charged later: the call waits until the broker has measured
+ * this process, and NVML's figure makes the context part of `excess_bytes`. */
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "driver/routing.h"
@@ -28,7 +28,7 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
     int gpu = charge->gpu = charge->gpu < 0 ? GPU_NONE : charge->gpu;
     plimsoll_commit(charge, result, HELD_CONTEXT, result == CUDA_SUCCESS ? (uintptr_t)*context : 0, 0);
     if (result == CUDA_SUCCESS)
-        plimsoll_context_made(gpu);
+        plimsoll_context_made(gpu, charge->bytes);
     return result;
 }
 

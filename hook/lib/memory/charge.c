@@ -5,6 +5,7 @@
 #include "broker/waiting.h"
 #include "memory/bytes.h"
 #include "memory/ledger.h"
+#include "memory/measured.h"
 #include "memory/pools/reserved.h"
 #include "memory/release.h"
 #include "memory/room.h"
@@ -27,9 +28,10 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
     return charge->is_counting;
 }
 
-/* If the request does not fit, a context that ended without a hooked call may still be charged: check that,
- * and try again. */
+/* Another thread may have made a context that is not measured yet. If the request does not fit, a context
+ * that ended without a hooked call may still be charged: check that, and try again. */
 static enum plimsoll_fit fit_after_check(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
+    plimsoll_await_measurement(gpu);
     enum plimsoll_fit fit = plimsoll_fit(gpu, bytes, extra_bytes);
     bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_check((int)gpu);
     return is_freed ? plimsoll_fit(gpu, bytes, extra_bytes) : fit;

@@ -303,6 +303,8 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
         __atomic_store_n(&counts->slots[slot].peak_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].awaiting, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].in_vain, 0, __ATOMIC_SEQ_CST);
     clear_work(&counts->works[slot], owner);
     __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);
     /* clears the attempts of an owner that died; the number of all attempts goes on from there, so that a
@@ -310,6 +312,21 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     __atomic_fetch_and(&counts->slots[slot].attempts, ~(uint64_t)UINT32_MAX, __ATOMIC_SEQ_CST);
     raise_touched(counts, (uint32_t)slot + 1);
     return slot;
+}
+
+static void note_bit(uint32_t *word, unsigned gpu, bool is_set) {
+    if (is_set)
+        __atomic_fetch_or(word, 1u << gpu, __ATOMIC_SEQ_CST);
+    else
+        __atomic_fetch_and(word, ~(1u << gpu), __ATOMIC_SEQ_CST);
+}
+
+void plimsoll_ledger_await(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
+                           enum plimsoll_awaiting awaiting) {
+    if (awaiting == AWAITS_MEASUREMENT)
+        stamp(&counts->slots[slot]);
+    note_bit(&counts->slots[slot].awaiting, gpu, awaiting == AWAITS_MEASUREMENT);
+    note_bit(&counts->slots[slot].in_vain, gpu, awaiting == AWAITED_IN_VAIN);
 }
 
 void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,

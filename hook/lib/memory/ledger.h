@@ -63,6 +63,17 @@ void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned
 /* Records the slot's word for `gpu` as its largest, if it is: an allocation has succeeded. */
 void plimsoll_ledger_note_peak(struct plimsoll_counts *counts, unsigned slot, unsigned gpu);
 
+enum plimsoll_awaiting {
+    AWAITS_NOTHING,
+    AWAITS_MEASUREMENT, /* the process holds still until the broker has measured it */
+    AWAITED_IN_VAIN     /* it has gone on without */
+};
+
+/* Records whether the slot's process awaits its measurement on GPU `gpu`. A measurement that began before it
+ * did does not count. */
+void plimsoll_ledger_await(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
+                           enum plimsoll_awaiting awaiting);
+
 /* Records whether the slot's process has a context on GPU `gpu`. */
 void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, bool is_there);
 

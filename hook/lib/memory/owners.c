@@ -8,7 +8,8 @@
  * without an exec keeps the memory. The broker's measurements then show in whose name that memory stands.
  *
  * A process counts as living where this process cannot judge it. That is so in another PID or time namespace,
- * because the same numbers mean another process, or another moment, there.
+ * because the same numbers mean another process, or another moment, there. A process without /proc judges
+ * nobody.
  */
 #include "memory/owners.h"
 
@@ -125,7 +126,8 @@ struct viewpoint {
 };
 
 static bool may_be_left_out(const struct plimsoll_slot *slot, uint64_t owner, const struct viewpoint *own) {
-    return owner && (load(&slot->namespaces) ^ owner) == own->namespaces && is_dead(owner, own->has_proc);
+    bool is_judge = own->namespaces != 0 && (load(&slot->namespaces) ^ owner) == own->namespaces;
+    return owner && is_judge && is_dead(owner, own->has_proc);
 }
 
 static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu, uint64_t spare_bytes,

@@ -1,12 +1,10 @@
 #include "memory/primaries.h"
 
-#include <errno.h>
-
 #include "broker/limits.h"
 #include "broker/messages.h"
 #include "broker/waiting.h"
-#include "clock.h"
 #include "memory/ledger.h"
+#include "memory/measured.h"
 #include "memory/pools/graph_pool.h"
 #include "memory/pools/reserved.h"
 #include "memory/release.h"
@@ -19,44 +17,23 @@ uint64_t plimsoll_context_bytes(int gpu) {
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
-/* A broker that measures needs some hundredths of a second. A monitor measures once a second, and the second
- * measurement of a process counts. */
-#define MEASURED_MS 3000
-#define POLL_MS 2
-
-static uint64_t excess_bytes(int gpu) {
-    return __atomic_load_n(&plimsoll.gpus[gpu].excess_bytes, __ATOMIC_RELAXED);
-}
-
-static bool is_measured(int gpu) {
-    return __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
-}
-
-/* The first context on a GPU is made before anybody knows its cost. Until it is measured, its memory is in no
- * number, and the program would get as much past its line. */
-static void wait_until_measured(int gpu, uint64_t excess_before) {
-    const uint64_t deadline_ns = plimsoll_now_ns() + MEASURED_MS * 1000000ull;
-    int saved = errno;
-    while (plimsoll_context_bytes(gpu) == 0 && is_measured(gpu) && excess_bytes(gpu) == excess_before &&
-           plimsoll_now_ns() < deadline_ns)
-        plimsoll_sleep_ms(POLL_MS);
-    errno = saved;
-}
-
 /* The mark in `counts` is how the container's processes see each other through NVML. */
-void plimsoll_context_made(int gpu) {
+void plimsoll_context_made(int gpu, uint64_t charged_bytes) {
     if (gpu < 0)
         return;
+    bool is_due = charged_bytes == 0 && !plimsoll_is_whole();
+    if (is_due)
+        plimsoll_measurement_due((unsigned)gpu);
     pthread_mutex_lock(&plimsoll.context_lock);
     bool is_first = !plimsoll.contexts[gpu].is_announced;
     plimsoll.contexts[gpu].is_announced = true;
     if (plimsoll.contexts[gpu].present++ == 0)
         plimsoll_ledger_note_context(plimsoll.counts, plimsoll.slot, (unsigned)gpu, true);
     pthread_mutex_unlock(&plimsoll.context_lock);
-    uint64_t excess_before = excess_bytes(gpu);
-    bool is_told = is_first && plimsoll_tell_context((unsigned)gpu);
-    if (is_told && !plimsoll_is_whole())
-        wait_until_measured(gpu, excess_before);
+    if (is_first)
+        plimsoll_tell_context((unsigned)gpu);
+    if (is_due)
+        plimsoll_await_measurement((unsigned)gpu);
 }
 
 void plimsoll_context_ended(int gpu) {
@@ -103,6 +80,15 @@ void plimsoll_primary_enter_unjudged(int gpu) {
         plimsoll_ledger_add(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes);
     }
     pthread_mutex_unlock(&plimsoll.context_lock);
+}
+
+uint64_t plimsoll_primary_charge(int gpu) {
+    if (gpu < 0)
+        return 0;
+    pthread_mutex_lock(&plimsoll.context_lock);
+    uint64_t bytes = plimsoll.contexts[gpu].charged_bytes;
+    pthread_mutex_unlock(&plimsoll.context_lock);
+    return bytes;
 }
 
 void plimsoll_primary_leave(int gpu) {

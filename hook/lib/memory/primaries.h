@@ -9,8 +9,9 @@
  * not in `limits`. */
 uint64_t plimsoll_context_bytes(int gpu);
 
-/* After the driver made, or ended, a primary or a created context. */
-void plimsoll_context_made(int gpu);
+/* After the driver made, or ended, a primary or a created context. A context for which nothing was charged is
+ * measured first. */
+void plimsoll_context_made(int gpu, uint64_t charged_bytes);
 
 void plimsoll_context_ended(int gpu);
 
@@ -39,6 +40,9 @@ struct plimsoll_primary plimsoll_primary_known(int gpu);
 
 /* Whether this was the GPU's primary context until it ended. A thread may still have it current. */
 bool plimsoll_is_former_primary(int gpu, uint64_t context);
+
+/* The bytes that are charged for the primary context; 0 for a GPU that is not in `limits`. */
+uint64_t plimsoll_primary_charge(int gpu);
 
 /* Enters for a context that exists already. The line is not checked. */
 void plimsoll_primary_enter_unjudged(int gpu);

@@ -7,6 +7,7 @@
 #include "broker/limits.h"
 #include "memory/bytes.h"
 #include "memory/ledger.h"
+#include "memory/measured.h"
 #include "memory/owners.h"
 #include "state.h"
 
@@ -35,7 +36,7 @@ static void find_all_dead(unsigned gpu, struct plimsoll_dead *dead) {
 uint64_t plimsoll_used(unsigned gpu) {
     struct plimsoll_dead dead;
     find_all_dead(gpu, &dead);
-    return plimsoll_plus(used_but(gpu, &dead), number(&plimsoll.gpus[gpu].excess_bytes));
+    return plimsoll_plus(used_but(gpu, &dead), plimsoll_excess(gpu, &dead));
 }
 
 static void share_out(uint64_t bytes, struct plimsoll_listed *listed, unsigned count) {
@@ -53,14 +54,15 @@ unsigned plimsoll_list(unsigned gpu, struct plimsoll_listed listed[PLIMSOLL_MAX_
     struct plimsoll_dead dead;
     find_all_dead(gpu, &dead);
     unsigned count = plimsoll_ledger_list(plimsoll.counts, plimsoll.exports, gpu, &dead, listed);
-    share_out(number(&plimsoll.gpus[gpu].excess_bytes), listed, count);
+    share_out(plimsoll_excess(gpu, &dead), listed, count);
     return count;
 }
 
 /* The most that all words may come to, if the GPU may be used up to `most_bytes`. The excess that NVML shows
  * is used as well. */
-static uint64_t for_words(unsigned gpu, uint64_t most_bytes, uint64_t extra_bytes) {
-    return plimsoll_minus(plimsoll_plus(most_bytes, extra_bytes), number(&plimsoll.gpus[gpu].excess_bytes));
+static uint64_t for_words(unsigned gpu, uint64_t most_bytes, uint64_t extra_bytes,
+                          const struct plimsoll_dead *dead) {
+    return plimsoll_minus(plimsoll_plus(most_bytes, extra_bytes), plimsoll_excess(gpu, dead));
 }
 
 /* The generation is read before its numbers. The numbers may be newer than the generation, never older. */
@@ -75,7 +77,7 @@ static struct plimsoll_ceiling ceiling_of(unsigned gpu, uint64_t extra_bytes,
     uint64_t line_bytes = number(&on->line_bytes), granted_bytes = number(&on->granted_bytes);
     if (!plimsoll_is_whole())
         ceiling.most_bytes =
-            for_words(gpu, line_bytes < granted_bytes ? line_bytes : granted_bytes, extra_bytes);
+            for_words(gpu, line_bytes < granted_bytes ? line_bytes : granted_bytes, extra_bytes, dead);
     return ceiling;
 }
 
@@ -121,17 +123,13 @@ static bool is_reserved(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
     return verdict == VERDICT_FITS;
 }
 
-/* The most that all words may come to under the line, without regard to the grant. */
-static uint64_t line_for_words(unsigned gpu, uint64_t extra_bytes) {
-    return for_words(gpu, number(&plimsoll.gpus[gpu].line_bytes), extra_bytes);
-}
-
-/* Whether the living owners leave room. If what this process holds and requests passes the line by itself, no
- * death makes room. */
+/* Whether the living owners may leave room: if what this process holds and requests passes the line by
+ * itself, no death makes room. The excess is not counted yet, because a part of it may end with the dead. */
 static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
     uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
     uint64_t orphaned_bytes = plimsoll_ledger_orphaned(plimsoll.exports, plimsoll.counts, gpu, NULL);
-    uint64_t most_bytes = plimsoll_minus(line_for_words(gpu, extra_bytes), orphaned_bytes);
+    uint64_t line_bytes = number(&plimsoll.gpus[gpu].line_bytes);
+    uint64_t most_bytes = plimsoll_minus(plimsoll_plus(line_bytes, extra_bytes), orphaned_bytes);
     uint64_t needed_bytes = plimsoll_plus(own_bytes, bytes);
     return needed_bytes <= most_bytes &&
            plimsoll_find_dead(plimsoll.counts, plimsoll.slot, gpu, most_bytes - needed_bytes, dead);
@@ -139,7 +137,8 @@ static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct
 
 static bool is_within_line(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
                            const struct plimsoll_dead *dead) {
-    return plimsoll_plus(used_but(gpu, dead), bytes) <= line_for_words(gpu, extra_bytes);
+    uint64_t most_bytes = for_words(gpu, number(&plimsoll.gpus[gpu].line_bytes), extra_bytes, dead);
+    return plimsoll_plus(used_but(gpu, dead), bytes) <= most_bytes;
 }
 
 /* The words of the dead stand until the broker has cleared their slots. A program that starts when another

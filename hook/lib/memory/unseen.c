@@ -55,7 +55,7 @@ void plimsoll_primary_entered(int gpu, CUcontext context) {
     struct plimsoll_primary now = {(uintptr_t)context, id_of(context)};
     bool is_new = context && (gpu < 0 || plimsoll_primary_change(gpu, PLIMSOLL_NO_PRIMARY, now));
     if (is_new) {
-        plimsoll_context_made(gpu);
+        plimsoll_context_made(gpu, plimsoll_primary_charge(gpu));
         return;
     }
     plimsoll_primary_leave(gpu);
@@ -83,8 +83,9 @@ static bool remember_created(int gpu, uint64_t context, uint64_t bytes) {
 }
 
 static void adopt_created(int gpu, uint64_t context) {
-    if (remember_created(gpu, context, plimsoll_context_bytes(gpu)))
-        plimsoll_context_made(gpu);
+    uint64_t bytes = plimsoll_context_bytes(gpu);
+    if (remember_created(gpu, context, bytes))
+        plimsoll_context_made(gpu, bytes);
 }
 
 void plimsoll_context_seen(uint64_t context) {

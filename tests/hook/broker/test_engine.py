@@ -10,7 +10,7 @@ import pytest
 
 from hook.broker.core.codec import Numbers
 from hook.broker.core.events import Event, HeldRead
-from hook.broker.core.ids import ContainerKey
+from hook.broker.core.ids import ContainerKey, SlotMeasured
 from hook.broker.core.instructions import Instruction
 from hook.broker.core.journal import Journal
 from hook.broker.core.memory.arbiter import MemoryArbiter
@@ -34,11 +34,17 @@ class Files(SharedFiles):
     written_s = 0.0
     is_full = False
 
-    def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
+    def set_limits(
+        self,
+        container: ContainerKey,
+        lines: ContainerLines,
+        numbers: Numbers,
+        measured: Sequence[SlotMeasured] = (),
+    ) -> None:
         """Write the page, or fail."""
         if self.is_full:
             raise OSError("No space left on device")
-        super().set_limits(container, lines, numbers)
+        super().set_limits(container, lines, numbers, measured)
         self.written_s = time.monotonic()
 
 

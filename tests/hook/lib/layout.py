@@ -7,9 +7,19 @@ import ctypes
 import sys
 from typing import Final
 
-from plimsoll.broker.pages import Counts, Cpus, GpuLimit, Limits, Message, Slot, c_name
+from plimsoll.broker.pages import (
+    Counts,
+    Cpus,
+    GpuLimit,
+    Limits,
+    Measured,
+    MeasuredSlot,
+    Message,
+    Slot,
+    c_name,
+)
 
-STRUCTURES: Final = (GpuLimit, Limits, Cpus, Slot, Counts, Message)
+STRUCTURES: Final = (GpuLimit, Limits, Cpus, MeasuredSlot, Measured, Slot, Counts, Message)
 
 
 def offsets() -> list[str]:

@@ -33,12 +33,16 @@ class Hooked:
         contexts: the GPUs on which it reported a context.
         slots: the numbers of the slots that hold its words.
         changed_ns: the machine's clock just before its words last changed, as it wrote itself; 0 for never.
+        awaiting: the GPUs on which it holds still until it was measured, because nothing was charged for a context.
+        in_vain: the GPUs on which it has gone on without that measurement.
     """
 
     words: tuple[int, ...] | None
     contexts: frozenset[GpuUuid]
     slots: tuple[int, ...] = ()
     changed_ns: int = 0
+    awaiting: frozenset[GpuUuid] = frozenset()
+    in_vain: frozenset[GpuUuid] = frozenset()
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties
@@ -131,7 +135,8 @@ class AttributedProcess:
         if self.hooked.words is None:
             return None
         words = dict(zip(self.container.line_bytes, self.hooked.words, strict=False))
-        return MeasuredUse(used_bytes, words.get(gpu, 0), gpu in self.hooked.contexts)
+        has_context, is_awaited = gpu in self.hooked.contexts, gpu in self.hooked.awaiting
+        return MeasuredUse(used_bytes, words.get(gpu, 0), has_context, is_awaited)
 
 
 def attributed(

@@ -2,8 +2,8 @@
 
 What always holds:
 
-* The bytes that a container holds past its words (`excess_bytes`) count against its line. They end with their
-  process.
+* The bytes that a process holds past its words (`excess_bytes`) count against its container's line. They end with
+  the process, and say nothing of another process.
 * A measurement counts for a process on two conditions. The process had the same slots at the measurement before. Its
   words did not change between the moment before NVML was asked and the reading of the words. Otherwise its excess
   stays as it was.
@@ -53,11 +53,17 @@ class AuditResult:
         findings: the findings to be announced.
         stale: containers whose `limits` hold old numbers now.
         has_learned: the cost of a context was learned, and is to be saved.
+        remeasured: the processes whose excess changed, or that were measured for the first time since their words
+            changed.
+        in_vain: the processes that have not been measured in time, with the GPU: a context of theirs is in no number
+            yet. Each is named once.
     """
 
     findings: tuple[Violated | Unenforced, ...]
     stale: frozenset[ContainerKey]
     has_learned: bool
+    remeasured: frozenset[ProcessKey] = frozenset()
+    in_vain: tuple[tuple[ContainerKey, ProcessOnGpu], ...] = ()
 
 
 class Audit:
@@ -77,6 +83,7 @@ class Audit:
         self._uncharged: set[ProcessOnGpu] = set()
         self._measured: Mapping[ContainerOnGpu, int] = {}
         self._missed: Counter[GpuUuid] = Counter()
+        self._in_vain: frozenset[tuple[ContainerKey, ProcessOnGpu]] = frozenset()
         self._over: frozenset[ContainerOnGpu] = frozenset()
         self._over_announced: frozenset[ContainerOnGpu] = frozenset()
         self._bare_since_ns: dict[ProcessKey, int] = {}
@@ -85,6 +92,11 @@ class Audit:
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that a container holds past its words."""
         return self._excess.get((container, gpu), 0)
+
+    def of_process(self, process: ProcessKey, gpu: GpuUuid) -> tuple[int, int]:
+        """When the latest measurement of a process that counts began, and its excess; zeros before the first one."""
+        _, overhead = self._overheads.get((process, gpu), (None, Overhead()))
+        return overhead.measured_ns, overhead.excess_bytes
 
     def measured_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that the last measurement showed of a container, hooked or not."""
@@ -107,22 +119,37 @@ class Audit:
         held = attributed(measured.processes, containers)
         bare = {each.key for each in held if each.hooked is None and each.owner is not None}
         self._bare_since_ns = {key: self._bare_since_ns.get(key, measured.began_ns) for key in bare}
-        self._weigh(held, measured.began_ns)
+        remeasured = self._weigh(held, measured.began_ns)
         learned = self._learn(held)
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
         self._note_missed(held, containers)
         violated, unenforced = self._violated(held, containers), self._unenforced(held, measured.began_ns)
-        return AuditResult((*violated, *unenforced), frozenset(stale), bool(learned))
+        return AuditResult(
+            (*violated, *unenforced),
+            frozenset(stale),
+            bool(learned),
+            frozenset(remeasured),
+            self._note_in_vain(containers),
+        )
 
-    def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
-        """Forget a dead process and its excess; returns the containers whose numbers changed."""
+    def forget(self, process: ProcessKey) -> dict[ContainerKey, tuple[int, ...]]:
+        """Forget a dead process and its excess; returns the containers whose numbers changed, with its slots."""
         gone = [self._overheads.pop(seen) for seen in tuple(self._overheads) if seen[0] == process]
-        return frozenset(self._sum_up() if any(overhead.excess_bytes for _, overhead in gone) else ())
+        if not any(overhead.excess_bytes for _, overhead in gone):
+            return {}
+        slots = {attribution.place[0]: attribution.slots or () for attribution, _ in gone}
+        return {container: slots.get(container, ()) for container in self._sum_up()}
 
-    def _weigh(self, held: Iterable[AttributedProcess], began_ns: int) -> None:
-        """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
+    def _weigh(self, held: Iterable[AttributedProcess], began_ns: int) -> set[ProcessKey]:
+        """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead.
+
+        Returns:
+            the processes that were remeasured; see `AuditResult`.
+        """
         before, self._overheads = self._overheads, {}
+        shown = {seen: overhead.excess_bytes for seen, (_, overhead) in before.items()}
+        remeasured = set()
         for each in held:
             attribution, sample = each.attribution, each.sample
             if attribution is None or sample is None:
@@ -133,7 +160,13 @@ class Audit:
             is_judged = each.hooked is not None or self._is_unhooked(each.key, began_ns)
             if known == attribution and each.changed_ns < began_ns and is_judged:
                 overhead.add(sample)
+                if overhead.measured_ns <= each.changed_ns:
+                    remeasured.add(each.key)
+                overhead.measured_ns = began_ns
             self._overheads[each.seen] = (attribution, overhead)
+        now = {seen: overhead.excess_bytes for seen, (_, overhead) in self._overheads.items()}
+        changed = {seen for seen in shown.keys() | now.keys() if shown.get(seen, 0) != now.get(seen, 0)}
+        return remeasured | {process for process, _ in changed}
 
     def _learn(self, held: Sequence[AttributedProcess]) -> frozenset[GpuUuid]:
         """Learn the least cost of a context; returns the GPUs whose cost changed.
@@ -182,6 +215,16 @@ class Audit:
             self._missed[gpu] += 1
         for _, gpu in due & listed:
             self._missed[gpu] = 0
+
+    def _note_in_vain(self, containers: Iterable[Audited]) -> tuple[tuple[ContainerKey, ProcessOnGpu], ...]:
+        before = self._in_vain
+        self._in_vain = frozenset(
+            (container.key, (key, gpu))
+            for container in containers
+            for key, hooked in container.hooked.items()
+            for gpu in hooked.in_vain
+        )
+        return tuple(sorted(self._in_vain - before))
 
     def _violated(self, held: Sequence[AttributedProcess], containers: Sequence[Audited]) -> list[Violated]:
         used = defaultdict[ContainerOnGpu, int](int)

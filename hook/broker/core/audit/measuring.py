@@ -1,18 +1,24 @@
 """Takes a measurement through the core: words are read, the audit compares, and its findings are announced."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final
 
 from hook.broker.core.audit.absences import Absences
 from hook.broker.core.audit.attribution import Audited, Hooked
 from hook.broker.core.audit.audit import Audit
 from hook.broker.core.events import WordsRead
-from hook.broker.core.ids import ContainerKey, SlotUse
-from hook.broker.core.instructions import Instruction, ReadWords, SaveContexts
+from hook.broker.core.ids import ContainerKey, SlotMeasured, SlotUse
+from hook.broker.core.instructions import Instruction, LogWarning, ReadWords, SaveContexts
 from hook.broker.core.processes.lives import Lives
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
+
+_IN_VAIN: Final = "until NVML shows the memory of its context, that memory does not count against the line"
+_IN_VAIN_REMEDY: Final = "find out why NVML is slow on this node: `not_measured` in this log, or nvidia-smi"
 
 
 class Measuring:
@@ -37,6 +43,10 @@ class Measuring:
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that NVML showed of a container past its words."""
         return self._audit.excess_bytes(container, gpu)
+
+    def excess_of(self, process: ProcessKey, gpu: GpuUuid) -> int:
+        """Bytes that NVML showed of a process past its words."""
+        return self._audit.of_process(process, gpu)[1]
 
     def measured_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that NVML showed of a container in the last measurement."""
@@ -73,7 +83,7 @@ class Measuring:
 
     def take(
         self, event: WordsRead, containers: Mapping[ContainerKey, ContainerLines], now_s: float
-    ) -> tuple[list[Instruction], frozenset[ContainerKey]]:
+    ) -> tuple[list[Instruction], dict[ContainerKey, tuple[SlotMeasured, ...]]]:
         """Compare a measurement with the words.
 
         Args:
@@ -82,7 +92,8 @@ class Measuring:
             now_s: for the announcements' times.
 
         Returns:
-            Instructions, and the containers whose `limits` hold old numbers now.
+            Instructions, and the containers whose `limits` or slots of `measured` hold old numbers now. The slots are
+            given with their new figures.
         """
         audited = [
             Audited(key, lines, self._hooked(key, lines, event.slots.get(key, ())))
@@ -97,12 +108,36 @@ class Measuring:
                 continue  # It died between NVML's list and now, and two monitors may send that list twice.
             self._found[ContainerKey(finding.pod, finding.container), type(finding)] += 1
             instructions += self._lives.announcer.announce(finding, now_s)
+        for container, (process, gpu) in result.in_vain:
+            instructions.append(_late(container, process, gpu))
         instructions += self._absences.take(event.measured, self._holders(event))
-        return instructions, result.stale
+        changed = dict.fromkeys(result.stale, ()) | self._remeasured(audited, result.remeasured)
+        return instructions, changed
 
-    def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
-        """Forget a dead process; returns the containers whose numbers changed."""
-        return self._audit.forget(process)
+    def forget(self, process: ProcessKey) -> dict[ContainerKey, tuple[SlotMeasured, ...]]:
+        """Forget a dead process; returns the containers whose numbers changed, and its slots without figures."""
+        return {
+            container: tuple(SlotMeasured(slot) for slot in slots)
+            for container, slots in self._audit.forget(process).items()
+        }
+
+    def _remeasured(
+        self, containers: Sequence[Audited], processes: frozenset[ProcessKey]
+    ) -> dict[ContainerKey, tuple[SlotMeasured, ...]]:
+        """The figures of these processes, in the first slot of each."""
+        return {
+            container.key: found
+            for container in containers
+            if (found := tuple(self._figures(container, processes & container.hooked.keys())))
+        }
+
+    def _figures(self, container: Audited, processes: frozenset[ProcessKey]) -> Iterator[SlotMeasured]:
+        owners = self._lives.of(container.key)
+        for key in processes:
+            if slots := container.hooked[key].slots:
+                figures = [self._audit.of_process(key, gpu) for gpu in container.line_bytes]
+                measured_ns, excess_bytes = zip(*figures, strict=True)
+                yield SlotMeasured(slots[0], owners[key], measured_ns, excess_bytes)
 
     def forget_pod(self, pod: PodUid) -> None:
         """Forget the counts of a pod that was removed."""
@@ -133,10 +168,24 @@ class Measuring:
         }
 
 
+def _late(container: ContainerKey, process: ProcessKey, gpu: GpuUuid) -> LogWarning:
+    details: dict[str, str | int] = {"pid": process.pid, "gpu": gpu}
+    details |= {"effect": _IN_VAIN, "remedy": _IN_VAIN_REMEDY}
+    return LogWarning("context_not_measured_in_time", details, container)
+
+
 def _hooked(lines: ContainerLines, own: Sequence[SlotUse] | None, contexts: frozenset[GpuUuid]) -> Hooked:
     """A process with the words of its own slots; `None` for slots that are not known."""
     if own is None:
         return Hooked(None, contexts)
     words = tuple(sum(slot.used_bytes[place] for slot in own) for place in range(len(lines.lines)))
     slots = tuple(slot.slot for slot in own)
-    return Hooked(words, contexts, slots, max((slot.changed_ns for slot in own), default=0))
+    changed_ns = max((slot.changed_ns for slot in own), default=0)
+    awaiting = _marked(lines, (slot.awaiting for slot in own))
+    in_vain = _marked(lines, (slot.in_vain for slot in own))
+    return Hooked(words, contexts, slots, changed_ns, awaiting, in_vain)
+
+
+def _marked(lines: ContainerLines, masks: Iterable[int]) -> frozenset[GpuUuid]:
+    marks = reduce(or_, masks, 0)
+    return frozenset(line.gpu for place, line in enumerate(lines.lines) if marks >> place & 1)

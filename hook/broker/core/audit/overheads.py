@@ -33,11 +33,13 @@ class MeasuredUse:
         used_bytes: NVML's figure.
         word_bytes: the process's own word.
         has_context: the process had reported its context, so that the figure holds the whole context.
+        is_awaited: the process held still for this measurement, so that its context was not just ending.
     """
 
     used_bytes: int
     word_bytes: int
     has_context: bool = False
+    is_awaited: bool = False
 
     @property
     def past_bytes(self) -> int:
@@ -52,6 +54,8 @@ class Overhead:
         self._samples: deque[MeasuredUse] = deque(maxlen=RUN)
         self.excess_bytes = 0
         """Bytes that the process holds past its word, at least 0."""
+        self.measured_ns = 0
+        """The machine's clock when the latest measurement that counts began; 0 for none."""
 
     def add(self, sample: MeasuredUse) -> None:
         """Take in the next measurement that counts."""
@@ -62,7 +66,13 @@ class Overhead:
 
     @property
     def bare_bytes(self) -> int | None:
-        """NVML's figure less the word, if it did not change over `RUN` measurements with a context; else None."""
+        """NVML's figure less the word with a context, if the process held still for it; else None.
+
+        A process that does not hold still must show the same over `RUN` measurements.
+        """
+        latest = self._samples[-1] if self._samples else None
+        if latest is not None and latest.is_awaited and latest.has_context:
+            return latest.past_bytes if latest.past_bytes >= LEAST_CONTEXT_BYTES else None
         return self._steady([each.past_bytes for each in self._samples])
 
     @property

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.describing import describe
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
@@ -40,7 +41,6 @@ def test_a_containers_time_is_told_where_it_is_shared_and_known(
     use: ShareUse | None, told: ShareUsed | None
 ) -> None:
     """Behind an open gate the use is unknown. Whole GPUs, and a container without a gate, have no share."""
-    [described] = describe(
-        [PodRecord(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get, lambda _: ()
-    ).containers
+    lives = Lives(Journal([], 16), "boot")
+    [described] = describe([PodRecord(pod=POD)], lives, {}, {KEY: use}.get, Measuring(lives, {})).containers
     assert described.share == told
