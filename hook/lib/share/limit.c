@@ -1,5 +1,7 @@
 /* Each process holds itself to its container's limit, by the words of all processes of the container. A
- * request needs a broker, because it depends on what other containers do. */
+ * request needs a broker, because it depends on what other containers do. So does the part of sliced time in
+ * which others executed. Without a broker all of it counts, so a container beside others may get less than
+ * its limit, and never more. */
 #include "share/limit.h"
 
 #include "clock.h"
