@@ -317,16 +317,15 @@ class Engine:
                 self.bounded_log.info(line.what, container, pid=line.pid, seq=line.seq, **details)
 
     async def _open(self, laid_out: LayOut, results: FileResults) -> None:
-        """Schedule a container's compute time, and listen on its socket."""
+        """Listen on a container's socket, and schedule its compute time."""
         container = laid_out.container
+        if not self._hooks.listens_for(container):
+            directory = self.files.limits_dir(container)
+            try:
+                listener = await self.in_files_thread(partial(bind_hook_socket, directory))
+            except OSError as error:
+                results.failures.append(error)
+            else:
+                self._hooks.listen(container, listener)
         if container in results.gates:
             self.shares.join(container, laid_out.lines, *results.gates.pop(container))
-        if self._hooks.listens_for(container):
-            return
-        directory = self.files.limits_dir(container)
-        try:
-            listener = await self.in_files_thread(partial(bind_hook_socket, directory))
-        except OSError as error:
-            results.failures.append(error)
-        else:
-            self._hooks.listen(container, listener)

@@ -15,6 +15,7 @@ What always holds:
 * One monitor owns the file.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -39,6 +40,8 @@ from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import InputError
 
 FILE_NAME: Final = "monitor.db"
+FILE_MODE: Final = 0o600
+"""The events name the pods and owners of every tenant of the node."""
 
 _SCHEMA: Final = """
 PRAGMA locking_mode = EXCLUSIVE;
@@ -176,7 +179,18 @@ def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
     return InputError("PLIMSOLL_STATE_DIR", str(directory), problem, remedy)
 
 
+def _make_private(path: Path) -> None:
+    """Make the file, or mend its mode. SQLite gives its other files the same mode."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        if os.fstat(file).st_uid == os.geteuid():
+            os.fchmod(file, FILE_MODE)
+    finally:
+        os.close(file)
+
+
 def _connect(path: Path, age_s: float) -> OutboxFile:
+    _make_private(path)
     # Autocommit: a transaction begins and ends only where this file says so.
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:

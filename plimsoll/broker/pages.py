@@ -140,8 +140,12 @@ GATE_STATES: Final = 3
 """Mask of the bits of `Gate.word` that hold one of the three states."""
 
 LOST_NS: Final = 3_000_000_000
-"""A gate with an older beat belongs to no living broker, and the library takes it for open. The broker beats once a
-second; on a busy machine a beat may be late."""
+"""A gate with an older beat belongs to no broker at work. The library then holds the container to its limit alone. On
+a busy machine a beat may be late."""
+
+LATE_NS: Final = 500_000_000
+"""The broker beats four times a second. If a beat is older than this, the library asks the kernel whether the broker
+has ended. If so, the gate belongs to no broker at once."""
 
 SILENT_NS: Final = 100_000_000
 """A process with unfinished work or a standing launch checks its work every 5 to 50 ms, and writes `looked_ns`. A
@@ -388,8 +392,8 @@ class Gate(ctypes.LittleEndianStructure):
             "sharers",
             ctypes.c_uint32,
         ),  # processes that lately had work on one of these GPUs, the largest number; at least 1
-        # The machine's clock at the latest beat; the broker writes it once a second while a launch may stand here. A
-        # gate whose beat is older than three seconds has no broker, and counts as open.
+        # The machine's clock at the latest beat; the broker writes it four times a second while a launch may stand
+        # here. See LOST_NS and LATE_NS.
         ("beat_ns", ctypes.c_uint64),
         ("ahead_us", ctypes.c_uint32),  # work that a process may queue on a GPU behind a metered gate
         ("alone_us", ctypes.c_uint32),  # work that it may queue, roughly, behind an open gate

@@ -69,8 +69,8 @@ async def status(root: Path, form: str = "table", width: int | None = None) -> s
             f"the broker at {root} cannot be asked: {cause_of(error, '--broker-root')}"
         ) from error
     if not is_there and await asyncio.to_thread(has_users, root):
-        cause = f"its {CONTROL_NAME} was removed, and commands run there"
-        remedy = "ask again in a few seconds: a broker that lives makes the socket anew"
+        cause = f"its {CONTROL_NAME} is missing, and commands run there"
+        remedy = "ask again in a few seconds: a broker that starts or lives makes the socket"
         raise NoBrokerError(f"the broker at {root} cannot be asked: {cause}; {remedy}")
     if not is_there:
         remedy = "nothing runs under `plimsoll run` there; --broker-root names another"

@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from plimsoll.broker.pages import LOST_NS
+from plimsoll.broker.pages import LATE_NS
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import PodUid
@@ -80,7 +80,7 @@ async def test_a_gap_between_two_brokers_has_an_event_per_held_process(
     ):
         await held.do("launch 0.001")
         await broker.kill()
-        await asyncio.sleep(LOST_NS / 1e9 + 0.5)  # Only elapsed time shows the library that no beat comes.
+        await asyncio.sleep(LATE_NS / 1e9 + 0.1)  # Only elapsed time shows the library that no beat comes.
         await held.do("launch 0.02")
         await broker.start()
         (unenforced, *_) = limit_events(

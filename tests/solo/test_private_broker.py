@@ -168,7 +168,7 @@ async def test_it_makes_its_socket_anew_where_somebody_removed_it(machine: Machi
     os.kill(broker, signal.SIGSTOP)
     await asyncio.to_thread((machine.root / "broker.sock").unlink)
     code, _, errors = await machine.plimsoll("status")
-    assert (code, "broker.sock was removed, and commands run there; ask again" in errors) == (1, True), errors
+    assert (code, "broker.sock is missing, and commands run there; ask again" in errors) == (1, True), errors
     os.kill(broker, signal.SIGCONT)
     assert await machine.run("--gpu-memory", "1Gi", "--", "true") == (0, "", "")
     assert "plimsoll-run/sh" in (await machine.plimsoll("status"))[1]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.files.shared import write_whole
-from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, LOST_NS, VERSION
+from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, LATE_NS, VERSION
 from plimsoll.broker.pages import Gate as GatePage
 from plimsoll.part.clock import machine_ns
 from plimsoll.part.errors import InputError
@@ -55,12 +55,12 @@ class GateFile:
 
     Attributes:
         identity: device and inode of the file.
-        was_unheld: an earlier broker left the gate metered or shut, and died longer ago than the library waits for a
-            beat. The container's processes have run without a gate since.
+        was_unheld: an earlier broker left the gate metered or shut, and its last beat is so late that the library
+            left the gate alone. Nobody has held the container's processes to their request since.
     """
 
     def __init__(self, file: int, constants: GateConstants) -> None:
-        """Map an open file of `GATE_BYTES`, and mend wrong fields in it."""
+        """Map an open file of `GATE_BYTES`, and mend wrong fields in it. The caller writes the first beat."""
         about = os.fstat(file)
         self.identity: Final = (about.st_dev, about.st_ino)
         self._map = mmap.mmap(file, GATE_BYTES)
@@ -69,10 +69,9 @@ class GateFile:
         self._beat = ctypes.c_uint64.from_buffer(self._map, GatePage.beat_ns.offset)
         self._address = ctypes.addressof(self._word)
         # The clock restarts at boot, so an old beat may lie ahead of it.
-        is_lost = not 0 <= machine_ns() - self._beat.value <= LOST_NS
+        is_lost = not 0 <= machine_ns() - self._beat.value <= LATE_NS
         self.was_unheld: Final = not self.is_open and is_lost
         self._head(constants)
-        self.beat()
 
     @property
     def is_open(self) -> bool:

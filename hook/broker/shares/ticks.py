@@ -44,8 +44,8 @@ from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.clock import OWN, TICKS_PER_S, machine_ns
 
-BEAT_S: Final = 1.0
-"""Seconds between two beats. The library takes a broker for dead after 3 s without a beat."""
+BEAT_S: Final = 0.25
+"""Seconds between two beats. A program whose broker was killed stands for two of them: see `pages.LATE_NS`."""
 
 BUSY_MOST: Final = 0.35
 """The largest part of a core that ticks may take. Where a tick takes longer, as with hundreds of processes, ticks
@@ -120,7 +120,11 @@ class Shares:
     def join(
         self, container: ContainerKey, lines: ContainerLines, gate: GateFile, counts: int | None
     ) -> None:
-        """Take in a container that was laid out, perhaps again, and own its gate and its file of `open_counts`."""
+        """Take in a container that was laid out, perhaps again, and own its gate and its file of `open_counts`.
+
+        From the first beat on, the container's `hook.sock` must listen: see `pages.LATE_NS`.
+        """
+        gate.beat()
         tenant, terms = self._tenants.get(container), _terms(lines)
         if tenant is None:
             pages = WorkPages(len(terms.gpus), self._new_number)

@@ -20,20 +20,36 @@
 #define UNKNOWN_LIMIT 8 /* reports of unknown functions per process */
 
 /* sun_path holds 108 bytes, and a container's directory may be deeper. A path through /proc is short. */
-static int open_connection(void) {
+static int open_connection(int type) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int directory = open(plimsoll.limits_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return -1;
     snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", directory,
              PLIMSOLL_SOCKET_NAME);
-    int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int connection = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (connection >= 0 && connect(connection, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        int problem = errno;
         close(connection);
         connection = -1;
+        errno = problem;
     }
     close(directory);
     return connection;
+}
+
+/* A connection of the wrong type never comes into being: the kernel answers EPROTOTYPE while any process has
+ * the socket, even a stopped one or one whose queue is full, and the broker is not woken. ECONNREFUSED means
+ * that no process has it. Every other answer is about this process alone, which may have no descriptor left,
+ * no /proc or no right to connect. */
+bool plimsoll_broker_is_gone(void) {
+    int saved = errno;
+    int connection = open_connection(SOCK_STREAM);
+    bool is_gone = connection < 0 && errno == ECONNREFUSED;
+    if (connection >= 0)
+        close(connection);
+    errno = saved;
+    return is_gone;
 }
 
 static bool send_on(int connection, struct plimsoll_message *message) {
@@ -45,7 +61,7 @@ static bool send_on(int connection, struct plimsoll_message *message) {
 }
 
 int plimsoll_ask(struct plimsoll_message *message) {
-    int connection = open_connection();
+    int connection = open_connection(SOCK_SEQPACKET);
     if (connection >= 0 && !send_on(connection, message)) {
         close(connection);
         connection = -1;

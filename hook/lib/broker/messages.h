@@ -8,6 +8,10 @@
 
 #include "pages.h"
 
+/* True if the process that made this container's socket has ended, and no other has made a new one. False
+ * where that cannot be proved. Opens two descriptors for a moment. */
+bool plimsoll_broker_is_gone(void);
+
 void plimsoll_tell_hello(void);
 /* False if the broker did not get it. */
 bool plimsoll_tell_context(unsigned gpu);

@@ -1,5 +1,7 @@
-/* A broker whose beat stands still is lost. Launches then pass, because nobody would open the gate, until the
- * beat goes on. A connection to the broker proves nothing: a stopped broker keeps its connections. */
+/* A broker whose beat stands still is lost. Until the beat goes on, launches then stand for the container's
+ * limit alone, because nobody would open the gate. A late beat is enough where the kernel shows that the
+ * broker is gone. A stopped or busy broker keeps its socket, so only the age of its beat shows that it is
+ * lost. */
 #include "share/gate.h"
 
 #include <errno.h>
@@ -8,11 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "broker/messages.h"
 #include "say.h"
+#include "share/limit.h"
 #include "state.h"
 
 #define EVERYBODY 0x7fffffff
 #define US 1000u
+/* Between two questions of this process whether a broker with a late beat is gone. */
+#define ASK_NS 50000000u
 
 void plimsoll_gate_follow(const struct plimsoll_gate *gate) {
     __atomic_store_n(&plimsoll.gate, gate, __ATOMIC_RELEASE);
@@ -33,20 +39,43 @@ static void report_loss(bool is_lost) {
         return;
     if (is_lost)
         plimsoll_fail(
-            "the broker of this node gives no sign of life: compute shares are not enforced until it "
-            "is back");
+            "the broker of this node gives no sign of life: compute limits hold, but requested shares are "
+            "not enforced until it is back");
     else
         plimsoll_fail("the broker of this node is back: compute shares are enforced again");
+}
+
+/* One thread at a time asks. The answer "gone" holds until the next beat, which only another broker writes.
+ */
+static bool is_gone(uint64_t beat_ns, uint64_t now_ns) {
+    uint64_t asked_ns = __atomic_load_n(&plimsoll.shares.asked_ns, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&plimsoll.shares.last_beat_ns, __ATOMIC_RELAXED) == beat_ns)
+        return true;
+    if (now_ns < asked_ns + ASK_NS ||
+        !__atomic_compare_exchange_n(&plimsoll.shares.asked_ns, &asked_ns, now_ns, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED) ||
+        !plimsoll_broker_is_gone())
+        return false;
+    __atomic_store_n(&plimsoll.shares.last_beat_ns, beat_ns, __ATOMIC_RELAXED);
+    return true;
+}
+
+static bool is_lost_at(uint64_t now_ns) {
+    uint64_t beat_ns = __atomic_load_n(&plimsoll.gate->beat_ns, __ATOMIC_RELAXED);
+    return now_ns > beat_ns + PLIMSOLL_LATE_NS &&
+           (now_ns > beat_ns + PLIMSOLL_LOST_NS || is_gone(beat_ns, now_ns));
 }
 
 uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns) {
     uint32_t state = word & PLIMSOLL_GATE_STATES;
     if (state == PLIMSOLL_GATE_OPEN)
         return state;
-    bool is_lost = now_ns > __atomic_load_n(&plimsoll.gate->beat_ns, __ATOMIC_RELAXED) + PLIMSOLL_LOST_NS;
-    if (is_lost != __atomic_load_n(&plimsoll.shares.is_lost, __ATOMIC_RELAXED))
+    bool is_lost = is_lost_at(now_ns);
+    if (is_lost != __atomic_load_n(&plimsoll.shares.is_lost, __ATOMIC_RELAXED)) {
+        plimsoll_limit_begin(now_ns);
         report_loss(is_lost);
-    return is_lost ? PLIMSOLL_GATE_OPEN : state;
+    }
+    return is_lost ? plimsoll_limit_state(now_ns) : state;
 }
 
 /* A signal handler of the program may leave this sleep by longjmp. The thread is then outside of any hook,

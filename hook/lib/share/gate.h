@@ -15,9 +15,9 @@ bool plimsoll_has_gate(void);
 
 uint32_t plimsoll_gate_word(void);
 
-/* The gate's state at this moment: PLIMSOLL_GATE_OPEN, _METERED or _SHUT. The state is also open while the
- * broker has shown no beat for three seconds, because nobody would open the gate then. Standard error reports
- * that once. */
+/* The gate's state at this moment: PLIMSOLL_GATE_OPEN, _METERED or _SHUT. While the broker is lost,
+ * nobody would open the gate, and the container's limit alone decides: the beat is three seconds old, or late
+ * and the broker has ended. Standard error reports that once. Keeps errno. */
 uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns);
 
 /* Sleeps until the word is no longer `seen`, or for `longest_ns`. A signal ends the sleep too. Keeps

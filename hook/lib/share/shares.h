@@ -109,10 +109,15 @@ struct plimsoll_shares {
     uint32_t passes_left;   /* atomic, raced for on purpose; launches until the next sample (sampling.c) */
     uint32_t passes_each;   /* atomic; launches between two samples */
     bool is_lost;           /* atomic; the broker is lost: the gate counts as open */
+    uint64_t asked_ns;      /* atomic; when the process last asked whether the broker is gone */
+    uint64_t last_beat_ns;  /* atomic; the beat after which the broker was gone */
     int keeper;             /* atomic; the state of the keeper's thread (keeper.c) */
     bool is_keeper_resting; /* atomic; the keeper sleeps until it is woken, or for long */
     int is_keeper_inside;   /* atomic; the keeper's thread is inside the driver */
     int is_ending;          /* atomic; the process exits: the keeper stays out of the driver */
+    /* without a broker (limit.c) */
+    uint64_t paid_ns[PLIMSOLL_MAX_GPUS]; /* atomic; the container's executed time when the broker was lost */
+    uint64_t settled_ns[PLIMSOLL_MAX_GPUS]; /* atomic; until when the container owes nothing for that time */
 };
 
 struct plimsoll_captures {

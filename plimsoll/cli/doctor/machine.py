@@ -127,8 +127,8 @@ async def _broker(root: Path) -> list[Finding]:
     try:
         if not await asyncio.to_thread((root / CONTROL_NAME).exists):
             if await asyncio.to_thread(has_users, root):
-                anew = "ask again in a few seconds: a broker that lives makes the socket anew"
-                return [failed("broker", f"{root / CONTROL_NAME} was removed, and commands run there", anew)]
+                anew = "ask again in a few seconds: a broker that starts or lives makes the socket"
+                return [failed("broker", f"{root / CONTROL_NAME} is missing, and commands run there", anew)]
             return [skipped("broker", f"no broker is at {root}", remedy)]
         async with BrokerClient(root, timeout_s=BROKER_S) as broker:
             described = await broker.describe()
@@ -137,7 +137,7 @@ async def _broker(root: Path) -> list[Finding]:
     except BrokerAwayError as error:
         remedy = (
             "see its log (`kubectl logs` of the node's pod plimsoll-broker, or the log in its directory) and "
-            "restart it: programs run on meanwhile, lines hold, and shares do not"
+            "restart it: programs run on meanwhile, lines and limits hold, and requested shares do not"
         )
         return [failed("broker", f"the broker at {root} does not answer: {error}", remedy)]
     findings = [ok("broker", f"{root}, {_count(len(described.containers), 'container')}")]

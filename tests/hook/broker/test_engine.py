@@ -1,6 +1,7 @@
 """The engine over real files reads each state for the core after it has written all earlier decisions."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +24,11 @@ from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
 from hook.broker.files.work import BrokerFiles
+from hook.broker.sockets.hook import bind_hook_socket
 from plimsoll.broker.wire import ContainerLines, Measured, MeasuredGpu
 from plimsoll.nvml.thread import DriverThread
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
+from tests.hook.broker.gateview import GateView
 
 
 class Files(SharedFiles):
@@ -138,3 +141,19 @@ async def test_nothing_is_read_until_a_page_that_could_not_be_written_was(bench:
     await bench.engine.take(measured((GIB // 4, GIB // 4)))
     line = registration(GIB).containers[0].lines[0]
     assert bench.node.memory_requests.granted_bytes(ContainerKey(POD, MAIN), line) == GIB // 4
+
+
+async def test_a_gate_has_no_beat_before_its_socket_listens(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that finds the beat late and the socket refusing takes the broker for dead."""
+    beats_ns: list[int] = []
+
+    def bind(directory: Path) -> socket.socket:
+        beats_ns.append(GateView(directory).page.beat_ns)
+        return bind_hook_socket(directory)
+
+    monkeypatch.setattr("hook.broker.engine.bind_hook_socket", bind)
+    await bench.engine.take(registration(GIB))
+    assert beats_ns == [0]
+    assert GateView(bench.files.limits_dir(ContainerKey(POD, MAIN))).page.beat_ns > 0

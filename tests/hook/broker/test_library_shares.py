@@ -17,7 +17,7 @@ import pytest
 from bench.hook.share.figures import Track
 from bench.hook.share.shared_node import SharedNode, shared_node, track_of
 from bench.hook.share.tenants import LINE_MIB, Json, TenantProcess, Workload
-from plimsoll.broker.pages import LOST_NS
+from plimsoll.broker.pages import LATE_NS
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import MAIN
@@ -201,7 +201,7 @@ async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> Non
     await cast.until_shares([20, 80], 6, small, big)
     await cast.here.broker.kill()
     # Where the kill leaves no gate shut, the card's own slices decide before the broker counts as lost.
-    await asyncio.sleep(LOST_NS / 1e9)
+    await asyncio.sleep(LATE_NS / 1e9)
     await cast.until(lambda used: min(used) > 30, small, big)
     await cast.here.broker.start()
     await cast.until_shares([20, 80], 6, small, big)

@@ -13,7 +13,7 @@ from plimsoll.broker.pages import (
     GATE_METERED,
     GATE_OPEN,
     GATE_SHUT,
-    LOST_NS,
+    LATE_NS,
     VERSION,
 )
 from plimsoll.broker.wire import ContainerLines, Line, Register
@@ -244,7 +244,7 @@ async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
     working = asyncio.create_task(at_work_pct(PATIENCE_S, *processes))
     await until_state(GateView(broker.limits_dir()), GATE_SHUT)
     await broker.kill()
-    await asyncio.sleep(LOST_NS / 1e9 + 0.5)
+    await asyncio.sleep(LATE_NS / 1e9 + 0.1)
     await broker.start()
 
     async def is_announced() -> bool:

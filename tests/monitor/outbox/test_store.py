@@ -283,6 +283,17 @@ async def test_a_second_monitor_on_the_same_directory_is_refused(tmp_path: Path)
     await (await open_store(tmp_path)).close()
 
 
+async def test_only_the_monitors_own_user_reads_the_files(tmp_path: Path) -> None:
+    """The events name all tenants of the node, so every file is private, also one that an earlier version made."""
+    (tmp_path / FILE_NAME).touch(0o644)
+    store = await open_store(tmp_path)
+    await kept(store, "a", is_state=False)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}  # noqa: ASYNC240 - a test may block
+    await store.close()
+    assert len(modes) > 1
+    assert set(modes.values()) == {0o600}
+
+
 async def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
     """A monitor that cannot read its outbox begins a new one, and keeps the damaged file for inspection."""
     (tmp_path / FILE_NAME).write_bytes(b"this is no database" * 1000)

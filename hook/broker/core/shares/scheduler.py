@@ -37,8 +37,8 @@ from plimsoll.broker.pages import LOST_NS
 from plimsoll.ids import GpuUuid
 
 _AWAY_NS: Final = LOST_NS - S
-"""If ticks were needed and none came for longer, the broker was stopped. Its last beat may be a second older than its
-last tick, so the libraries may have taken every gate for open, and recorded nothing. Neither their words nor NVML's
+"""If ticks were needed and none came for longer, the broker was stopped. Its last beat may be older than its last
+tick, so the libraries may have taken every gate for open, and recorded nothing. Neither their words nor NVML's
 figures count for that time."""
 
 
