@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.enforcement import BY_LIBRARY
@@ -49,6 +48,7 @@ from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
@@ -56,7 +56,7 @@ LOCK_NAME: Final = "broker.lock"
 SOCKET_S: Final = 5.0
 """Seconds between two looks whether the control socket still has its name: a command waits longer for a broker."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
