@@ -148,7 +148,7 @@ async def _unregister_ended(broker: BrokerClient) -> None:
 
 
 async def _choose(broker: BrokerClient, pod: Pod, environment: Mapping[str, str]) -> Plan:
-    machine = await read_machine(await broker.describe(), environment)
+    machine = await read_machine(broker, await broker.describe(), environment)
     demand = parse_pod(pod)
     policy = policy_named(demand.policy or "headroom", "--policy")
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import time
 
+from placer.core.policies import listed_policies
 from placer.webhook.authority import Authority, CertificateObjects
 from placer.webhook.core.generations import CertificateTiming
 from placer.webhook.metrics import WebhookMetrics
@@ -67,6 +68,7 @@ async def _serve(settings: Settings) -> None:
 async def _answer(settings: Settings, metrics: WebhookMetrics, certificates: Certificates) -> None:
     await certificates.ready.wait()
     rules = rules_of(settings)
+    await asyncio.to_thread(listed_policies)
     async with serving_reviews(
         rules, metrics.reviews, certificates, settings.address, settings.port, PREFIX + "PORT"
     ) as port:

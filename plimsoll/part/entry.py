@@ -16,12 +16,11 @@ from typing import Annotated, Final, Protocol, TypeVar
 from msgspec import Meta
 
 from plimsoll.part.ending import run_to_end
-from plimsoll.part.errors import CannotGoOnError, InputError, errors_in
+from plimsoll.part.errors import BAD_INPUT, CannotGoOnError, InputError, errors_in
 from plimsoll.part.heap import settle_heap
 from plimsoll.part.log import get_logger, log_json
 from plimsoll.part.threads import Threads, leave_hanging_threads
 
-BAD_INPUT: Final = 2
 CANNOT_GO_ON: Final = 1
 
 LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]

@@ -6,7 +6,11 @@ this file is the program, without the current folder in its path (`-P`), and it 
 
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, NoReturn
+
+_ROOT: Final = str(Path(__file__).parents[2])
 
 
 def program_of(module: str) -> tuple[str, ...]:
@@ -14,10 +18,21 @@ def program_of(module: str) -> tuple[str, ...]:
     return (sys.executable, "-P", __file__, module)
 
 
+def become(module: str, arguments: Sequence[str]) -> NoReturn:
+    """Run a module in this process, in place of the program that it is; the module's arguments come as given.
+
+    A new interpreter would make half of the module's imports once more. The current folder leaves the path, as above.
+    """
+    here = str(Path.cwd())
+    sys.path[:] = [root for root in sys.path if root not in ("", here) or root == _ROOT]
+    sys.argv[1:] = [module, *arguments]
+    _run()
+    sys.exit()
+
+
 def _run() -> None:
-    root = str(Path(__file__).parents[2])
-    if root not in sys.path:  # a source tree that is not installed, or not this one
-        sys.path.insert(0, root)
+    if _ROOT not in sys.path:  # a source tree that is not installed, or not this one
+        sys.path.insert(0, _ROOT)
     module = sys.argv.pop(1)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -165,7 +165,7 @@ async def test_without_descriptors_the_log_has_one_line_and_connections_wait() -
     assert "ulimit -n" in line["remedy"]
 
 
-def failures(logs: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+def failures(logs: list[dict[str, Any]]) -> list[MutableMapping[str, Any]]:
     """The lines about accepts that failed."""
     return [line for line in logs if line["event"] == "accept_failed"]
 

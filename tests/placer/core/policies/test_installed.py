@@ -209,7 +209,7 @@ def test_a_package_that_ends_the_program_is_refused(
         ending()
 
     monkeypatch.setitem(
-        policies._INSTALLED, "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)
+        policies.listed_policies(), "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)
     )
     monkeypatch.setattr(policies, "_LOADED", {})
     monkeypatch.setattr(EntryPoint, "load", load)
