@@ -18,11 +18,13 @@ import msgspec
 
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.connection import Connection, DamagedError, LostError
+from plimsoll.broker.environment import without_pod
 from plimsoll.broker.root import USERS_NAME
 from plimsoll.broker.wire import SYSTEM_ROOT, Subscribe
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
 from plimsoll.part.program import program_of
+from solo.private_mounts import are_in_mounts, leave_mounts
 
 LOCK_NAME: Final = "run.lock"
 LOG_NAME: Final = "private-broker.log"
@@ -206,7 +208,7 @@ async def _start(root: Path, environment: Mapping[str, str], children: set[int])
             # environment may switch that off.
             env={
                 "PLIMSOLL_BROKER_MEASURE": "true",
-                **environment,
+                **without_pod(environment),
                 "PLIMSOLL_BROKER_ROOT": str(root),
                 "PLIMSOLL_BROKER_USERS_LOCK": str(root / USERS_NAME),
             },
@@ -214,6 +216,7 @@ async def _start(root: Path, environment: Mapping[str, str], children: set[int])
             stdout=log,
             stderr=log,
             start_new_session=True,
+            preexec_fn=leave_mounts if await asyncio.to_thread(are_in_mounts) else None,
         )
         children.add(process.pid)
         await _until_it_listens_or_ends(root, process, readiness, began)
