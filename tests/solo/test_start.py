@@ -2,11 +2,16 @@
 
 import asyncio
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from plimsoll.broker.connection import Connection
 from solo.private_broker import LINE_BYTES, LOG_NAME, ensure_broker, locked, make_root, using
+from tests.placer.local.world import REPOSITORY
+from tests.servers.waiting import PATIENCE_S
 from tests.solo.machine import Machine
 
 NEEDLESS = {
@@ -53,3 +58,18 @@ async def test_a_private_broker_is_ready_without_a_look_at_a_clock(
             async with locked(machine.root):
                 await ensure_broker(machine.root, os.environ, set())
             (await Connection.open(machine.root, LINE_BYTES)).abort()
+
+
+def test_a_users_folder_may_have_a_solo_of_its_own(tmp_path: Path) -> None:
+    """The program of `plimsoll run` is this installation's, as for parts that begin as programs of their own."""
+    (tmp_path / "solo.py").write_text("raise SystemExit('the user's')")
+    ended = subprocess.run(
+        (sys.executable, "-m", "plimsoll", "run", "--gpu", "0", "--", "true"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (ended.returncode, "--gpu: '0' asks for nothing" in ended.stderr) == (2, True), ended.stderr

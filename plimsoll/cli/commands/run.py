@@ -60,7 +60,7 @@ def _run(given: argparse.Namespace) -> int:
 
     # This process becomes the program of `solo`, so signals and exit code are the command's. It gets the words as
     # they were typed, and reads them as they were read here.
-    become("solo", given.words)
+    become("solo.__main__", given.words)
 
 
 COMMAND = Command(
