@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
 from monitor.settings import Settings
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, OPT_OUT, RESOURCES
@@ -23,12 +22,13 @@ from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.models import Node, NodeStatus
 from plimsoll.kube.transport import ApiError, PatchKind, Transport
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.quantity import parse_whole
 
 RETRY_S: Final = 5.0
 """After a refused or failed request, and while the node is not registered yet."""
 
-log = structlog.get_logger("monitor.advertise")
+log = get_logger()
 
 
 class Advertiser:

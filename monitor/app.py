@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from monitor.advertise import Advertiser
 from monitor.broker import Acknowledger, Measurer
 from monitor.core.conditions import ConditionChanges, Conditions
@@ -31,11 +29,12 @@ from plimsoll.bus.stream import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
 from plimsoll.part.ending import noticed, tasks_until
+from plimsoll.part.log import get_logger
 from plimsoll.part.processes import boot_id
 from plimsoll.part.settings import PREFIX, shown_url
 from plimsoll.part.web import serving_tcp
 
-log = structlog.get_logger("monitor.app")
+log = get_logger()
 
 
 class _EndedError(Exception):

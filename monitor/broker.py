@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
@@ -17,6 +16,7 @@ from plimsoll.events import Gpu, Task
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 
 ACKNOWLEDGE_S: Final = 0.5
 """Seconds between two acknowledgements, at least: one covers all announcements before it, and each costs the broker a
@@ -26,7 +26,7 @@ MEASURE_S: Final = 0.25
 """Seconds between two measurements, at least: the broker compares each with the words of all processes, in some
 milliseconds."""
 
-log = structlog.get_logger("monitor.broker")
+log = get_logger()
 
 
 class Acknowledger:

@@ -9,15 +9,14 @@ import os
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 FILE_NAME: Final = "epoch"
 _LONGEST: Final = 15  # digits; JSON readers keep integers below 2⁵³ exact
 
-log = structlog.get_logger("monitor.epoch")
+log = get_logger()
 
 
 def next_epoch(directory: Path) -> int:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from monitor.announcement_queue import AnnouncementQueue
 from monitor.core import conditions, lifecycle, node_state
@@ -57,13 +56,14 @@ from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.times import rfc3339
 
 XIDS_MAX: Final = 1024  # XID errors that wait for a round
 
 STORE_RETRY_S: Final = 1.0
 
-log = structlog.get_logger("monitor.observer")
+log = get_logger()
 
 
 class Observer:

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -46,6 +45,7 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX, shown_url
 
 BATCH: Final = 64
@@ -67,7 +67,7 @@ MARGIN_S: Final = 60.0
 
 _REFUSED: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 
-log = structlog.get_logger("monitor.publisher")
+log = get_logger()
 
 
 class _LostError(Exception):

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import structlog
-
 from monitor.core.lifecycle import TaskKey
 from monitor.core.tasks import ListedProcess, Listing
 from monitor.processes import Identities
@@ -17,12 +15,13 @@ from plimsoll.nvml.library import Nvml
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.clock import machine_ns
+from plimsoll.part.log import get_logger
 
 PATIENCE_S: Final = 0.25
 """Seconds that a round waits for the driver. A healthy one answers for eight GPUs in milliseconds. A round without
 a sample still publishes announcements and deaths."""
 
-log = structlog.get_logger("monitor.sampler")
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

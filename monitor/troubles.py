@@ -5,9 +5,8 @@ What always holds: a trouble is one line for as long as it lasts, also beside an
 
 from typing import Final
 
-import structlog
-
 from plimsoll.nvml.readings import NvmlAwayError
+from plimsoll.part.log import get_logger
 
 NO_GPU: Final = "no GPU"
 """The beginning of the trouble in which no driver answers."""
@@ -18,7 +17,7 @@ NO_DRIVER: Final = (
 )
 """The remedy where no driver answers."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class Troubles:

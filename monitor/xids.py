@@ -11,10 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import structlog
-
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.nvml.xids import GpuLostError, XidSession
+from plimsoll.part.log import get_logger
 
 WAIT_MS: Final = 500
 """The longest wait in the driver. Between two waits the thread checks whether the part ends, which costs 0.01 % of a
@@ -23,7 +22,7 @@ core."""
 RETRY_S: Final = 2.0
 """Seconds between attempts to reach a driver, or to register GPUs that could not be registered."""
 
-log = structlog.get_logger("monitor.xids")
+log = get_logger()
 
 
 class XidListener:

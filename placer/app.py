@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import nats.errors
-import structlog
 from nats.aio.client import Client
 
 from placer.api.access import Access, TokenFile
@@ -30,6 +29,7 @@ from placer.stores.learned import LearnedStore
 from placer.stores.scores import ScoreList
 from plimsoll.bus.connection import connect
 from plimsoll.part.ending import heed_cancellation, start_endless, tasks_until
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX
 
 CLOSE_S: Final = 5.0
@@ -39,7 +39,7 @@ COLLECT_AFTER: Final = (50_000, 20, 20)
 """The thresholds of Python's garbage collector. With its own, (700, 10, 10), it walks the objects of a whole cluster
 several times a second while pods are placed, and each time stops the event loop for some 50 ms at 1000 nodes."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.Event) -> None:

@@ -5,9 +5,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from plimsoll.kube.lease import Lease
+from plimsoll.part.log import get_logger
 
 if TYPE_CHECKING:
     from placer.kube.parts import KubeParts
@@ -16,7 +15,7 @@ FINISH_S: Final = 1.0
 """How long writes that are under way at a signal may keep the placer from ending. Each takes milliseconds. A write
 that is cut off is in doubt, and the Lease is left to expire then."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import structlog
 from prometheus_client import Histogram
 
 from placer.core.policies.installed import Installed
 from placer.core.policies.policy import Policy
+from plimsoll.part.log import get_logger
 
 SLOW_S: Final = 0.05
 """The time of one decision from which the placer warns: the policy alone then holds it to 20 pods a second."""
@@ -45,7 +45,7 @@ class PolicyTimes:
             return
         if now_s - self._warned_s.get(policy.name, -WARN_AGAIN_S) >= WARN_AGAIN_S:
             self._warned_s[policy.name] = now_s
-            structlog.get_logger().warning(
+            get_logger().warning(
                 "a policy of another package held up the placer",
                 policy=policy.name,
                 took_ms=round(1000 * (now_s - began_s)),

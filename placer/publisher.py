@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 import nats.errors
-import structlog
 from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 
@@ -33,6 +32,7 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 from plimsoll.part.times import rfc3339
 
 GATHER_S: Final = 0.1
@@ -50,7 +50,7 @@ AT_ONCE: Final = 64
 
 SOURCE: Final = "/placer"
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 Decided = Literal["placed", "unplaceable", "foreign", "preempted", "relocated"]
 

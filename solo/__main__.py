@@ -11,7 +11,7 @@ from plimsoll.broker.root import default_root
 from plimsoll.cli.command import parsed
 from plimsoll.cli.commands.run import COMMAND
 from plimsoll.native import HOOK_LIBRARY
-from plimsoll.part.errors import InputError, PlimsollError, errors_in
+from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError, errors_in
 from plimsoll.part.log import log_plainly
 from plimsoll.part.settings import raise_all
 from plimsoll.part.variables import unknown_variables
@@ -22,7 +22,6 @@ from solo.run import NeverRoomError, NoRoomError, run_command
 
 NO_ROOM: Final = 75
 """EX_TEMPFAIL of sysexits.h: the same command may work later."""
-BAD_INPUT: Final = 2
 
 
 def options_of(arguments: list[str]) -> RunOptions:

@@ -12,27 +12,24 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Self
 
 import msgspec
 
 from plimsoll.broker.announcements import Announcement
-from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.broker.connection import Connection, DamagedError, LostError
+from plimsoll.broker.environment import without_pod
 from plimsoll.broker.root import USERS_NAME
 from plimsoll.broker.wire import SYSTEM_ROOT, Subscribe
 from plimsoll.part.causes import is_disk_full
-from plimsoll.part.entry import BAD_INPUT
-from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
 from plimsoll.part.program import program_of
+from solo.private_mounts import are_in_mounts, leave_mounts
 
 LOCK_NAME: Final = "run.lock"
 LOG_NAME: Final = "private-broker.log"
 LOG_MODE: Final = 0o600
 MODULE: Final = "hook.broker"
-
-CONNECT_S: Final = 1.0
-"""Seconds that an existing broker may take to answer before a private one is started."""
 
 START_S: Final = 20.0
 """Seconds that a private broker may take to start on a loaded machine."""
@@ -99,7 +96,7 @@ async def ensure_broker(root: Path, environment: Mapping[str, str], children: se
         PrivateBrokerError: the private broker ended at its start.
         InputError: its log cannot be written.
     """
-    if not await _answers(root):
+    if not await _is_listening(root):
         await _start(root, environment, children)
 
 
@@ -188,21 +185,22 @@ async def _lock(root: Path, name: str, kind: int) -> AsyncIterator[int]:
         os.close(handle)
 
 
-async def _answers(root: Path) -> bool:
-    client = BrokerClient(root, timeout_s=CONNECT_S)
+async def _is_listening(root: Path) -> bool:
+    """Whether a broker takes connections. If none does, no other `plimsoll run` is about to start one.
+
+    A broker that stands still takes connections; the next request waits for it, and says why it cannot go on.
+    """
     try:
-        await client.describe()
-    except BrokerAwayError:
+        connection = await Connection.open(root, LINE_BYTES)
+    except LostError:
         return False
-    else:
-        return True
-    finally:
-        await client.close()
+    connection.abort()
+    return True
 
 
 async def _start(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
     """Start a broker that outlives this process: other commands may come to use it."""
-    with await asyncio.to_thread(_open_log, root) as log:
+    with await asyncio.to_thread(_open_log, root) as log, _Readiness() as readiness:
         began = log.tell()
         process = await asyncio.create_subprocess_exec(
             *program_of(MODULE),
@@ -210,17 +208,18 @@ async def _start(root: Path, environment: Mapping[str, str], children: set[int])
             # environment may switch that off.
             env={
                 "PLIMSOLL_BROKER_MEASURE": "true",
-                **environment,
+                **without_pod(environment),
                 "PLIMSOLL_BROKER_ROOT": str(root),
                 "PLIMSOLL_BROKER_USERS_LOCK": str(root / USERS_NAME),
             },
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=readiness.theirs,
             stdout=log,
             stderr=log,
             start_new_session=True,
+            preexec_fn=leave_mounts if await asyncio.to_thread(are_in_mounts) else None,
         )
-    children.add(process.pid)
-    await _until_it_answers_or_ends(root, process, began)
+        children.add(process.pid)
+        await _until_it_listens_or_ends(root, process, readiness, began)
 
 
 def _open_log(root: Path) -> FileIO:
@@ -240,23 +239,47 @@ def _open_log(root: Path) -> FileIO:
     return log
 
 
-async def _until_it_answers_or_ends(root: Path, process: asyncio.subprocess.Process, began: int) -> None:
+class _Readiness:
+    """A pipe whose other end the broker has as its standard input, and closes once it listens, or by its own end."""
+
+    def __enter__(self) -> Self:
+        self._ours, self.theirs = os.pipe()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._ours)
+        self._close_theirs()
+
+    async def wait(self) -> None:
+        """Wait until the broker has closed its end; cancelling is safe. Call it once the broker has that end."""
+        self._close_theirs()
+        loop, closed = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._ours, closed.set)
+        try:
+            await closed.wait()
+        finally:
+            loop.remove_reader(self._ours)
+
+    def _close_theirs(self) -> None:
+        if self.theirs >= 0:
+            os.close(self.theirs)
+        self.theirs = -1
+
+
+async def _until_it_listens_or_ends(
+    root: Path, process: asyncio.subprocess.Process, readiness: _Readiness, began: int
+) -> None:
     """Wait for the broker for `START_S` at most; after that, the next request waits, and says why it cannot go on."""
-    client = BrokerClient(root, timeout_s=START_S)
-    answers = asyncio.create_task(client.connect(), name="private broker answers")
-    ends = asyncio.create_task(process.wait(), name="private broker ends")
-    try:
-        await asyncio.wait((answers, ends), return_when=asyncio.FIRST_COMPLETED)
-        if ends.done() and not (answers.done() and answers.exception() is None):
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(START_S):
+            await readiness.wait()
+            if await _is_listening(root):
+                return
+            code = await process.wait()
             last = await asyncio.to_thread(_last_words, root, began)
-            # A broker that was too busy to answer us holds the directory. The next request waits for it.
+            # A broker that was too busy to take our connection holds the directory. The next request waits for it.
             if IN_USE not in last:
-                raise PrivateBrokerError(root, ends.result(), last)
-    finally:
-        for task in (answers, ends):
-            task.cancel()
-        await asyncio.gather(answers, ends, return_exceptions=True)
-        await client.close()
+                raise PrivateBrokerError(root, code, last)
 
 
 def _last_words(root: Path, began: int) -> str:

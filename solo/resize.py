@@ -20,14 +20,13 @@ from plimsoll.cli import output
 from plimsoll.cli.command import parsed
 from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
-from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
 from plimsoll.part.log import log_plainly
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
 from solo.machine import read_machine
 from solo.private_broker import locked
 
-BAD_INPUT: Final = 2
 CONNECT_S: Final = 5.0
 """Seconds that the broker may take to answer. Without a broker, no command runs that could be resized."""
 
@@ -45,7 +44,7 @@ async def resize_command(root: Path, request: Resize) -> str:
     async with BrokerClient(root, timeout_s=CONNECT_S) as broker, locked(root):
         description = await broker.describe()
         pod = _pod_named(request.pod, description)
-        machine = await read_machine(description)
+        machine = await read_machine(broker, description)
         checked = registered_resize(request, pod, description, machine.ledger, machine.view)
         await _apply(checked, broker)
         uses = [use for use in (await broker.describe()).containers if use.pod == pod]

@@ -28,7 +28,7 @@ from placer.core.registration import registration
 from placer.core.site import Request
 from plimsoll.broker.announcements import Announcement, Unenforced
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
+from plimsoll.broker.environment import POD_VARIABLE, Enforcement, pod_variables, processes_of
 from plimsoll.broker.wire import RUN_NAMESPACE, Register, Registered
 from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid, ProcessKey
@@ -41,7 +41,7 @@ from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
 from solo.orphans import adopt_orphans, bury_orphans
 from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
-from solo.private_mounts import PrivateMounts, private_mounts
+from solo.private_mounts import NO_MOUNTS, PrivateMounts, private_mounts
 
 UNHELD_MAX: Final = 8
 """Processes without the library that standard error names. A script may start any number."""
@@ -148,7 +148,7 @@ async def _unregister_ended(broker: BrokerClient) -> None:
 
 
 async def _choose(broker: BrokerClient, pod: Pod, environment: Mapping[str, str]) -> Plan:
-    machine = await read_machine(await broker.describe(), environment)
+    machine = await read_machine(broker, await broker.describe(), environment)
     demand = parse_pod(pod)
     policy = policy_named(demand.policy or "headroom", "--policy")
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)
@@ -200,6 +200,8 @@ async def _start(
             # Safe beside other threads: the child makes a few system calls, and takes no lock of theirs.
             with contextlib.suppress(subprocess.SubprocessError):
                 return await start(pass_fds=descriptors, preexec_fn=enter)
+        if os.geteuid() == 0 and POD_VARIABLE not in options.environment:  # an outer command has been told
+            sys.stderr.write(f"plimsoll run: {NO_MOUNTS}\n")
         return await start(pass_fds=descriptors)
     except (OSError, ValueError) as error:
         remedy = "give a program that exists on this machine"

@@ -1,13 +1,13 @@
 """Fixtures for every test; each subject has its own module. See `tests/servers` for what they start."""
 
 import gc
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-import structlog
 from hypothesis import settings
 from xdist.remote import Producer
 
@@ -60,9 +60,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _logs_as_before() -> Iterator[None]:
     """Undo the log settings of commands that ran in this process: some silence the log, and later tests read it."""
-    before = structlog.get_config()
+    ours = logging.getLogger("plimsoll")
+    before = ours.level
     yield
-    structlog.configure(**before)
+    ours.setLevel(before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,7 +7,6 @@ questions by result. The exit status is 1 if the two differ.
 import argparse
 import asyncio
 import json
-import logging
 import ssl
 import sys
 import tempfile
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import structlog
 
 from bench.measures.progress import say
 from tests.cluster import assets
@@ -87,7 +85,6 @@ def main() -> int:
         "--seed", type=int, action="append", help="only this seed; may be given several times"
     )
     given = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     seeds = given.seed or (QUICK if given.quick else SEEDS)
     with tempfile.TemporaryDirectory(prefix="plimsoll-contract-") as folder:
         found = asyncio.run(run(seeds, Path(folder)))

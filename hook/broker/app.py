@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.enforcement import BY_LIBRARY
@@ -49,6 +48,7 @@ from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.errors import CannotGoOnError, InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
@@ -56,7 +56,7 @@ LOCK_NAME: Final = "broker.lock"
 SOCKET_S: Final = 5.0
 """Seconds between two looks whether the control socket still has its name: a command waits longer for a broker."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -115,16 +115,25 @@ async def _serve(
             await _start(engine)
             async with _metrics(engine, settings, files_thread):
                 listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
-                start_task(_serve_control(engine, root, listener, start_task), "control socket")
+                start_task(_serve_control(engine, driver, root, listener, start_task), "control socket")
                 _start_tasks(start_task, settings, engine, driver, volumes)
                 if users is not None:
                     start_task(stop_once_unused(users, stop), "users")
                 _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
+                _give_up_input()
                 await stop.wait()
     await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
     if volumes is not None:
         await loop.run_in_executor(files_thread, volumes.close)
     _log.info("broker_stopped", journal_entries=node.journal_length)
+
+
+def _give_up_input() -> None:
+    """Close standard input, which nobody reads: `plimsoll run` waits for that on a broker of its own."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    if nothing != 0:
+        os.close(nothing)
 
 
 def _start_tasks(
@@ -203,10 +212,12 @@ async def _serve_volumes(
     await csi.serve_volumes(engine, volumes, layouts, settings)
 
 
-async def _serve_control(engine: Engine, root: Path, listener: socket.socket, start_task: StartTask) -> None:
+async def _serve_control(
+    engine: Engine, driver: DriverThread, root: Path, listener: socket.socket, start_task: StartTask
+) -> None:
     """Serve the control socket, and make it anew where somebody removed it, for instance a cleaner of old files."""
     name = "connections to the control socket"
-    serving = start_task(serve_control(engine, listener, start_task), name)
+    serving = start_task(serve_control(engine, driver, listener, start_task), name)
     while True:
         await _until_removed(root / CONTROL_NAME)
         try:
@@ -216,7 +227,7 @@ async def _serve_control(engine: Engine, root: Path, listener: socket.socket, st
             engine.bounded_log.error("control_socket_removed", None, problem=str(error), **details)
             continue
         serving.cancel()
-        serving = start_task(serve_control(engine, listener, start_task), name)
+        serving = start_task(serve_control(engine, driver, listener, start_task), name)
         _log.warning("control_socket_made_anew", file=str(root / CONTROL_NAME))
 
 

@@ -10,9 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from hook.broker.core.ids import ContainerKey
+from plimsoll.part.log import get_logger
 
 BURST: Final = 32
 """The lines of a sort that may be written in a burst. Programs that start, fail and end in the usual way cause
@@ -24,7 +23,7 @@ REFILL_S: Final = 10.0
 LONGEST_TEXT: Final = 500
 """The most characters of a text in a log line. The text may come from a program."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class BoundedLog:
         self._lock = threading.Lock()
         self._sorts: dict[tuple[ContainerKey | None, str], _Sort] = {}
 
-    def info(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - as structlog takes
+    def info(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - as the log takes
         """Write a line, or count it as left out."""
         self._write("info", event, container, details)
 

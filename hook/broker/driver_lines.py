@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from hook.broker.core.enforcement import (
     BY_DRIVER,
     EnforcementName,
@@ -36,6 +34,7 @@ from plimsoll.kube.cgroup import find_container_cgroup, find_pod_cgroup
 from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.processes import PROC
 from plimsoll.quantity import format_bytes
 
@@ -54,7 +53,7 @@ LOOK_AGAIN_S: Final = 0.05
 """Seconds between two searches for a pod's control group, which the kubelet makes at about the time of its
 request."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

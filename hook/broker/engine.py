@@ -18,7 +18,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
-import structlog
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import DatagramKind
@@ -48,6 +47,7 @@ from plimsoll.broker.wire import Description, Register, Unregister
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 from plimsoll.part.processes import DeathWatch
 
 ShareFinding = UnmetSpan | Unheld | ShareOveruse
@@ -62,7 +62,7 @@ HELLO_S: Final = 0.02
 the process too, so one turn serves for both. Nothing waits for a hello: the process's share is held without it, and
 the monitor takes no hello for news."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 T = TypeVar("T")
 
 

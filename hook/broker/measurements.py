@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from hook.broker.core.audit.overheads import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
 from plimsoll.broker.announcements import Context, Exited, Hello
@@ -20,6 +18,7 @@ from plimsoll.kube.cgroup import read_pod
 from plimsoll.nvml.readings import GpuReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.clock import machine_ns
+from plimsoll.part.log import get_logger
 from plimsoll.part.processes import read_stat
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ RETRY_S: Final = 30.0
 
 REMEDY: Final = "install NVIDIA's driver, or let the monitor measure: PLIMSOLL_BROKER_MEASURE=false"
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 class Measurements:

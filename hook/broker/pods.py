@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
-import structlog
-
 from hook.broker.core.registration.pod_lines import registration
 from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import Engine, NotCarriedOutError
@@ -30,11 +28,12 @@ from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
 from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 RETRY_S: Final = 5.0
 """Seconds until a pod is laid out again after a failure, such as a full disk."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

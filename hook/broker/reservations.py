@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
-import structlog
-
 from hook.broker.pod_resources import Devices, KubeletContainer, SilentError, devices_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -25,6 +23,7 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 from plimsoll.kube.transport import ApiError, PatchKind, TransientError, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 from plimsoll.pool import CARD, DEVICE, is_reservation, reservation_of
 
 FIRST_PAUSE_S: Final = 0.02
@@ -36,7 +35,7 @@ GPU_PREFIX: Final = "GPU-"
 not a UUID, so the container itself reports which GPU it has."""
 SUFFIX: Final = "::"
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 @dataclass(slots=True)

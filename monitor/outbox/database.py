@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from monitor.core.conditions import Conditions
 from monitor.core.entries import Entry
@@ -38,6 +37,7 @@ from monitor.outbox.transaction import check_room, transaction
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 FILE_NAME: Final = "monitor.db"
 FILE_MODE: Final = 0o600
@@ -63,7 +63,7 @@ CLOCK_SET_S: Final = 60.0
 """Seconds by which the wall clock must leave the time since the boot to count as set: a machine whose clock lost its
 power boots in another year, and clocks that are kept right move by far less."""
 
-log = structlog.get_logger("monitor.outbox")
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from placer.live import site
 from plimsoll.part.causes import Outage
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX
 from plimsoll.placer_api.access import AUTHORIZATION, PROXIED, TOKEN, read_token
 from plimsoll.placer_api.http import Problem
@@ -42,7 +42,7 @@ NOT_ACCEPTED: Final = "Authorization: the token is not accepted; get a new one f
 AGAIN: Final = web.RequestKey("AGAIN", functools.partial)
 """Judges the request's reader once more, as `Access.check`; absent where everybody may read."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class UnknownReaderError(PlimsollError):

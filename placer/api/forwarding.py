@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import aiohttp
-import structlog
 from aiohttp import web
 
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.access import AUTHORIZATION, PROXIED
 
 FORWARDED: Final = "X-Plimsoll-Forwarded"
@@ -27,7 +27,7 @@ reader waits longer, so it gets this placer's own answer from a leader that stan
 ANSWERS: Final = frozenset({200, 400, 404, 503})
 """The statuses that answer the question. Any other, such as 401 for a reader of this placer's socket, does not."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 Q = TypeVar("Q")
 Answer = Callable[[web.Request, Q], Awaitable[web.StreamResponse]]

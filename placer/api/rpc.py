@@ -10,7 +10,6 @@ from typing import Final, NoReturn, Protocol
 
 import msgspec
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -18,6 +17,7 @@ from placer.core.resize.change import NotNowError
 from plimsoll.bus.messages import next_message
 from plimsoll.bus.subjects import RESIZE
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
 
 ANSWER_S: Final = 10.0
@@ -25,7 +25,7 @@ ANSWER_S: Final = 10.0
 WAITING_MAX: Final = 1000
 """Requests that may wait. The client library drops more, and their senders get no answer."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class FrontEnd(Protocol):

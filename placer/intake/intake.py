@@ -21,7 +21,6 @@ from datetime import datetime
 from typing import Final
 
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -42,6 +41,7 @@ from plimsoll.node_info import decode_info
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import SHOWN_CHARS, InputError
+from plimsoll.part.log import get_logger
 
 TOGETHER: Final = 32
 """Messages that are read before other tasks run: some 10 ms."""
@@ -60,7 +60,7 @@ FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 SHOWN_NODES: Final = 10
 """The most nodes that one line of the log names."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

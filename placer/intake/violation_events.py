@@ -12,7 +12,6 @@ from typing import Final, NoReturn
 
 import msgspec
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -28,6 +27,7 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 SUBJECTS: Final = ("plimsoll.v1.limit.violated.*", "plimsoll.v1.limit.unenforced.*")
 
@@ -40,7 +40,7 @@ IDLE_S: Final = 5.0
 
 Suspect = Callable[[PodUid, GpuUuid | None], None]
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 async def read_violations(client: Client, suspect: Suspect, leads: asyncio.Event) -> NoReturn:

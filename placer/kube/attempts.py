@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
@@ -33,6 +31,7 @@ from placer.metrics import Metrics
 from plimsoll.ids import PodUid
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
@@ -122,7 +121,7 @@ class Attempts:
             result = self.choice.decide(wanted)
         except NotBookedError as error:
             name = pod.full_name
-            structlog.get_logger().warning("decision put off", pod=name, error=str(error))
+            get_logger().warning("decision put off", pod=name, error=str(error))
             self.queue.again(uid, loop_now_s())
             self.results.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-import structlog
-
 from placer.core.violations import Violation, Violations
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
@@ -27,6 +25,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, TransientError, Transport
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 from plimsoll.quantity import format_bytes
 
 TOO_MANY_REQUESTS: Final = 429
@@ -161,7 +160,7 @@ class Evictions:
 
     def _report(self, pod: Pod, reason: str, note: str, found: Violation) -> None:
         name = pod.full_name
-        structlog.get_logger().warning(
+        get_logger().warning(
             "a pod passes its line",
             pod=name,
             node=found.node,

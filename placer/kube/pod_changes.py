@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.cluster.cluster import Cluster
@@ -27,6 +25,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class PodChanges:
             self.cluster.confirm(pod)
         except InputError as error:
             name = pod.full_name
-            structlog.get_logger().error("bound pod counts in part", pod=name, error=str(error))
+            get_logger().error("bound pod counts in part", pod=name, error=str(error))
         self.claims.note_end(uid)
         if pod.metadata.deletionTimestamp:
             self.preempting.nominating.pod_ends(NodeName(pod.spec.nodeName or ""))

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol
 
-import structlog
-
 from placer.core.ledger import Ledger
 from placer.core.pool import Pool, PoolPart
 from placer.kube.cluster.cluster import Cluster
@@ -23,9 +21,10 @@ from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 from plimsoll.pool import DEVICE, RELEASE, Release, Reservation, is_dedicated, is_reservation, reservation_of
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 OFF: Final = ""
 """In place of a namespace: there is no pool."""

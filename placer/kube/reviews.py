@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-import structlog
 
 from placer.api.access import NOT_ACCEPTED, CannotJudgeError, ForbiddenReaderError, UnknownReaderError
 from plimsoll.kube.transport import ApiError, Transport
 from plimsoll.part.causes import Outage
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.access import AUDIENCE, READER
 
 IDENTITY_PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -43,7 +43,7 @@ ANSWER_S: Final = 10.0
 AUDIENCES: Final = ((AUDIENCE,), ())
 """Tokens for us alone come first; an empty list stands for the API server's own audiences, as of pods' tokens."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class _User(msgspec.Struct, frozen=True):

@@ -8,8 +8,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
 from placer.kube.claims import PodClaims
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pod_changes import PodChanges
@@ -23,6 +21,7 @@ from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.kube.transport import Transport
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 TIMING: Final = Timing(longest_backoff_s=2.0)
 """The timing of each watch that a decision depends on. After an outage nothing is placed before these watches are
@@ -106,7 +105,7 @@ class Watches:
                 try:
                     self.cluster.put_node(node)
                 except InputError as error:
-                    structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
+                    get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
                 self.cluster.remove_node(NodeName(node.metadata.name))
                 self.claims.binder.note_nodes()

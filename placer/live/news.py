@@ -12,7 +12,6 @@ from typing import Final, NoReturn
 
 import msgspec
 import nats.errors
-import structlog
 from msgspec import Struct
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -23,6 +22,7 @@ from plimsoll.events import Report, Task
 from plimsoll.ids import PodUid
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.live import News
 from plimsoll.quantity import format_bytes
 
@@ -43,7 +43,7 @@ AGAIN_S: Final = 1.0
 
 SUBJECTS: Final = ("plimsoll.v1.limit.*.*", "plimsoll.v1.gpu.*.*", "plimsoll.v1.pod.*", "plimsoll.v1.pool.*")
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class _Data(Struct, frozen=True):

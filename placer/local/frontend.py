@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-import structlog
-
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.planning import check_supported
@@ -40,6 +38,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.http import PodRow
 from plimsoll.placer_api.rpc import Resize, Resizing
 
@@ -54,7 +53,7 @@ ADOPT_S: Final = 5.0
 
 BROKER_AWAY: Final = "node(s) had a broker that does not answer"
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class LocalFrontEnd:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from placer.core.plan import Plan
 from placer.core.registration import registration
 from placer.local.node import LocalNode
@@ -23,11 +21,12 @@ from plimsoll.ids import ContainerName, PodUid
 from plimsoll.kube.models import Container, Pod
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 
 CANNOT_START: Final = 128
 """Exit code of a container whose command cannot be started, as in Kubernetes."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class StartError(PlimsollError):

@@ -6,8 +6,6 @@ import math
 import secrets
 from typing import Final
 
-import structlog
-
 from placer.pool.controller import Controller
 from placer.pool.core.planner import Planner
 from placer.pool.core.release_policy import release_policy_of
@@ -20,12 +18,13 @@ from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.kube.transport import Transport
 from plimsoll.part.ending import tasks_until
+from plimsoll.part.log import get_logger
 from plimsoll.part.web import serving_health
 
 GRACE_S: Final = 5.0
 """Seconds without a live watch, or without an answer about the Lease, after which the controller is not ready."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:

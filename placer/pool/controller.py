@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-import structlog
-
 from placer.pool.core.facts import Facts
 from placer.pool.core.planner import Planner
 from placer.pool.core.steps import Drop, Give, Keep, Learn, Reserve, Step
@@ -27,12 +25,13 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector,
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 from plimsoll.pool import GPU, RELEASE, Release, Reservation
 
 GATHER_S: Final = 0.05
 """The time for which changes are gathered before a round: a round reads all nodes that the pool concerns."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @dataclass(slots=True)

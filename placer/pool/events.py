@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
 from placer.core.holders import GpuKey
 from placer.pool.core.facts import User
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.names import fitted_name
 from plimsoll.kube.transport import ApiError, Transport
+from plimsoll.part.log import get_logger
 from plimsoll.part.times import rfc3339
 from plimsoll.pool import Reservation
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 CONTROLLER: Final = "plimsoll-pool"
 

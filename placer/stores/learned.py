@@ -10,12 +10,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import msgspec
-import structlog
 from redis.client import NEVER_DECODE
 
 from placer.core.owner_record import OwnerRecord, checked
 from placer.stores.exchange import exchange
 from plimsoll.part.errors import SHOWN_CHARS, InputError, PlimsollError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.redis_client import open_redis
 
@@ -31,7 +31,7 @@ LONGEST_OWNER: Final = 600
 LONGEST_RECORD: Final = 65_536
 """The most bytes of a record that is read. The placer writes less than 2 KiB."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class LearnedAwayError(PlimsollError):

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-import structlog
-
 from placer.core.learned import Learned
 from placer.stores.learned import LearnedAwayError, LearnedStore
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 RESTORE_S: Final = 2.0
 """The most seconds that the first decision waits for Redis. Reading ten thousand owners takes some tenths of one."""
@@ -25,7 +24,7 @@ WRITE_S: Final = 5.0
 """Seconds between two writes: a burst of tasks of one owner causes one. A placer that dies loses what it learned in
 this time at most. Pods that still run are reported again."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class LearnedWriter:

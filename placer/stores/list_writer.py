@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-import structlog
-
 from placer.decide import Decider
 from placer.stores.scores import CHUNK, ReportResult, ScoreList, ScoresAwayError, ScoresLostError, Sizes
 from plimsoll.events import NodeState
@@ -21,6 +19,7 @@ from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 RESCORE_S: Final = 1.0
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
@@ -32,7 +31,7 @@ next check continues after these nodes."""
 SLICE: Final = 50
 """Nodes that are compared before other tasks run: some 2 ms."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 def _leads_from_the_start() -> asyncio.Event:

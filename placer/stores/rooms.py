@@ -10,19 +10,19 @@ from typing import Final
 
 import msgspec
 import redis.asyncio as redis
-import structlog
 from redis.client import NEVER_DECODE
 
 from placer.kube.relocation.memory import StoredRelocations
 from placer.stores.exchange import exchange
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.redis_keys import ROOMS
 from plimsoll.redis_client import open_redis
 
 TIMEOUT_S: Final = 2.0
 """How long one exchange may take; a healthy server needs about a millisecond. Evictions wait for it."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @asynccontextmanager

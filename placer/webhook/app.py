@@ -9,8 +9,7 @@ import contextlib
 import gc
 import time
 
-import structlog
-
+from placer.core.policies import listed_policies
 from placer.webhook.authority import Authority, CertificateObjects
 from placer.webhook.core.generations import CertificateTiming
 from placer.webhook.metrics import WebhookMetrics
@@ -20,9 +19,10 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.kubeconfig import own_namespace
 from plimsoll.part.ending import tasks_until
+from plimsoll.part.log import get_logger
 from plimsoll.part.web import serving_health
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
@@ -68,6 +68,7 @@ async def _serve(settings: Settings) -> None:
 async def _answer(settings: Settings, metrics: WebhookMetrics, certificates: Certificates) -> None:
     await certificates.ready.wait()
     rules = rules_of(settings)
+    await asyncio.to_thread(listed_policies)
     async with serving_reviews(
         rules, metrics.reviews, certificates, settings.address, settings.port, PREFIX + "PORT"
     ) as port:

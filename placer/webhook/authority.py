@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from placer.webhook.certificate import from_text, make_generation, to_text
 from placer.webhook.core.generations import CertificateTiming, Generation, bundle, next_generations, served
@@ -20,6 +19,7 @@ from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, Patc
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 KEY: Final = "generations.json"
@@ -28,7 +28,7 @@ KEY: Final = "generations.json"
 ATTEMPTS: Final = 5
 """Writes that another replica may overtake, one after another. More replicas than that do not start at once."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class _Metadata(msgspec.Struct):

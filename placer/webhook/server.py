@@ -14,13 +14,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-import structlog
 from aiohttp import web
 
 from placer.webhook.core.generations import Generation
 from placer.webhook.core.judgement import AdmissionRules
 from placer.webhook.core.review import NoReviewError, ReviewAnswer, answer
 from placer.webhook.metrics import CertificateMetrics, ReviewMetrics
+from plimsoll.part.log import get_logger
 from plimsoll.part.web import open_tcp, port_of, read_body, serving
 
 PATH: Final = "/review"
@@ -34,7 +34,7 @@ LONG_BYTES: Final = 2**17
 LONG_AT_ONCE: Final = 2
 """Long bodies that are answered at the same time. Each takes some ten times its size in memory."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class Certificates:

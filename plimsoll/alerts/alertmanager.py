@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
-import structlog
 
 from plimsoll.alerts.core.alert import Alert, Labels
 from plimsoll.alerts.core.delivery import Delivery, Post
@@ -24,6 +23,7 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import shown_url
 from plimsoll.part.times import rfc3339
 
@@ -45,7 +45,7 @@ REMEDIES: Final = {
     404: f"correct the path in {PREFIX}ALERTMANAGER_URL; Alertmanager is 0.16 or newer",
 }
 
-log = structlog.get_logger("plimsoll.alerts.alertmanager")
+log = get_logger()
 
 
 class _RefusedError(Exception):

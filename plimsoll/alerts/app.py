@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from plimsoll.alerts.alertmanager import Sender
@@ -15,6 +14,7 @@ from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.alerts.reader import Reader
 from plimsoll.alerts.settings import PREFIX, Given
 from plimsoll.part.ending import heed_cancellation, tasks_until
+from plimsoll.part.log import get_logger
 from plimsoll.part.metrics import add_common
 from plimsoll.part.settings import shown_url
 from plimsoll.part.web import serving_health
@@ -22,7 +22,7 @@ from plimsoll.part.web import serving_health
 TICK_S: Final = 1.0
 """Seconds between two checks of the firing alerts, because no message marks the beginning of a node's silence."""
 
-log = structlog.get_logger("plimsoll.alerts.app")
+log = get_logger()
 
 
 async def run(given: Given, stop: asyncio.Event) -> None:

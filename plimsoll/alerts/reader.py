@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -30,6 +29,7 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import SHOWN_CHARS, InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.times import rfc3339
 
 NEWEST: Final = (*REPORTS, "plimsoll.v1.node.foreign.*")
@@ -49,7 +49,7 @@ the time between."""
 AWAY_S: Final = 60.0
 """Seconds without an answer after which `bus.away` fires: NATS restarts, and chooses a leader, in less."""
 
-log = structlog.get_logger("plimsoll.alerts.reader")
+log = get_logger()
 
 _ERRORS: Final = (nats.errors.Error, APIError, OSError, TimeoutError)
 

@@ -28,8 +28,10 @@ from plimsoll.broker.wire import (
     Describe,
     Description,
     Done,
+    GpusRead,
     Measured,
     MemoryChange,
+    ReadGpus,
     Refused,
     Register,
     Registered,
@@ -127,6 +129,15 @@ class BrokerClient:
             BrokerAwayError: no answer in time.
         """
         return await self._ask(Describe(), Description)
+
+    async def read_gpus(self) -> GpusRead:
+        """The machine's GPUs now, as the broker reads them by NVML.
+
+        Raises:
+            RefusedError: there is no driver.
+            BrokerAwayError: no answer in time.
+        """
+        return await self._ask(ReadGpus(), GpusRead)
 
     async def acknowledge(self, seq: int) -> None:
         """Let the broker forget every announcement up to and including `seq`.

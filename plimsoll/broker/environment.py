@@ -3,6 +3,7 @@
 Only for processes that Plimsoll itself starts. In a cluster, the container runtime sets what is needed.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Final
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import Directories
 from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part.processes import PROC
 
 POD_VARIABLE: Final = "PLIMSOLL_POD_UID"
+_PRELOAD: Final = "LD_PRELOAD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +47,29 @@ def pod_variables(
     if enforcement is None:
         return {POD_VARIABLE: pod, "NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": ""}
     visible = ",".join(enforcement.gpus)
-    preloads = (str(enforcement.library), environment.get("LD_PRELOAD", ""))
+    preloads = (str(enforcement.library), environment.get(_PRELOAD, ""))
     return {
         POD_VARIABLE: pod,
         "NVIDIA_VISIBLE_DEVICES": visible,
         "CUDA_VISIBLE_DEVICES": visible,
-        "LD_PRELOAD": ":".join(preload for preload in preloads if preload),
+        _PRELOAD: ":".join(preload for preload in preloads if preload),
         LIMITS_DIR_VARIABLE: enforcement.directories.limits_dir,
         COUNTS_DIR_VARIABLE: enforcement.directories.counts_dir,
     }
+
+
+def without_pod(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables for a process that a pod's process starts, and that belongs to no pod itself: a broker.
+
+    With the pod's variables it would count as one of the pod's processes, and see the pod's line instead of the GPU.
+    """
+    if POD_VARIABLE not in environment:
+        return dict(environment)
+    preloads = re.split("[ :]+", environment.get(_PRELOAD, ""))
+    own = ":".join(one for one in preloads if Path(one).name != HOOK_LIBRARY.name)
+    pods = {POD_VARIABLE, LIMITS_DIR_VARIABLE, COUNTS_DIR_VARIABLE, _PRELOAD}
+    left = {name: value for name, value in environment.items() if name not in pods}
+    return {**left, _PRELOAD: own} if own else left
 
 
 def processes_of(pod: PodUid) -> tuple[int, ...]:

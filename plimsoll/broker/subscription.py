@@ -14,8 +14,6 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.connection import (
     FIRST_PAUSE_S,
@@ -26,13 +24,14 @@ from plimsoll.broker.connection import (
 )
 from plimsoll.broker.wire import Done, MemoryChange, Refused, Subscribe
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.log import get_logger
 
 LINE_BYTES: Final = 1024 * 1024
 """The longest announcement, in bytes; a longer line counts as damaged. Real ones have a few hundred bytes."""
 
 _SHOWN_CHARS: Final = 200
 
-log = structlog.get_logger("plimsoll.broker.subscription")
+log = get_logger()
 
 
 async def subscribed(root: Path, request: Subscribe) -> AsyncGenerator[Announcement | MemoryChange]:

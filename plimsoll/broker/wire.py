@@ -3,15 +3,16 @@
 Only the node's own parts reach that socket (monitor, `plimsoll run`, an operator): it is never mounted into a
 container. The preload library uses `hook.sock` instead, with the datagrams of `plimsoll.broker.pages`.
 
-Every request gets exactly one answer: `Done`, `Registered`, `Description` or `Refused`. After `Subscribe` the
-broker sends every unacknowledged announcement (`plimsoll.broker.announcements`) from its journal, then each new one.
-A subscriber that asks for `memory` also gets a `MemoryChange` whenever a hooked process's memory changes much.
+Every request gets exactly one answer: `Done`, `Registered`, `Description`, `GpusRead` or `Refused`. After `Subscribe`
+the broker sends every unacknowledged announcement (`plimsoll.broker.announcements`) from its journal, then each new
+one. A subscriber that asks for `memory` also gets a `MemoryChange` whenever a hooked process's memory changes much.
 """
 
 from typing import Final
 
 from msgspec import Struct
 
+from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 from plimsoll.lifespan import MAIN, Lifespan
 
@@ -121,6 +122,10 @@ class Acknowledge(Struct, frozen=True, kw_only=True, tag="acknowledge"):
 
 class Describe(Struct, frozen=True, kw_only=True, tag="describe"):
     """Describe the registered containers and the memory that their processes hold."""
+
+
+class ReadGpus(Struct, frozen=True, kw_only=True, tag="read_gpus"):
+    """Read the machine's GPUs now. The broker sees them as they are; a program under a line sees its line of them."""
 
 
 class MeasuredGpu(Struct, frozen=True, kw_only=True):
@@ -271,5 +276,18 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
     unhealthy: dict[GpuUuid, str] = {}
 
 
-BrokerRequest = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
-BrokerAnswer = Registered | Done | Refused | Description
+class GpusRead(Struct, frozen=True, kw_only=True, tag="gpus"):
+    """Answer to `ReadGpus`.
+
+    Attributes:
+        gpus: those that can be read, with the processes on them. Without a monitor there is no decayed average, so
+            `idle_pct` is of the driver's last sample.
+        failing: NVML's reason for each other GPU.
+    """
+
+    gpus: tuple[Gpu, ...]
+    failing: dict[GpuUuid, str] = {}
+
+
+BrokerRequest = Register | Unregister | Subscribe | Acknowledge | Describe | Measured | ReadGpus
+BrokerAnswer = Registered | Done | Refused | Description | GpusRead

@@ -14,13 +14,14 @@ cluster died. `BusClient` mends them, and changes nothing else:
 import asyncio
 from typing import Final
 
-import structlog
 from nats.aio.client import Client, Srv
+
+from plimsoll.part.log import get_logger
 
 PAUSE_S: Final = 1.0
 """The time in seconds between an unexpected error of a reconnection and the next attempt."""
 
-log = structlog.get_logger("plimsoll.bus_client")
+log = get_logger()
 
 
 class BusClient(Client):

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-import structlog
 from nats.aio.client import Client, Server
 
 from plimsoll.bus.stream import LOST_PINGS, PING_S
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX, shown_url
 
 REQUEST_S: Final = 5.0
@@ -24,7 +24,7 @@ REQUEST_S: Final = 5.0
 SILENT_S: Final = 2 * REQUEST_S
 """Seconds without a connection and without an error after which the log says so."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class _Link:

@@ -4,16 +4,16 @@ import asyncio
 from typing import Final
 
 import nats.errors
-import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 AGAIN_S: Final = 1.0
 """The pause in seconds after a message could not be read: NATS is away, or the client library dropped messages."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 async def next_message(subscription: Subscription, failure: str) -> Msg:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import nats.errors
-import structlog
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
 from plimsoll.bus.subjects import EVENTS, STREAM
+from plimsoll.part.log import get_logger
 from plimsoll.quantity import GIB
 
 MAX_BYTES: Final = GIB
@@ -55,7 +55,7 @@ SUBJECTS_OVERLAP: Final = 10065
 NATS_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 """The schemes of a NATS server's URL."""
 
-log = structlog.get_logger("plimsoll.bus")
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

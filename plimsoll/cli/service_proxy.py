@@ -9,7 +9,6 @@ ServiceAccount `plimsoll-reader`.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,12 +16,12 @@ from typing import Final, NoReturn, Self
 
 import aiohttp
 import msgspec
-import structlog
 
 from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
 from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.transport import ApiError
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import log_nothing
 from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.client import PlacerAwayError
 from plimsoll.placer_api.ways import PlacerRequest
@@ -97,7 +96,7 @@ class ServiceProxy:
             remedy = "name the release's, as in `helm list -A`"
             raise InputError("--release-namespace", self._service.namespace, "cannot be a namespace", remedy)
         # The commands have a line for each outcome; the log of the client would stand between.
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        log_nothing()
         kubeconfig = await asyncio.to_thread(kubeconfig_of, self._service.cluster)
         context = self._service.cluster.context
         self._client = await self._stack.enter_async_context(connect(kubeconfig, context))

@@ -17,7 +17,6 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
-import structlog
 from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.kube.configuration import configured, way_to
@@ -37,6 +36,7 @@ from plimsoll.kube.transport import (
     text_of,
 )
 from plimsoll.part.causes import Outage, cause_of
+from plimsoll.part.log import get_logger
 
 REQUEST_TIMEOUT_S: Final = 30.0
 """The API server itself ends ordinary requests after 60 s; a scheduler should not wait that long."""
@@ -54,7 +54,7 @@ LONGEST_LINE_BYTES: Final = 2**24
 """More than etcd stores in one object, several times over."""
 
 
-log = structlog.get_logger("plimsoll.kube.client")
+log = get_logger()
 
 
 before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sending", default=lambda: None)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import structlog
-
 from plimsoll.kube import credentials as kube_credentials
 from plimsoll.kube import kubeconfig as kubeconfig_check
 from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
@@ -25,8 +23,9 @@ from plimsoll.kube.kubeconfig import IN_CLUSTER
 from plimsoll.kube.proxies import proxy_of
 from plimsoll.kube.transport import text_of
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
-log = structlog.get_logger("plimsoll.kube.configuration")
+log = get_logger()
 
 
 def kubeconfig_path(where: str) -> Path | None:

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.log import get_logger
 
 EARLY_S: Final = 300.0
 """A token is renewed this long before it expires, or in the middle of its life where that comes later."""
@@ -32,7 +31,7 @@ LONGEST_PAUSE_S: Final = 30.0
 SERVICE_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 """The token of a pod's own service account."""
 
-log = structlog.get_logger("plimsoll.kube.credentials")
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from datetime import UTC, datetime
 from typing import Final, NoReturn, Protocol
 
 import msgspec
-import structlog
 
 from plimsoll.kube.client import before_sending
 from plimsoll.kube.lease_rules import ADDRESS, NOTE, LeaseTiming, SeenLease, StoredLease, free_s, seen, taken
@@ -46,6 +45,7 @@ from plimsoll.kube.transport import (
 )
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError
+from plimsoll.part.log import get_logger
 
 FROM_MEMORY: Final = (("resourceVersion", "0"),)
 """The query of a reading that the API server answers from its memory. An outdated answer does no harm: to take the
@@ -53,7 +53,7 @@ Lease in an outdated version is refused."""
 RELEASE_S: Final = 1.0
 """The longest time that giving the Lease back may take at the end."""
 
-log = structlog.get_logger("plimsoll.kube.lease")
+log = get_logger()
 
 
 class LeaseLostError(CannotGoOnError):

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
-import structlog
 
 from plimsoll.kube.models import Named, ObjectMeta, Page
 from plimsoll.kube.pages import pieces
 from plimsoll.kube.transport import ApiError, GoneError, Query, TransientError, Transport, status_error
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 PAGE_SIZE: Final = 500
 """client-go's page size: a page decodes in about 10 ms, so the loop is never blocked for long."""
@@ -240,7 +240,7 @@ class Reflector(Generic[T]):
         is_news = str(error) != self._logged
         self._logged = str(error)
         if is_news and not error.is_logged:
-            structlog.get_logger().warning(
+            get_logger().warning(
                 "watch interrupted", path=self.path, failures=self._failures, error=str(error)
             )
 
@@ -356,7 +356,7 @@ class Reflector(Generic[T]):
         except msgspec.MsgspecError as error:
             named = self._named(document)
             present.add(_key(named))  # the object exists: its known form stays
-            structlog.get_logger().error(
+            get_logger().error(
                 "object cannot be read",
                 path=self.path,
                 namespace=named.namespace,

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pynvml
-import structlog
 
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.answers import away
 from plimsoll.nvml.calls import Calls
+from plimsoll.part.log import get_logger
 
 _UNKNOWN: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
 """No instance has this number. Numbers may have gaps."""
 
-log = structlog.get_logger("plimsoll.nvml.devices")
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pynvml
-import structlog
 
 from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
@@ -34,6 +33,7 @@ from plimsoll.nvml.readings import (
     NvmlAwayError,
     ProcessUsage,
 )
+from plimsoll.part.log import get_logger
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ instances are read at once."""
 _LISTS: Final = 3
 """Attempts to read a list of processes that grows between the two calls that read it."""
 
-log = structlog.get_logger("plimsoll.nvml.library")
+log = get_logger()
 
 
 class Nvml:

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import structlog
-
 from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.part.errors import CannotGoOnError
+from plimsoll.part.log import get_logger
 
 if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
@@ -27,7 +26,7 @@ CLOSE_S: Final = 5.0
 """Seconds for the driver to end a session, and the call that it is busy with. The kubelet gives a pod 30 s for its
 whole end, and the driver forgets the sessions of a process that has ended."""
 
-log = structlog.get_logger("plimsoll.nvml.thread")
+log = get_logger()
 
 
 class DriverThread:

@@ -135,7 +135,7 @@ def disk_remedy(error: BaseException, otherwise: str, whose: str = "its") -> str
 
 
 class _Bound(Protocol):
-    def __call__(self, event: str, **details: Any) -> object:  # noqa: ANN401 - as structlog takes
+    def __call__(self, event: str, /, **details: Any) -> object:  # noqa: ANN401 - as the log takes
         """Write a line."""
 
 

@@ -13,11 +13,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from plimsoll.part.errors import CannotGoOnError
+from plimsoll.part.log import get_logger
 
-log = structlog.get_logger("plimsoll.part.ending")
+log = get_logger()
 
 LOOK_S: Final = 1.0
 """The time between two checks of the tasks."""

@@ -13,16 +13,14 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Final, Protocol, TypeVar
 
-import structlog
 from msgspec import Meta
 
 from plimsoll.part.ending import run_to_end
-from plimsoll.part.errors import CannotGoOnError, InputError, errors_in
+from plimsoll.part.errors import BAD_INPUT, CannotGoOnError, InputError, errors_in
 from plimsoll.part.heap import settle_heap
-from plimsoll.part.log import log_json
+from plimsoll.part.log import get_logger, log_json
 from plimsoll.part.threads import Threads, leave_hanging_threads
 
-BAD_INPUT: Final = 2
 CANNOT_GO_ON: Final = 1
 
 LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
@@ -80,11 +78,11 @@ def _outcome(
         asyncio.run(run_to_end(_until_signal(run, settings)))
     except* InputError as group:
         for error in errors_in(group, InputError):
-            structlog.get_logger(name).error("refused to start", part=name, problem=str(error))
+            get_logger().error("refused to start", part=name, problem=str(error))
         status = BAD_INPUT
     except* CannotGoOnError as failures:
         for failure in errors_in(failures, CannotGoOnError):
-            structlog.get_logger(name).error("ends, to be started again", part=name, problem=str(failure))
+            get_logger().error("ends, to be started again", part=name, problem=str(failure))
         status = CANNOT_GO_ON
     return status
 

@@ -8,6 +8,9 @@ from typing import Final, TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
+BAD_INPUT: Final = 2
+"""The exit code of a part or a command that refuses its input."""
+
 SHOWN_CHARS: Final = 200
 """The most characters of a wrong value that a message shows: a value may be as long as its author likes."""
 

@@ -18,6 +18,7 @@ MS_BIND: Final = 4096
 MS_REC: Final = 1 << 14
 MS_PRIVATE: Final = 1 << 18
 MS_SLAVE: Final = 1 << 19
+MNT_DETACH: Final = 2
 CLONE_NEWNS: Final = 1 << 17
 
 LIBC: Final = ctypes.CDLL(None, use_errno=True)

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import structlog
+from plimsoll.part.log import get_logger
 
 GRACE_S: Final = 5.0
 """Seconds that threads get for the work that they have begun. The kubelet gives a pod 30 s for everything."""
@@ -43,7 +43,7 @@ def _others() -> list[threading.Thread]:
 def _leave(status: int) -> None:
     time.sleep(GRACE_S)
     names = [thread.name for thread in _others()]
-    structlog.get_logger("plimsoll.part.threads").warning("ends without threads that hang", threads=names)
+    get_logger().warning("ends without threads that hang", threads=names)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

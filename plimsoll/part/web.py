@@ -13,7 +13,6 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.log import server_logger
@@ -25,6 +24,7 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from plimsoll.part.accepting import Acceptor
 from plimsoll.part.connections import CONNECTION, Connections
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 SHUTDOWN_S: Final = 2.0
 """The longest time for which a request under way may delay a part's end."""
@@ -35,7 +35,7 @@ BODY_BYTES: Final = 1024**2
 BACKLOG: Final = 128
 """Connections that may wait to be accepted."""
 
-log = structlog.get_logger("plimsoll.part.web")
+log = get_logger()
 
 
 @contextlib.asynccontextmanager

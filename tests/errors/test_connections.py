@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
-from structlog.testing import capture_logs
 
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
@@ -28,6 +27,7 @@ from plimsoll.kube import client as kube
 from plimsoll.kube.transport import RefusedError, TransientError, error_from
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
+from tests.logs import capture_logs
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from structlog.testing import capture_logs
 
 from monitor.troubles import NO_GPU, Troubles
 from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.logs import capture_logs
 from tests.servers.waiting import PATIENCE_S
 
 NOBODY = """

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
-from structlog.testing import capture_logs
 
 from plimsoll.kube import credentials as credentials_module
 from plimsoll.kube import exec_plugin
@@ -22,6 +21,7 @@ from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.kube.transport import PatchKind, RefusedError, TransientError
 from plimsoll.part.errors import InputError
 from tests.kube.plugin import Guard, Plugin, guard, kubeconfig
+from tests.logs import capture_logs
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import PATIENCE_S, until, until_true
 

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Reflector, Timing
 from tests.kube.faults import Answer, FaultyServer, faulty_server, pod
 from tests.kube.reflected import QUICK, Image, reflecting
+from tests.logs import capture_logs
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until_true

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import Header, StorageType
-from structlog.testing import capture_logs
 
 from monitor import foreign
 from monitor.core.entries import Entry, NodeSnapshot, state_entry
@@ -27,6 +26,7 @@ from plimsoll.bus.subjects import EVENTS, STREAM, limit_subject, state_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import largest_epoch
 from plimsoll.ids import NodeName
+from tests.logs import capture_logs
 from tests.monitor.harness import jetstream, stored, until, until_true
 from tests.servers.waiting import PATIENCE_S
 

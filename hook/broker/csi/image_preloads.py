@@ -21,11 +21,10 @@ import threading
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from hook.broker.core.volume import LIMITS_PART
 from plimsoll.broker.pages import PRELOADS_NAME
 from plimsoll.broker.volume import CONTAINER_LIBRARY, PRELOADS_FILE
+from plimsoll.part.log import get_logger
 from plimsoll.part.mounting import CLONE_NEWNS, LIBC
 
 MOST_BYTES: Final = 4096
@@ -50,7 +49,7 @@ _OPEN_TREE_CLONE: Final = 1
 _RESOLVE_NO_XDEV_NO_SYMLINKS: Final = 0x01 | 0x04
 _HOW: Final = struct.Struct("=QQQ")
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 class ImagePreloads:

@@ -9,6 +9,7 @@ from typing import Final
 from hook.broker.core.volume import Mount, read_mounts
 from plimsoll.part.mounting import (
     LIBC,
+    MNT_DETACH,
     MS_BIND,
     MS_NODEV,
     MS_NOEXEC,
@@ -22,7 +23,6 @@ from plimsoll.part.mounting import (
 
 __all__ = ["bind", "is_in_first_namespace", "mount_tmpfs", "mounts", "stage_read_only", "unmount"]
 
-MNT_DETACH: Final = 2
 UMOUNT_NOFOLLOW: Final = 8
 
 _SAFE: Final = MS_NOSUID | MS_NODEV

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, assert_never
 
-import structlog
-
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import VolumeTarget
 from hook.broker.csi.volumes import InlineVolumes
@@ -20,13 +18,14 @@ from plimsoll.broker.pages import PRELOADS_NAME
 from plimsoll.broker.volume import CONTAINER_ATTRIBUTE, FILE_ATTRIBUTE
 from plimsoll.ids import ContainerName, NodeName
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.log import get_logger
 
 UID_KEY: Final = "csi.storage.k8s.io/pod.uid"
 NAMESPACE_KEY: Final = "csi.storage.k8s.io/pod.namespace"
 NAME_KEY: Final = "csi.storage.k8s.io/pod.name"
 EPHEMERAL_KEY: Final = "csi.storage.k8s.io/ephemeral"
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 class NoLinesError(PlimsollError):

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import structlog
+from plimsoll.part.log import get_logger
 
 # gRPC writes its own lines to standard error unless this variable is set before its first import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -37,7 +37,7 @@ DIRECTORY_MODE: Final = 0o700
 STOP_S: Final = 0.0
 """Seconds that requests under way get at the end. The kubelet repeats them, so none is waited for."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 _Untyped = Any
 """An object of gRPC or protobuf, which ship no types."""
 _Handler = Callable[[_Untyped, _Untyped], Awaitable[_Untyped]]

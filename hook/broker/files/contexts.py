@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
-import structlog
 from msgspec import Meta
 
 from hook.broker.files.shared import write_whole
 from plimsoll.ids import GpuUuid
+from plimsoll.part.log import get_logger
 
 CONTEXTS_NAME: Final = "contexts.json"
 CONTEXTS_MODE: Final = 0o600
 DRIVER_VERSION: Final = Path("/sys/module/nvidia/version")
 """The version of the driver that the kernel has loaded. The file exists without any program that uses the driver."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 _Bytes = Annotated[int, Meta(gt=0, le=1 << 40)]
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from hook.broker.core.journal import JournalLine, decode_line
 from hook.broker.files.shared import write_whole
+from plimsoll.part.log import get_logger
 
 NAME: Final = "journal"
 MODE: Final = 0o600
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 class JournalFile:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import ShareTerms
 from hook.broker.shares.gate_files import GateFile
 from hook.broker.shares.work_pages import WorkPages
 from plimsoll.ids import ProcessKey
+from plimsoll.part.log import get_logger
 
 UNKNOWN_S: Final = 1.0
 """Seconds. A process sends its hello as soon as it owns a slot; after this time the hello is lost."""
@@ -23,7 +22,7 @@ UNKNOWN_S: Final = 1.0
 SURVEY_PAUSE_S: Final = 10.0
 """Seconds between two surveys of a container: each reads every process of the machine."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 @dataclass(eq=False, slots=True)

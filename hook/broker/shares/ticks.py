@@ -16,8 +16,6 @@ from itertools import count
 from math import ceil
 from typing import Final, assert_never
 
-import structlog
-
 from hook.broker.core.events import Unheld
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import (
@@ -43,6 +41,7 @@ from hook.broker.shares.work_pages import WorkPages
 from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.clock import OWN, TICKS_PER_S, machine_ns
+from plimsoll.part.log import get_logger
 
 BEAT_S: Final = 0.25
 """Seconds between two beats. A program whose broker was killed stands for two of them: see `pages.LATE_NS`."""
@@ -77,7 +76,7 @@ VALUE_MOST: Final = 2000
 REST_S: Final = 60.0
 """Seconds with all gates open before another scheduler is tried."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 class Shares:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import NvmlAwayError, ProcessUsage
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.clock import machine_ns
+from plimsoll.part.log import get_logger
 
 if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
@@ -24,7 +23,7 @@ SPAN_US: Final = 2_000_000
 RETRY_S: Final = 30.0
 """Seconds between two questions to a missing driver."""
 
-_log: Final = structlog.get_logger()
+_log: Final = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import msgspec
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.gpus import read_gpus
 from hook.broker.memory_changes import MemoryWatch
 from hook.broker.sockets.hook import StartTask
 from hook.broker.sockets.listeners import bind_unix
@@ -29,12 +30,15 @@ from plimsoll.broker.wire import (
     Done,
     Measured,
     MemoryChange,
+    ReadGpus,
     Refused,
     Register,
     Registered,
     Subscribe,
     Unregister,
 )
+from plimsoll.nvml.readings import NvmlAwayError
+from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.accepting import Acceptor
 from plimsoll.part.errors import InputError
 
@@ -66,11 +70,13 @@ def bind_control_socket(root: Path) -> socket.socket:
     return bind_unix(root, CONTROL_NAME, socket.SOCK_STREAM, mode=CONTROL_MODE, backlog=BACKLOG)
 
 
-async def serve_control(engine: Engine, listener: socket.socket, start_task: StartTask) -> None:
+async def serve_control(
+    engine: Engine, driver: DriverThread, listener: socket.socket, start_task: StartTask
+) -> None:
     """Answer requests until cancelled; owns the socket from now on."""
 
     def take_in(accepted: socket.socket) -> None:
-        peer = _Peer(engine, accepted, start_task)
+        peer = _Peer(engine, driver, accepted, start_task)
         work = peer.serve()
         try:
             task = start_task(work, "control connection")
@@ -89,8 +95,11 @@ class _Peer:
     _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter
 
-    def __init__(self, engine: Engine, accepted: socket.socket, start_task: StartTask) -> None:
+    def __init__(
+        self, engine: Engine, driver: DriverThread, accepted: socket.socket, start_task: StartTask
+    ) -> None:
         self._engine = engine
+        self._driver = driver
         self._accepted = accepted
         self._end: socket.socket | asyncio.StreamWriter = accepted
         self._start_task = start_task
@@ -134,7 +143,7 @@ class _Peer:
     async def _answer(self, line: bytes) -> BrokerAnswer:
         try:
             return await self._fulfil(_decoded(line))
-        except (InputError, NotCarriedOutError) as error:
+        except (InputError, NotCarriedOutError, NvmlAwayError) as error:
             self._engine.bounded_log.warning("request_refused", None, problem=str(error))
             return Refused(message=str(error))
 
@@ -151,6 +160,8 @@ class _Peer:
                 return Done()
             case Describe():
                 return await self._engine.describe()
+            case ReadGpus():
+                return await read_gpus(self._engine, self._driver)
             case Subscribe():
                 return Done()
             case _:

@@ -3,8 +3,8 @@
 Further ones may be installed: an entry point of the group `plimsoll.policies` names a `Policy`.
 """
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
@@ -14,7 +14,19 @@ from placer.core.policies.policy import Policy, one_line
 from placer.core.policies.topology import TOPOLOGY
 from plimsoll.part.errors import InputError
 
-__all__ = ["ENTRY_POINTS", "LOCALITY", "POLICIES", "Policy", "check_name", "load_policies", "policy_named"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "ENTRY_POINTS",
+    "LOCALITY",
+    "POLICIES",
+    "Policy",
+    "check_name",
+    "listed_policies",
+    "load_policies",
+    "policy_named",
+]
 
 POLICIES: Final[dict[str, Policy]] = {
     policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK, LOCALITY, TOPOLOGY)
@@ -29,11 +41,17 @@ _OURS: Final = {
 }
 """The policies that are loaded by `load_policies`, or when they are named: they import numpy, a tenth of a second."""
 
-_INSTALLED: Final[dict[str, EntryPoint]] = {
-    **{one.name: one for one in entry_points(group=ENTRY_POINTS)},
-    **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in _OURS.items()},
-}
-"""The policies that are loaded later. They are listed at import, because the event loop must not read disks."""
+
+@cache
+def listed_policies() -> dict[str, "EntryPoint"]:
+    """The policies that are loaded later. Reads disks, once, so ask before an event loop does."""
+    from importlib.metadata import EntryPoint, entry_points  # noqa: PLC0415 - `plimsoll run` does without
+
+    return {
+        **{one.name: one for one in entry_points(group=ENTRY_POINTS)},
+        **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in _OURS.items()},
+    }
+
 
 _LOADED: Final[dict[str, Policy | BaseException]] = {}
 """The loaded ones, those of other packages in their guard, and the errors of those that cannot be loaded."""
@@ -44,7 +62,7 @@ def load_policies() -> None:
 
     A policy that cannot be loaded is an error of the pods that name it.
     """
-    for name in _INSTALLED:
+    for name in listed_policies():
         _loaded(name)
 
 
@@ -54,8 +72,8 @@ def check_name(name: str, field: str) -> None:
     Raises:
         InputError: there is none; `field` is the place of the name in the message.
     """
-    if name not in POLICIES and name not in _INSTALLED:
-        names = ", ".join(sorted({*POLICIES, *_INSTALLED}))
+    if name not in POLICIES and name not in listed_policies():
+        names = ", ".join(sorted({*POLICIES, *listed_policies()}))
         raise InputError(field, name, "is no placement policy", f"choose one of {names}")
 
 
@@ -71,7 +89,7 @@ def policy_named(name: str, field: str) -> Policy:
     loaded = _loaded(name)
     if isinstance(loaded, Policy):
         return loaded
-    remedy = f"mend the package that names {_INSTALLED[name].value}, or choose another policy"
+    remedy = f"mend the package that names {listed_policies()[name].value}, or choose another policy"
     raise InputError(field, name, f"cannot be loaded: {one_line(str(loaded))}", remedy) from loaded
 
 
@@ -84,7 +102,7 @@ def _loaded(name: str) -> Policy | BaseException:
 
 def _load(name: str) -> Policy | BaseException:
     try:
-        policy = _INSTALLED[name].load()
+        policy = listed_policies()[name].load()
     except BaseException as error:  # a package of somebody else may raise anything
         if not is_its_own(error):
             raise

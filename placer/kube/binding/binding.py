@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
-import structlog
 
 from placer.core.booking import decided, start_of
 from placer.core.plan import Plan
@@ -36,6 +35,7 @@ from plimsoll.kube.transport import (
     Transport,
 )
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
@@ -170,7 +170,7 @@ class Binder:
             except TransientError as error:
                 unclear_s = asyncio.get_running_loop().time()
                 undone += isinstance(error, _NotBoundError)
-                structlog.get_logger().warning("bind unanswered", pod=binding.pod.path, error=str(error))
+                get_logger().warning("bind unanswered", pod=binding.pod.path, error=str(error))
                 if undone == ATTEMPTS:
                     on_long_wait()
                     return await self._outlive(binding, unclear_s, str(error))
@@ -195,7 +195,7 @@ class Binder:
             except _ChangedError as error:
                 return Ending(BindResult.CHANGED, message, error.pod)
             except TransientError as error:
-                structlog.get_logger().warning("bind unknown", pod=binding.pod.path, error=str(error))
+                get_logger().warning("bind unknown", pod=binding.pod.path, error=str(error))
             await asyncio.sleep(LONGEST_PAUSE_S)
 
     async def _attempt(self, binding: PodBinding) -> Ending:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from placer.core.plan import Plan
 from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
 from placer.kube.claims import PodClaims
@@ -29,6 +27,7 @@ from placer.kube.reporting.results import Results
 from placer.kube.volumes.reservation import VolumeReservation
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
+from plimsoll.part.log import get_logger
 from plimsoll.part.times import rfc3339
 
 SLOW_S: Final = 1.0
@@ -156,7 +155,7 @@ class Committer:
         if problem is None:
             return True
         pod = placed.wanted.pod
-        structlog.get_logger().warning(
+        get_logger().warning(
             "volumes not bound", pod=pod.full_name, node=placed.plan.booking.node, error=problem
         )
         if self.cluster.is_assumed(uid):
@@ -180,7 +179,7 @@ class Committer:
             self.results.placed(pod, plan)
             return
         self.metrics.binds.failures.labels(ending.result.name.lower()).inc()
-        structlog.get_logger().warning(
+        get_logger().warning(
             "not bound", pod=pod.full_name, node=node, outcome=ending.result.value, error=ending.message
         )
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
-import structlog
 
 from placer.kube.binding.binding import WRITE_LIFETIME_S
 from placer.kube.binding.scope import WriteScopes
@@ -18,6 +17,7 @@ from plimsoll.kube.models import Named, Pod
 from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, Transport
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 FENCE: Final = "placer.plimsoll.dev/fence"
 """An annotation that means nothing; each fence gives it another value."""
@@ -48,7 +48,7 @@ async def take_over(
         version = await fence(transport, late, began_s + WRITE_LIFETIME_S)
         await catch_up(version)  # a write may have arrived just before its pod was changed
     scopes.inherited = None
-    structlog.get_logger().info("late writes fenced off", pods=len(late))
+    get_logger().info("late writes fenced off", pods=len(late))
 
 
 async def fence(transport: Transport, pods: Iterable[str], until_s: float) -> int | None:
@@ -70,7 +70,7 @@ async def fence(transport: Transport, pods: Iterable[str], until_s: float) -> in
                 task.add_done_callback(lambda _: places.release())
                 changes.append(task)
     except TimeoutError:
-        structlog.get_logger().error("late writes not fenced off in time; none can arrive any more")
+        get_logger().error("late writes not fenced off in time; none can arrive any more")
         return None
     return max((task.result() for task in changes), default=0)
 
@@ -88,5 +88,5 @@ async def _change(transport: Transport, pod: str, value: str) -> int:
         except NotFoundError:
             return 0
         except (ApiError, msgspec.MsgspecError) as error:
-            structlog.get_logger().warning("late writes not fenced off, retrying", pod=pod, error=str(error))
+            get_logger().warning("late writes not fenced off, retrying", pod=pod, error=str(error))
             await asyncio.sleep(pauses.next_s())  # the API server is away, or refuses for now

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import msgspec
-import structlog
 
 from placer.core.booking import Grant
 from placer.core.ledger import Ledger
@@ -26,6 +25,7 @@ from plimsoll.kube.pages import pieces
 from plimsoll.kube.transport import ApiError, Query, Transport
 from plimsoll.lifespan import Lifespan, peak
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 PAGE_PODS: Final = 100
 """Pods of one page: they decode in about 2 ms."""
@@ -68,7 +68,7 @@ class DriftCheck:
             try:
                 await self.compare()
             except (ApiError, msgspec.MsgspecError) as error:
-                structlog.get_logger().warning("ledger not compared", error=str(error))
+                get_logger().warning("ledger not compared", error=str(error))
 
     async def compare(self) -> None:
         """Compare once: set the metrics, name the pods that differ in the log, and count them as the API server does.
@@ -86,7 +86,7 @@ class DriftCheck:
         self.metrics.drift.pods.set(len(drifts))
         if drifts:
             names = [drift.name for drift in drifts.values()][:NAMED_PODS]
-            structlog.get_logger().error("ledger drifted from the API server", pods=names, count=len(drifts))
+            get_logger().error("ledger drifted from the API server", pods=names, count=len(drifts))
         for uid, drift in drifts.items():
             self._mend(uid, drift.pod)
 
@@ -157,7 +157,7 @@ class DriftCheck:
         try:
             self.cluster.confirm(pod)
         except InputError as error:
-            structlog.get_logger().error("bound pod counts in part", pod=uid, error=str(error))
+            get_logger().error("bound pod counts in part", pod=uid, error=str(error))
 
 
 def _stated(pod: Pod | None) -> Promises | None:

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final, NoReturn
 
 import msgspec
-import structlog
 
 from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
@@ -33,6 +32,7 @@ from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import ApiError, NotFoundError, Transport
+from plimsoll.part.log import get_logger
 from plimsoll.part.times import rfc3339
 
 ANSWER_S: Final = 4.0
@@ -189,13 +189,13 @@ class Binds:
             ending = await self._write(binding)
         finally:
             self._under_way.pop(uid, None)
-        log = structlog.get_logger().bind(pod=name, node=node)
+        log, where = get_logger(), {"pod": name, "node": node}
         if ending.result is BindResult.BOUND:
-            log.info("placed", gpus=plan.gpus, score=plan.score, scheduler=pod.spec.schedulerName)
+            log.info("placed", **where, gpus=plan.gpus, score=plan.score, scheduler=pod.spec.schedulerName)
             self.on_placed(placement(pod.metadata, plan))
             return ending
         metrics.binds.failures.labels(ending.result.name.lower()).inc()
-        log.warning("not bound", outcome=ending.result.value, error=ending.message)
+        log.warning("not bound", **where, outcome=ending.result.value, error=ending.message)
         if self.cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cluster.release(uid)
             if (known := self.pods.get(uid)) is not None:

@@ -14,7 +14,6 @@ from ssl import SSLContext
 from typing import Final
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from placer.kube.extender.errors import NotBoundError, UnavailableError, UndecidedError
@@ -34,6 +33,7 @@ from placer.kube.extender.wire import (
     priorities,
 )
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import open_tcp, port_of, read_body, serving
 
@@ -45,7 +45,7 @@ BODY_BYTES: Final = 16 * 1024**2
 
 JSON: Final = "application/json"
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 Ask = Callable[[bytes], Awaitable[tuple[object, str]]]
 """Takes a body; gives the answer to be encoded, and the outcome for the metrics."""

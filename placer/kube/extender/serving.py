@@ -3,12 +3,11 @@
 import asyncio
 from typing import NoReturn
 
-import structlog
-
 from placer.kube.extender.extender import Extender
 from placer.kube.extender.http import serving_extender
 from placer.kube.extender.metrics import ExtenderMetrics
 from placer.settings import Settings
+from plimsoll.part.log import get_logger
 
 
 async def serve_extender(settings: Settings, port: int, extender: Extender) -> NoReturn:
@@ -24,7 +23,7 @@ async def serve_extender(settings: Settings, port: int, extender: Extender) -> N
     metrics = ExtenderMetrics(extender.decider.metrics.registry)
     address = settings.extender_address, port
     async with serving_extender(extender, address, metrics, context, clients) as number:
-        structlog.get_logger().info("extender ready", address=settings.extender_address, port=number)
+        get_logger().info("extender ready", address=settings.extender_address, port=number)
         if context is not None:
             await files.follow(context)
         await asyncio.get_running_loop().create_future()  # until cancelled

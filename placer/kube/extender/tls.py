@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-import structlog
 from aiohttp import web
 
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX
 
 LOOK_S: Final = 60.0
 """The interval at which the certificate's files are checked. They are replaced hours before the old one ends."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

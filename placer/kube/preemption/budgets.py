@@ -11,13 +11,13 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import structlog
 from msgspec import UNSET
 
 from placer.kube.domains.selectors import LabelRule, label_rule
 from placer.kube.pods.occupants import Occupant
 from plimsoll.kube.models import DisruptionBudget, LabelSelector, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
+from plimsoll.part.log import get_logger
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Budgets:
             if budget.spec.selector is not UNSET:
                 selector = msgspec.json.decode(budget.spec.selector, type=LabelSelector | None)
         except msgspec.MsgspecError as error:
-            structlog.get_logger().error(
+            get_logger().error(
                 "disruption budget cannot be read", namespace=meta.namespace, name=meta.name, error=str(error)
             )
         if selector is None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-import structlog
 from prometheus_client import Counter
 
 from placer.kube.clock import loop_now_s
@@ -21,6 +20,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import ApiError, TransientError
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 AT_ONCE: Final = 8
 """Preemptions that are carried out together; more wait. Each writes twice for each victim, one after another."""
@@ -139,16 +139,14 @@ class PreemptionOrders:
             await self.writes.nominate(pod, None)
         except ApiError as error:
             # The next leader would find that the pod does not fit there, and try this again.
-            structlog.get_logger().warning("nomination not taken back", pod=pod.full_name, error=str(error))
+            get_logger().warning("nomination not taken back", pod=pod.full_name, error=str(error))
 
     async def _carry_out(self, order: PreemptionOrder) -> None:
         uid = PodUid(order.pod.metadata.uid)
         try:
             refused = await self._write(order)
             if refused is not None:
-                structlog.get_logger().warning(
-                    f"{order.name} refused", pod=order.pod.full_name, error=refused
-                )
+                get_logger().warning(f"{order.name} refused", pod=order.pod.full_name, error=refused)
                 self.on_failed(order.pod, f"{order.name}: {refused}")
                 await asyncio.sleep(REFUSED_PAUSE_S)
         finally:

@@ -9,8 +9,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-import structlog
-
 from placer.core.reasons import Reason
 from placer.core.verdicts import Explanation
 from placer.kube.pods.nominations import Nomination
@@ -29,6 +27,7 @@ from placer.kube.preemption.victim_search import (
 )
 from placer.kube.preemption.victims import Victims
 from plimsoll.ids import NodeName, PodUid
+from plimsoll.part.log import get_logger
 
 ROUNDS: Final = 3
 """The most searches in a row, where the victims that a search found are gone or safe by its end."""
@@ -184,7 +183,7 @@ class Preempting:
         self.nominating.orders.put(PreemptionOrder(pod, node, victims.pods))
         names = [one.pod.full_name for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        structlog.get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)
+        get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)
         return f"{len(names)} pod(s) of lower priority end on {node} to make room: {named}."
 
 

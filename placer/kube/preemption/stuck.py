@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NoReturn
 
-import structlog
-
 from placer.kube.preemption.nominating import Nominating
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 CHECK_S: Final = 5.0
 """The pause between two looks at the pods that end, in seconds."""
@@ -72,7 +71,5 @@ class StuckPods:
         for own in before:
             if nominations.find(own.uid) is None and own.is_ours:
                 names = [one.full_name for one in pods]
-                structlog.get_logger().warning(
-                    "nomination given up", pod=own.pod.full_name, node=node, stuck=names
-                )
+                get_logger().warning("nomination given up", pod=own.pod.full_name, node=node, stuck=names)
                 self.on_given_up(own.pod, node, pods)

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Relocation, Steps
 from placer.core.relocation.search import confirmed, search
@@ -41,6 +39,7 @@ from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.log import get_logger
 
 SLICE_S: Final = 0.002
 """Seconds after which a search lets other tasks run."""
@@ -206,7 +205,7 @@ class Relocating:
             return
         text = plan_text(found, board)
         self._plans[uid] = text
-        structlog.get_logger().info(
+        get_logger().info(
             "relocation planned", pod=waiting.pod.full_name, plan=text, mode=self.rules.mode.value
         )
         if self.rules.mode is RelocationMode.DRY_RUN:
@@ -275,7 +274,7 @@ class Relocating:
             return
         is_dry = self.rules.mode is RelocationMode.DRY_RUN
         text = plan_text(found, board)
-        structlog.get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
+        get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
         self._metrics.relocation.plans.labels("dry-run" if is_dry else "begun").inc()
         if is_dry:
             return
@@ -287,7 +286,7 @@ class Relocating:
             heed_cancellation()
             refused = refused or await orders.evict(one, None)
             if refused is not None:
-                structlog.get_logger().warning("relocation refused", error=refused)
+                get_logger().warning("relocation refused", error=refused)
                 break
 
     def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
@@ -301,9 +300,7 @@ class Relocating:
     def _give_up_rooms(self) -> None:
         under_way = self._under_way is not None and self.nominating.orders.is_under_way(self._under_way)
         for one in self.kept.expire(under_way):
-            structlog.get_logger().warning(
-                "room given up", moved=one.moved.full_name, node=one.nomination.node
-            )
+            get_logger().warning("room given up", moved=one.moved.full_name, node=one.nomination.node)
             self._metrics.relocation.plans.labels("given-up").inc()
 
 

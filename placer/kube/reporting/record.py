@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 import msgspec
-import structlog
 
 from placer.kube.reporting.condition import POD_SCHEDULED, scheduled_condition
 from placer.kube.reporting.pod_events import REMEMBERED_EVENTS, PodEvents, PodNews, cut
@@ -36,6 +35,7 @@ from plimsoll.kube.transport import (
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 
 WRITERS: Final = 8
 """Writes under way at once while no pod is being bound."""
@@ -188,7 +188,7 @@ class Recorder:
 
     async def _put_back(self, uid: PodUid, pending: _Pending, error: PlimsollError, pauses: Pauses) -> None:
         """Let news wait for another try; returns after a pause while the API server is away."""
-        structlog.get_logger().warning("news waits", pod=pending.news.pod.full_name, error=str(error))
+        get_logger().warning("news waits", pod=pending.news.pod.full_name, error=str(error))
         self._waiting[uid].appendleft(pending)
         if isinstance(error, TransientError):
             await asyncio.sleep(pauses.next_s())  # the API server is away
@@ -200,7 +200,7 @@ class Recorder:
     def _drop(self, pending: _Pending, error: PlimsollError) -> None:
         """Count and log news that cannot be written."""
         self.metrics.news.dropped.inc()
-        structlog.get_logger().warning(
+        get_logger().warning(
             "news not written",
             pod=pending.news.pod.full_name,
             reason=pending.news.reason,
@@ -256,7 +256,7 @@ class Recorder:
                 if len(self._conditions) > REMEMBERED_EVENTS:
                     self._conditions.popitem(last=False)
                 return
-        structlog.get_logger().info("the pod changes too often for its condition", pod=news.pod.full_name)
+        get_logger().info("the pod changes too often for its condition", pod=news.pod.full_name)
 
     async def _patch_condition(self, pod: Pod, known: PodCondition | None, wanted: tuple[str, str]) -> None:
         condition: dict[str, object] = {

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.kube.pods.pending import PendingPod
@@ -20,6 +18,7 @@ from plimsoll.contract import from_limit_range
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.part.log import get_logger
 
 
 class PlacementEvents(Protocol):
@@ -58,9 +57,7 @@ class Results:
     def placed(self, pod: Pod, placed: Plan) -> None:
         """Report that a pod was bound."""
         node = placed.booking.node
-        structlog.get_logger().info(
-            "placed", pod=pod.full_name, node=node, gpus=placed.gpus, score=placed.score
-        )
+        get_logger().info("placed", pod=pod.full_name, node=node, gpus=placed.gpus, score=placed.score)
         more = "".join(f". {text}" for text in (placed.expected, _given(pod)) if text)
         note = cut(f"Successfully assigned {pod.full_name} to {node}{more}")
         self.recorder.record(PodNews(pod, "Scheduled", note, None))
@@ -68,14 +65,12 @@ class Results:
 
     def resized(self, pod: Pod, note: str) -> None:
         """Report that a pod was resized, by whom, and how."""
-        structlog.get_logger().info("resized", pod=pod.full_name, note=note)
+        get_logger().info("resized", pod=pod.full_name, note=note)
         self.recorder.record(PodNews(pod, "Resized", cut(note), None))
 
     def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
         """Report that a pod was deleted to make room for another one."""
-        structlog.get_logger().info(
-            "preempted", pod=victim.full_name, node=node, preemptor=preemptor.full_name
-        )
+        get_logger().info("preempted", pod=victim.full_name, node=node, preemptor=preemptor.full_name)
         note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
         self.recorder.record(PodNews(victim, "Preempted", note, None, preemptor))
         meta = victim.metadata
@@ -120,7 +115,7 @@ class Results:
             else "free a whole GPU"
         )
         reason = f"moved to {purpose}"
-        structlog.get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
+        get_logger().info("relocated", pod=moved.full_name, node=node, to=to, why=reason)
         until = f"until {keep_s:g} s after it has ended"
         room = f"Room for its replacement is kept on {to} {until}." if to is not None else ""
         note = cut(f"Evicted from {node}: {reason}. {room}".rstrip())
@@ -138,7 +133,7 @@ class Results:
             booking: how the pod counts now.
             decides: this placer is certainly the one that places.
         """
-        doubt, log = booking.doubt, structlog.get_logger()
+        doubt, log = booking.doubt, get_logger()
         assert doubt is not None, "only a booking in doubt is reported"
         name = f"{doubt.namespace}/{doubt.name}"
         if not doubt.foreign and not decides:
@@ -159,7 +154,7 @@ class Results:
 
     def bound_by_rival(self, pod: Pod) -> None:
         """Report that another placer bound a pod that waited for this one."""
-        structlog.get_logger().error(
+        get_logger().error(
             "another placer bound a pod that waited here, so both may promise the same room",
             pod=pod.full_name,
             node=pod.spec.nodeName,
@@ -180,7 +175,7 @@ class Results:
         if reason != UNSCHEDULABLE or waiting.refused_for == note:
             return
         waiting.refused_for = note
-        structlog.get_logger().info("not placed", pod=pod.full_name, why=note)
+        get_logger().info("not placed", pod=pod.full_name, why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
 

@@ -12,7 +12,6 @@ from typing import Final, NoReturn, Protocol
 
 import msgspec
 import nats.errors
-import structlog
 from nats.js import JetStreamContext
 
 from placer.core.resize.change import NotNowError
@@ -23,6 +22,7 @@ from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api import confirmations
 from plimsoll.placer_api.resize_tickets import ANSWER, Answered, answer_on, digest_of, resize_in, ticket_on
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, ResizeAnswer, Resizing
@@ -38,7 +38,7 @@ WRITES: Final = 5
 PAUSE_S: Final = 0.5
 """Attempts to write an answer while the API server is away, and the seconds between two of them."""
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class Confirmations(Protocol):

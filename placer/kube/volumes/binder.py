@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-import structlog
 
 from placer.core.mounts import ClaimKey
 from placer.kube.volumes.ask import is_bound
@@ -27,6 +26,7 @@ from plimsoll.kube.transport import ApiError, PatchKind, TransientError, Transpo
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.log import get_logger
 
 BIND_TIMEOUT_S: Final = 600.0
 """The longest time that claims may take, as in kube-scheduler (`bindTimeoutSeconds`)."""
@@ -138,7 +138,7 @@ class VolumeBinder:
                 return msgspec.json.decode(answer, type=Named).metadata.resourceVersion
             except (TransientError, msgspec.MsgspecError) as error:
                 # The write may have happened. The same again conflicts then, and the next decision reads the result.
-                structlog.get_logger().warning("volume write unanswered", path=path, error=str(error))
+                get_logger().warning("volume write unanswered", path=path, error=str(error))
                 await asyncio.sleep(pauses.next_s())  # the API server is away
             except ApiError as error:
                 raise ClaimsNotBoundError(str(error)) from error

@@ -28,14 +28,12 @@ def declare_gpu(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, work: Callable[..., Awaitable[str]]) -> int:
     """Do the work of a command, and print its line."""
     import asyncio  # noqa: PLC0415 - keeps --help fast
-    import logging  # noqa: PLC0415 - likewise
-
-    import structlog  # noqa: PLC0415 - likewise
 
     from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
 
     # The command has one line for each outcome; the log of its parts would stand between.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log_nothing()
     line = asyncio.run(_done(work(where(given), Cluster(given.kubeconfig, given.context), given.gpu)))
     output.lines(*([line] if line else []))
     return 0

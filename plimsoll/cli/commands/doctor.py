@@ -44,15 +44,14 @@ def _run(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
     import logging  # noqa: PLC0415 - likewise
 
-    import structlog  # noqa: PLC0415 - likewise
-
     from plimsoll.cli.doctor.bundle import write_bundle  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.examine import examine  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.finding import Verdict  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.report import WIDTH, shown  # noqa: PLC0415 - likewise
+    from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
 
     # The findings say what the log of the clients would say, with a remedy.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log_nothing()
     logging.getLogger("nats").setLevel(logging.CRITICAL)
     places = _places(given)
     groups = asyncio.run(examine(places))

@@ -76,13 +76,11 @@ def _become_solo(given: argparse.Namespace, asked: dict[str, str]) -> None:
 
 def _resize(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
-    import logging  # noqa: PLC0415 - likewise
-
-    import structlog  # noqa: PLC0415 - likewise
 
     from plimsoll.cli import resize  # noqa: PLC0415 - likewise
     from plimsoll.cli.resize_pod import Cluster, resize_pod  # noqa: PLC0415 - likewise
     from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
+    from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise
 
     request = Resize(
@@ -94,7 +92,7 @@ def _resize(given: argparse.Namespace) -> int:
         container=ContainerName(given.container) if given.container else None,
     )
     # The command has one line for each outcome; the log of its parts would stand between.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log_nothing()
     cluster = Cluster(given.kubeconfig, given.context)
     asked = (
         resize.resize(request, given.nats_url, given.timeout_s)

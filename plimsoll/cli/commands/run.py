@@ -1,8 +1,6 @@
 """`plimsoll run`: its options, which the program of `solo` reads with the same parser."""
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 from plimsoll.cli.command import Command
@@ -58,11 +56,11 @@ def _declare_demand(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from plimsoll.part.program import program_of  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.part.program import become  # noqa: PLC0415 - keeps --help fast
 
     # This process becomes the program of `solo`, so signals and exit code are the command's. It gets the words as
     # they were typed, and reads them as they were read here.
-    os.execv(sys.executable, [*program_of("solo"), *given.words])  # noqa: S606 - no shell wanted
+    become("solo.__main__", given.words)
 
 
 COMMAND = Command(

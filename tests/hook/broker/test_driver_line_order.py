@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import structlog
 
 from hook.broker.core.enforcement import UNKNOWN_CONTEXT_BYTES
 from hook.broker.core.journal import Journal
@@ -22,6 +21,7 @@ from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 from tests.hook.broker.cgroups import cgroup_tree, make_container_group, make_pod_group
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
+from tests.logs import capture_logs
 
 ROOM = UNKNOWN_CONTEXT_BYTES
 
@@ -107,7 +107,7 @@ async def test_a_restarted_container_has_its_line_in_its_new_group(bench: Bench)
     await bench.lines.containers_run(POD, {MAIN: "containerd://aaaa"})
     assert bench.line(first) == 2
     first.rmdir()
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await bench.lines.containers_run(POD, {MAIN: "containerd://bbbb"})
         second = make_container_group(bench.group, "bbbb")
         await bench.lines.settle_all()
@@ -119,7 +119,7 @@ async def test_a_limit_that_the_driver_refuses_is_logged_once(bench: Bench) -> N
     """Each audit tries again, and only a new reason is logged again."""
     bench.driver.refusal = "the driver refuses: Insufficient Permissions"
     bench.register(4)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         for _ in range(3):
             await bench.lines.settle_all()
     assert [(line["event"], line["gpu"]) for line in logs] == [("driver_line_not_set", gpu) for gpu in GPUS]

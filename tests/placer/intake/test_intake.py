@@ -9,7 +9,6 @@ import pytest
 import redis.asyncio as redis
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from structlog.testing import capture_logs
 
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
@@ -21,6 +20,7 @@ from plimsoll.events import NodeState, Report
 from plimsoll.gpu_events import GpuInfo, NodeInfo
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import SHOWN_CHARS
+from tests.logs import capture_logs
 from tests.placer.arrivals import (
     CHECK_S,
     Running,

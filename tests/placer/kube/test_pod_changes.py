@@ -1,11 +1,11 @@
 """Pods that the watch shows, in the queue."""
 
 import msgspec
-import structlog
 
 from placer.kube.queue.lanes import QueuePlace
 from plimsoll.contract import DECISION
 from plimsoll.kube.models import PodCondition
+from tests.logs import capture_logs
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.scene import scene
 
@@ -44,7 +44,7 @@ async def test_a_pod_that_another_placer_bound_is_said_loudly_by_the_placer_that
             pod.metadata, annotations=dict(made.pods["own"].metadata.annotations or {})
         )
         bound = msgspec.structs.replace(pod.spec, nodeName="n1")
-        with structlog.testing.capture_logs() as logged:
+        with capture_logs() as logged:
             made.show(msgspec.structs.replace(pod, metadata=metadata, spec=bound))
         assert rivals.get() == 1
         [line] = [one for one in logged if one["log_level"] == "error"]

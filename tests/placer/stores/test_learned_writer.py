@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 import redis.asyncio as redis
-from structlog.testing import capture_logs
 
 from placer.core.learned import Learned
 from placer.core.ledger import Ledger
@@ -18,6 +17,7 @@ from placer.stores.learned_writer import LearnedWriter
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
+from tests.logs import capture_logs
 from tests.servers.waiting import until, until_true
 
 OWNER = "Deployment team/trainer"

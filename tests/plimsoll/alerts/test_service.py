@@ -14,13 +14,13 @@ import nats as nats_client
 import pytest
 from aiohttp import web
 from nats.aio.client import Client
-from structlog.testing import capture_logs
 
 from plimsoll.alerts.app import run
 from plimsoll.alerts.settings import load
 from plimsoll.bus.stream import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.web import serving_tcp
+from tests.logs import capture_logs
 from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import GIB, A, B, Facts, ill, task
 from tests.servers.alertmanager import alertmanager, alerts, until_firing

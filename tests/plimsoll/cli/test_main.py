@@ -19,7 +19,7 @@ from tests.placer.local.world import REPOSITORY
 from tests.plimsoll.cli.top.fleet import fleet
 
 OWN = [name for name in SUMMARIES if not command_of(name).passes]
-SLOW = {"asyncio", "rich", "msgspec", "aiohttp", "nats", "kubernetes", "structlog", "yaml", "redis", "typer"}
+SLOW = {"asyncio", "rich", "msgspec", "aiohttp", "nats", "kubernetes", "logging", "yaml", "redis", "typer"}
 """Packages that take 50 to 500 ms to import."""
 
 

@@ -12,7 +12,6 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
-import structlog
 from aiohttp import web
 
 from placer.webhook.certificate import make_generation
@@ -20,6 +19,7 @@ from placer.webhook.server import _context
 from plimsoll.part import connections
 from plimsoll.part.errors import InputError
 from plimsoll.part.web import open_tcp, port_of, read_body, serving, serving_tcp
+from tests.logs import capture_logs
 from tests.servers.waiting import PATIENCE_S, until_true
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
@@ -148,7 +148,7 @@ async def test_those_that_waited_longest_make_room(is_tls: bool, monkeypatch: py
 async def test_without_descriptors_the_log_has_one_line_and_connections_wait() -> None:
     """Past the limit on open files a client waits in the kernel's queue, and is answered once there is room."""
     loop, (soft, hard) = asyncio.get_running_loop(), resource.getrlimit(resource.RLIMIT_NOFILE)
-    with structlog.testing.capture_logs() as logs, socket.socket() as client:
+    with capture_logs() as logs, socket.socket() as client:
         client.setblocking(False)  # noqa: FBT003 - the standard library's own signature
         async with serving_tcp([web.get("/", answer)], "127.0.0.1", 0, "PORT") as port:
             lowest = os.dup(0)
@@ -165,7 +165,7 @@ async def test_without_descriptors_the_log_has_one_line_and_connections_wait() -
     assert "ulimit -n" in line["remedy"]
 
 
-def failures(logs: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+def failures(logs: list[dict[str, Any]]) -> list[MutableMapping[str, Any]]:
     """The lines about accepts that failed."""
     return [line for line in logs if line["event"] == "accept_failed"]
 

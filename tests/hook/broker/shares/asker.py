@@ -7,7 +7,6 @@ import asyncio
 import sys
 
 import msgspec
-import structlog
 
 from hook.broker.shares.utilisation import Utilisation
 from plimsoll.ids import GpuUuid
@@ -16,7 +15,6 @@ from plimsoll.nvml.thread import DriverThread
 
 async def main() -> None:
     """Obey commands until the input ends."""
-    structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     driver = DriverThread()
     utilisation = Utilisation(driver)
     while line := (await asyncio.to_thread(sys.stdin.readline)).split():

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import Joined, ShareEvent, ShareInstruction, Ticked
@@ -21,6 +20,7 @@ from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, until
 from tests.hook.broker.gateview import GateView
+from tests.logs import capture_logs
 
 KEY = ContainerKey(PodUid("one"), MAIN)
 LINES = ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=GIB, share_pct=20, limit_pct=40),))

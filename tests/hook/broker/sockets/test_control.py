@@ -13,6 +13,7 @@ from hook.broker.engine import Engine
 from hook.broker.sockets.control import bind_control_socket, serve_control
 from hook.broker.sockets.hook import StartTask
 from plimsoll.broker.wire import CONTROL_NAME
+from plimsoll.nvml.thread import DriverThread
 from tests.servers.waiting import PATIENCE_S
 
 
@@ -27,7 +28,7 @@ async def _cut_off(tmp_path: Path, start_task: StartTask) -> list[dict[str, Any]
     asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
     listener = await asyncio.to_thread(bind_control_socket, tmp_path)
     only_log = cast("Engine", SimpleNamespace(bounded_log=BoundedLog()))  # no request is read
-    serving = asyncio.create_task(serve_control(only_log, listener, start_task))
+    serving = asyncio.create_task(serve_control(only_log, cast("DriverThread", None), listener, start_task))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(PATIENCE_S)
         peer.connect(str(tmp_path / CONTROL_NAME))

@@ -8,7 +8,6 @@ from importlib.metadata import EntryPoint
 from math import nan
 
 import pytest
-import structlog
 
 from placer.core import policies
 from placer.core.ledger import Ledger
@@ -24,6 +23,7 @@ from placer.policy_times import PolicyTimes
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.errors import InputError
+from tests.logs import capture_logs
 from tests.placer.core.worlds import declared, gpu, init, request, state
 
 NODE = NodeName("n")
@@ -209,7 +209,7 @@ def test_a_package_that_ends_the_program_is_refused(
         ending()
 
     monkeypatch.setitem(
-        policies._INSTALLED, "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)
+        policies.listed_policies(), "odd", EntryPoint("odd", "antigravity_odd:P", policies.ENTRY_POINTS)
     )
     monkeypatch.setattr(policies, "_LOADED", {})
     monkeypatch.setattr(EntryPoint, "load", load)
@@ -226,7 +226,7 @@ def test_a_slow_policy_is_named_once_a_minute() -> None:
     times = iter([0.0, 0.06, 1.0, 1.06, 70.0, 70.06, 71.0, 71.01, 72.0, 72.5])
     seconds = Metrics().decisions.policy_seconds
     measuring, odd = PolicyTimes(seconds, lambda: next(times)), Installed(with_method("rank", lambda *_: 0.5))
-    with structlog.testing.capture_logs() as logged:
+    with capture_logs() as logged:
         for policy in (odd, odd, odd, odd, POLICIES["headroom"]):
             with measuring.measured(policy):
                 pass

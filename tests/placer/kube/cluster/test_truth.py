@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from structlog.testing import capture_logs
 
 from placer.core.booking import Booking
 from placer.kube.cluster.drift import DriftCheck
@@ -14,6 +13,7 @@ from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.http import DoubtRow
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from tests.logs import capture_logs
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import GPU_KEY, World, gpu_of, scheduler
