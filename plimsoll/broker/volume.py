@@ -71,6 +71,7 @@ def mounts_of_pod_volume(volume: str, container: str) -> tuple[dict[str, Any], .
         _read_only(volume, CONTAINER_LIMITS_DIR, f"limits/{container}"),
         {"name": volume, "mountPath": CONTAINER_COUNTS_DIR, "subPath": f"counts/{container}"},
         _read_only(volume, CONTAINER_LIBRARY_DIR, "lib"),
+        _read_only(volume, PRELOADS_FILE, f"limits/{container}/{PRELOADS_NAME}"),
     )
 
 

@@ -188,8 +188,8 @@ class InlineVolumes:
         )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
         place = PurePosixPath(path)
-        if only is not None:
-            self._images.watch(self._root / LIMITS_PART / target.pod / only)
+        for name in sources.pages if only is None else (only,):
+            self._images.watch(self._root / LIMITS_PART / target.pod / name)
         wanted = pod_binds(place, sources) if only is None else container_binds(place, sources, only)
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))

@@ -21,6 +21,7 @@ MOUNTS_OF_POD_VOLUME: list[Json] = [
     {"name": "plimsoll", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/main", "readOnly": True},
     {"name": "plimsoll", "mountPath": CONTAINER_COUNTS_DIR, "subPath": "counts/main"},
     {"name": "plimsoll", "mountPath": "/run/plimsoll/lib", "subPath": "lib", "readOnly": True},
+    {**PRELOADS, "subPath": "limits/main/ld.so.preload"},
 ]
 
 
