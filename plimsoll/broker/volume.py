@@ -1,11 +1,11 @@
 """The inline CSI volume by which a container in a cluster gets its pages and the preload library.
 
-The webhook gives each container with GPUs a volume of its own and mounts it as a whole, because the kubelet binds a
-`subPath` by two programs. A second volume is a single file, `/etc/ld.so.preload`, by which programs keep the library
-when they start with a cleared environment or other rights. The broker serves the volumes on the node, so that no pod
-starts before its lines are laid out. The placer keeps such pods off nodes without the driver. What always holds: a
-container mounts its own pages and no other container's, the library and `limits` are read-only, and no host path is
-named: Pod Security's `restricted` forbids these.
+The webhook gives each container with GPUs a volume of its own and mounts it as a whole, because the kubelet binds
+each `subPath` by two programs. One file of the volume is mounted by `subPath` all the same: `/etc/ld.so.preload`, by
+which programs keep the library when they start with a cleared environment or other rights. The broker serves the
+volume on the node, so that no pod starts before its lines are laid out. The placer keeps such pods off nodes without
+the driver. What always holds: a container mounts its own pages and no other container's, the library and `limits` are
+read-only, and no host path is named: Pod Security's `restricted` forbids these.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,8 +30,6 @@ PRELOADS_FILE: Final = "/etc/ld.so.preload"
 
 CONTAINER_ATTRIBUTE: Final = "container"
 """The attribute of a volume that names its container. A volume without it is that of a whole pod."""
-FILE_ATTRIBUTE: Final = "file"
-"""The attribute of a volume that is the container's file of preloads alone, with the value `PRELOADS_NAME`."""
 
 
 def is_ours(volume: Mapping[str, Any]) -> bool:
@@ -45,32 +43,26 @@ def container_of(volume: Mapping[str, Any]) -> str | None:
     return found
 
 
-def is_preloads(volume: Mapping[str, Any]) -> bool:
-    """Whether a volume of ours is a container's file of preloads."""
-    return bool((volume["csi"].get("volumeAttributes") or {}).get(FILE_ATTRIBUTE) == PRELOADS_NAME)
-
-
 def uses_volume(volumes: Iterable[Mapping[str, Any]] | None) -> bool:
     """Whether one of a pod's `spec.volumes` is ours."""
     return any(map(is_ours, volumes or ()))
 
 
-def csi_volume(name: str, container: str, *, is_preloads: bool = False) -> dict[str, Any]:
-    """The entry of `spec.volumes` for a container with GPUs: for all of its files, or for the file of preloads.
+def csi_volume(name: str, container: str) -> dict[str, Any]:
+    """The entry of `spec.volumes` for a container with GPUs.
 
     The volume is `readOnly`, because the runtime of a node with SELinux would relabel any other one with all that is
     mounted in it, and the read-only parts refuse that. The mount of `counts` in it stays writable, because nested
     mounts become read-only only where a pod asks for that (`recursiveReadOnly`).
     """
-    attributes = {CONTAINER_ATTRIBUTE: container} | ({FILE_ATTRIBUTE: PRELOADS_NAME} if is_preloads else {})
+    attributes = {CONTAINER_ATTRIBUTE: container}
     return {"name": name, "csi": {"driver": DRIVER, "readOnly": True, "volumeAttributes": attributes}}
 
 
-def volume_mount(volume: str, *, is_preloads: bool = False) -> dict[str, Any]:
-    """The mount of a container's volume, as an entry of its `volumeMounts`."""
-    if is_preloads:
-        return {"name": volume, "mountPath": PRELOADS_FILE, "readOnly": True}
-    return {"name": volume, "mountPath": CONTAINER_DIR}
+def volume_mounts(volume: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The mounts of a container's volume, as entries of its `volumeMounts`: the whole, and the loader's file."""
+    whole = {"name": volume, "mountPath": CONTAINER_DIR}
+    return whole, _read_only(volume, PRELOADS_FILE, f"limits/{PRELOADS_NAME}")
 
 
 def mounts_of_pod_volume(volume: str, container: str) -> tuple[dict[str, Any], ...]:
@@ -79,6 +71,7 @@ def mounts_of_pod_volume(volume: str, container: str) -> tuple[dict[str, Any], .
         _read_only(volume, CONTAINER_LIMITS_DIR, f"limits/{container}"),
         {"name": volume, "mountPath": CONTAINER_COUNTS_DIR, "subPath": f"counts/{container}"},
         _read_only(volume, CONTAINER_LIBRARY_DIR, "lib"),
+        _read_only(volume, PRELOADS_FILE, f"limits/{container}/{PRELOADS_NAME}"),
     )
 
 

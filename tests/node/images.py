@@ -40,6 +40,8 @@ def write_archive(
     files: Mapping[str, Path],
     command: tuple[str, ...],
     modes: Mapping[str, int] | None = None,
+    *,
+    is_bare: bool = False,
 ) -> None:
     """Write an archive of one image with one layer.
 
@@ -49,8 +51,9 @@ def write_archive(
         files: the contents, by their paths in the image.
         command: the program that runs by default.
         modes: the permissions of files that are no plain programs, by their paths in the image.
+        is_bare: nothing but these files is in the image, not even directories, as after `FROM scratch`.
     """
-    layer = _layer(files, modes or {})
+    layer = _layer(files, modes or {}, is_bare=is_bare)
     digest = hashlib.sha256(layer).hexdigest()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
     config = json.dumps(
@@ -71,16 +74,16 @@ def write_archive(
             _add(archive, member, content)
 
 
-def _layer(files: Mapping[str, Path], modes: Mapping[str, int]) -> bytes:
+def _layer(files: Mapping[str, Path], modes: Mapping[str, int], *, is_bare: bool) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
-        for name in ("tmp", "run", "proc", "sys", "dev", "etc"):
+        for name in () if is_bare else ("tmp", "run", "proc", "sys", "dev", "etc"):
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             layer.addfile(folder)
         for name, path in files.items():
             _add(layer, name, path.resolve().read_bytes(), mode=modes.get(name, 0o755))
-        for applet in _APPLETS:
+        for applet in () if is_bare else _APPLETS:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             layer.addfile(link)

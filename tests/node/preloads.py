@@ -1,5 +1,6 @@
 """Images in which programs lose their environment or gain rights: Debian's sudo, and preloads of the image's own."""
 
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from tests.servers.debian import debian_file
 
 SUDO: Final = "plimsoll.test/sudo:1"
 OWN: Final = "plimsoll.test/own-preloads:1"
+BARE: Final = "plimsoll.test/bare:1"
+"""A static `/busybox`, and nothing else."""
 OWN_LIBRARY: Final = f"/lib/{MULTIARCH}/libz.so.1"
 """The library that the image itself preloads: no program of the tests links it."""
 
@@ -29,7 +32,7 @@ _TEXTS: Final = {
 
 
 async def import_images(node: Node) -> None:
-    """Write the two images, and import them into a node's runtime."""
+    """Write the images, and import them into a node's runtime."""
     folder = node.directory / "preloads"
     folder.mkdir(exist_ok=True)
     texts = {name: folder / name.replace("/", "-") for name in _TEXTS}
@@ -46,9 +49,13 @@ async def import_images(node: Node) -> None:
     modes |= {"etc/passwd": 0o644, "etc/group": 0o644}
     await _import(node, SUDO, files | texts | {"usr/bin/sudo": sudo}, modes)
     await _import(node, OWN, files | {"etc/ld.so.preload": own}, {"etc/ld.so.preload": 0o644})
+    busybox = Path(shutil.which("busybox") or "/bin/busybox")
+    await _import(node, BARE, {"busybox": busybox}, {}, is_bare=True)
 
 
-async def _import(node: Node, name: str, files: dict[str, Path], modes: dict[str, int]) -> None:
+async def _import(
+    node: Node, name: str, files: dict[str, Path], modes: dict[str, int], *, is_bare: bool = False
+) -> None:
     archive = node.directory / "preloads" / "image.tar"
-    write_archive(archive, name, files, ("view",), modes)
+    write_archive(archive, name, files, ("view",), modes, is_bare=is_bare)
     await import_image(node.directory / "containerd", archive)

@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
 PAST = f"busy --memory {LINE_GIB + 1}Gi"
 """A program that takes more than its line."""
+WHOLE: Object = {"name": "plimsoll", "csi": {"driver": "plimsoll.dev"}}
+"""The volume of a pod of the first form."""
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +88,30 @@ async def test_the_preloads_of_an_image_go_on(node: Node, tenants: str) -> None:
     output = await node.run(tenants, "own", "sh", "-c", f"env -i {PAST} 2>&1 || true")
     assert "CUDA_ERROR_OUT_OF_MEMORY" in output
     await node.delete(tenants, "own")
+
+
+@pytest.mark.parametrize("volumes", [[], [WHOLE]], ids=["", "one volume for the pod"])
+async def test_containers_of_every_kind_are_held(node: Node, tenants: str, volumes: list[Object]) -> None:
+    """An init container and a sidecar have their lines without the variable, and an image without `/etc` runs."""
+    pod = pod_of("kinds", preloads.BARE, "/busybox", "cat", "/etc/ld.so.preload", readOnlyRootFilesystem=True)
+    main = pod["spec"]["containers"][0]
+    main["securityContext"] |= {"runAsUser": 1000, "runAsNonRoot": True}
+    past = f"env -i PATH=/usr/bin {PAST}; echo ended with $?"
+    init = main | {"name": "init", "image": preloads.SUDO, "command": ["sh", "-c", past]}
+    stays = ["sh", "-c", f"{past}; touch tmp/done; exec sleep 3000"]
+    probe = {"exec": {"command": ["ls", "tmp/done"]}, "periodSeconds": 1, "failureThreshold": 180}
+    context = main["securityContext"] | {"readOnlyRootFilesystem": False}
+    side = init | {"name": "side", "command": stays, "restartPolicy": "Always", "startupProbe": probe}
+    pod["spec"]["volumes"] = volumes
+    pod["spec"]["initContainers"] = [side | {"securityContext": context}, init]
+    await node.create(tenants, pod)
+    await node.until_phase(tenants, "kinds", "Succeeded", "Failed")
+    outputs = {
+        name: (await node.api.kubectl("logs", f"--namespace={tenants}", "kinds", f"--container={name}"))
+        for name in ("init", "side", "main")
+    }
+    say("kinds", outputs=outputs)
+    for name in ("init", "side"):
+        assert json.loads(outputs[name].splitlines()[-2])["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert outputs["main"] == "/run/plimsoll/lib/libplimsoll.so\n"
+    await node.delete(tenants, "kinds")

@@ -4,23 +4,22 @@ A container's volume is a tree of mounts, made in this order:
 
 | path in the volume | from | its container may |
 | --- | --- | --- |
-| `/` | an empty tree with the three directories below | read |
-| `/limits` | the container's directory with `limits`, `gate` and `hook.sock` | read |
+| `/` | one version's tree: `/lib` with the library, and the two directories below, empty | read |
 | `/counts` | the container's tmpfs with its `counts` | write |
-| `/lib` | the directory of one version of the library | read |
+| `/limits` | the container's directory with `limits`, `gate`, `hook.sock` and `ld.so.preload` | read |
 
 The volume of a whole pod, which pods of the first form have, begins with the same tree:
 
 | path in the volume | from | its containers may |
 | --- | --- | --- |
-| `/limits` | the pod's directory with a directory for each container | read |
 | `/counts` | the pod's directory with an empty directory for each container | read |
 | `/counts/<container>` | the container's tmpfs with its `counts` | write |
-| `/lib` | the directory of one version of the library | read |
+| `/limits` | the pod's directory with a directory for each container | read |
 
-A volume that is a container's file of preloads has one mount, `ld.so.preload` of the container's directory. A
-container of a pod of the first form mounts the parts of it that are its own, by `subPath`. In both, a tenant writes
-only inside a tmpfs of its own, and can replace none of the directories that the broker opens.
+Each mount costs every start on the node: runc, containerd and the kubelet read the whole table many times for a pod.
+
+A container of such a pod mounts the parts of it that are its own, by `subPath`. In both, a tenant writes only inside
+a tmpfs of its own, and can replace none of the directories that the broker opens.
 
 The kernel's mount table is the only record of volumes. Each tmpfs carries its pod's uid and its container as its
 source, so a broker that starts finds the `counts` of running pods. Pure.
@@ -40,7 +39,7 @@ LIMITS_PART: Final = "limits"
 COUNTS_PART: Final = "counts"
 LIBRARY_PART: Final = "lib"
 PARTS: Final = (LIMITS_PART, COUNTS_PART, LIBRARY_PART)
-"""The directories in a volume. The library is mounted last, so a volume with the library is complete."""
+"""The directories in a volume. The limits are mounted last, so a volume with its limits is complete."""
 
 UID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _SOURCE: Final = "plimsoll:"
@@ -82,16 +81,14 @@ class VolumeSources:
     """The directories from which a pod's volume is bound.
 
     Attributes:
-        tree: the empty tree, read-only.
+        tree: the tree of a version of the library, read-only.
         limits: the pod's directories for `limits`, read-only.
-        library: the library's directory, read-only.
         counts: the pod's directories for `counts`, read-only.
         pages: by container, its tmpfs.
     """
 
     tree: PurePosixPath
     limits: PurePosixPath
-    library: PurePosixPath
     counts: PurePosixPath
     pages: Mapping[ContainerName, PurePosixPath]
 
@@ -145,9 +142,8 @@ def container_binds(
     """The binds of a container's volume, in the order in which they must be made."""
     return (
         Bind(sources.tree, target),
-        Bind(sources.limits / container, target / LIMITS_PART),
         Bind(sources.pages[container], target / COUNTS_PART),
-        Bind(sources.library, target / LIBRARY_PART),
+        Bind(sources.limits / container, target / LIMITS_PART),
     )
 
 
@@ -155,10 +151,9 @@ def pod_binds(target: PurePosixPath, sources: VolumeSources) -> tuple[Bind, ...]
     """The binds of the volume of a whole pod, in the order in which they must be made."""
     return (
         Bind(sources.tree, target),
-        Bind(sources.limits, target / LIMITS_PART),
         Bind(sources.counts, target / COUNTS_PART),
         *(Bind(page, target / COUNTS_PART / name) for name, page in sorted(sources.pages.items())),
-        Bind(sources.library, target / LIBRARY_PART),
+        Bind(sources.limits, target / LIMITS_PART),
     )
 
 
@@ -168,10 +163,9 @@ def missing_binds(wanted: Iterable[Bind], mounts: Iterable[Mount]) -> tuple[Bind
     return tuple(bind for bind in wanted if str(bind.target) not in present)
 
 
-def is_complete(target: PurePosixPath, mounts: Iterable[Mount], *, is_file: bool = False) -> bool:
-    """Whether a volume, a tree of mounts or a single file, is mounted as a whole."""
-    last = target if is_file else target / LIBRARY_PART
-    return any(mount.point == str(last) for mount in mounts)
+def is_complete(target: PurePosixPath, mounts: Iterable[Mount]) -> bool:
+    """Whether a volume is mounted as a whole."""
+    return any(mount.point == str(target / LIMITS_PART) for mount in mounts)
 
 
 def inside(directory: PurePosixPath, mounts: Sequence[Mount]) -> tuple[str, ...]:

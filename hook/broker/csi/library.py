@@ -1,5 +1,7 @@
 """The preload library on the node, one directory for each version. Everything here blocks.
 
+A version's directory is the root of volumes: the library in `lib`, beside empty directories for their other parts.
+
 What always holds: an installed file is never changed and never removed. A directory appears with the whole file in
 it. So a running process, a container that starts again in an old pod, and a new pod each keep the version that they
 began with. A version takes about a quarter of a megabyte on the disk.
@@ -12,6 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from hook.broker.core.volume import LIBRARY_PART, PARTS
 from plimsoll.native.preload import read_library
 
 LIBRARY_NAME: Final = "libplimsoll.so"
@@ -45,10 +48,11 @@ def install(library: Path, root: Path) -> Path:
     draft = versions / f".{home.name}.new"
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(draft)
-    draft.mkdir()
-    draft.chmod(DIRECTORY_MODE)
-    _write(draft / LIBRARY_NAME, content)
-    if home.exists():  # damaged: a disk lost its content
+    for directory in (draft, *(draft / part for part in PARTS)):
+        directory.mkdir()
+        directory.chmod(DIRECTORY_MODE)
+    _write(draft / LIBRARY_PART / LIBRARY_NAME, content)
+    if home.exists():  # damaged: a disk lost its content, or laid out by an earlier broker
         home.rename(versions / f".{home.name}.damaged.{os.urandom(4).hex()}")
     draft.rename(home)
     _sync(versions)
@@ -57,7 +61,7 @@ def install(library: Path, root: Path) -> Path:
 
 def _has(home: Path, content: bytes) -> bool:
     try:
-        return (home / LIBRARY_NAME).read_bytes() == content
+        return (home / LIBRARY_PART / LIBRARY_NAME).read_bytes() == content
     except OSError:
         return False
 

@@ -14,8 +14,7 @@ from hook.broker.core.volume import VolumeTarget
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.engine import Engine
 from hook.broker.layouts import LaidOut, Layouts, RefusedLayout, WithoutGpus
-from plimsoll.broker.pages import PRELOADS_NAME
-from plimsoll.broker.volume import CONTAINER_ATTRIBUTE, FILE_ATTRIBUTE
+from plimsoll.broker.volume import CONTAINER_ATTRIBUTE
 from plimsoll.ids import ContainerName, NodeName
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.log import get_logger
@@ -72,15 +71,11 @@ class VolumePublisher:
         target = self._volumes.target(path)
         _check(target, context, is_block=is_block)
         where = f"{context.get(NAMESPACE_KEY, '')}/{context.get(NAME_KEY, '')}"
-        is_file = context.get(FILE_ATTRIBUTE) == PRELOADS_NAME
-        if await self._engine.in_files_thread(partial(self._volumes.is_published, target, is_file=is_file)):
+        if await self._engine.in_files_thread(partial(self._volumes.is_published, target)):
             return
         begun_s = time.monotonic()
         laid_out = await self._laid_out(target, where)
         only = _container(context, laid_out, where)
-        if is_file and only is not None:
-            await self._engine.in_files_thread(partial(self._volumes.publish_preloads, target, only))
-            return
         containers = [ContainerKey(target.pod, name) for name in laid_out.containers]
         make_counts = partial(self._volumes.make_counts, containers)
         if not await self._engine.lay_out_again(target.pod, make_counts):

@@ -21,7 +21,6 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import (
     COUNTS_PART,
     LIMITS_PART,
-    PARTS,
     VolumeSources,
     VolumeTarget,
     container_binds,
@@ -45,12 +44,10 @@ from hook.broker.csi.mounting import (
     stage_read_only,
     unmount,
 )
-from plimsoll.broker.pages import PRELOADS_NAME
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.part.errors import InputError
 
 STAGE: Final = PurePosixPath("csi/stage")
-TREE: Final = PurePosixPath("csi/tree")
 _DIRECTORY_MODE: Final = 0o755
 _TARGET_MODE: Final = 0o750
 """As the kubelet's own directories of volumes. The volume's root covers it."""
@@ -90,8 +87,7 @@ class InlineVolumes:
             raise InputError("PLIMSOLL_BROKER_ROOT", str(self._root), problem, remedy)
         self._version = install(library, self._root).name
         self.close()  # the stage of a broker that was killed
-        tree = self._root / TREE
-        for directory in (tree.parent, tree, *(tree / part for part in PARTS), self._stage):
+        for directory in (self._stage.parent, self._stage):
             directory.mkdir(exist_ok=True)
             directory.chmod(_DIRECTORY_MODE)
         for part in (LIMITS_PART, COUNTS_PART):
@@ -149,9 +145,9 @@ class InlineVolumes:
         """
         return target_of(path, PurePosixPath(self._kubelet))
 
-    def is_published(self, target: VolumeTarget, *, is_file: bool) -> bool:
+    def is_published(self, target: VolumeTarget) -> bool:
         """Whether a volume is mounted as a whole."""
-        return is_complete(PurePosixPath(_real(target)), mounts(target.pod), is_file=is_file)
+        return is_complete(PurePosixPath(_real(target)), mounts(target.pod))
 
     def make_counts(self, containers: Iterable[ContainerKey]) -> None:
         """Mount a tmpfs for the `counts` of each container that has none; the layout of the pod then makes the file.
@@ -185,29 +181,18 @@ class InlineVolumes:
         """
         path, stage = _real(target), PurePosixPath(self._stage)
         sources = VolumeSources(
-            tree=stage / TREE,
+            tree=stage / VERSIONS_NAME / self._version,
             limits=stage / LIMITS_PART / target.pod,
-            library=stage / VERSIONS_NAME / self._version,
             counts=stage / COUNTS_PART / target.pod,
             pages={one.container: PurePosixPath(self._page(one)) for one in containers},
         )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
         place = PurePosixPath(path)
+        for name in sources.pages if only is None else (only,):
+            self._images.watch(self._root / LIMITS_PART / target.pod / name)
         wanted = pod_binds(place, sources) if only is None else container_binds(place, sources, only)
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
-
-    def publish_preloads(self, target: VolumeTarget, container: ContainerName) -> None:
-        """Mount the file of preloads of a container that is laid out.
-
-        Raises:
-            OSError: this process may not mount, or the file is gone.
-        """
-        path, directory = _real(target), PurePosixPath(LIMITS_PART) / target.pod / container
-        path.parent.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
-        path.touch(_TARGET_MODE)
-        self._images.watch(self._root / directory)
-        bind(self._stage / directory / PRELOADS_NAME, path)
 
     def unpublish(self, target: VolumeTarget) -> bool:
         """Take a volume away; returns whether anything was mounted.
@@ -218,10 +203,7 @@ class InlineVolumes:
         path = _real(target)
         was_mounted = self._unmount_at(path, target.pod)
         with contextlib.suppress(FileNotFoundError):
-            if path.is_file():
-                path.unlink()
-            else:
-                path.rmdir()
+            path.rmdir()
         self._remove_emptied(target.pod)
         return was_mounted
 

@@ -1,7 +1,7 @@
 """The fields that a pod needs so that its containers see their GPUs, and no others, and are held to their lines.
 
 A container with GPUs gets `NVIDIA_VISIBLE_DEVICES` from the annotation that the placer writes when it binds the pod,
-the preload library, and volumes with its own pages. `LD_PRELOAD` puts the library before the author's preloads, and
+the preload library, and a volume with its own pages. `LD_PRELOAD` puts the library before the author's preloads, and
 a mount over `/etc/ld.so.preload` keeps it in programs that lose the variable. The pod gets the runtime class. A
 container without GPUs gets `NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A
 container with GPUs of another driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the
@@ -14,7 +14,7 @@ holds: a pod that has everything is returned as the same object. The given pod i
 import itertools
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.volume import (
@@ -25,9 +25,8 @@ from plimsoll.broker.volume import (
     container_of,
     csi_volume,
     is_ours,
-    is_preloads,
     mounts_of_pod_volume,
-    volume_mount,
+    volume_mounts,
 )
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
 from plimsoll.dialects import Json
@@ -43,7 +42,6 @@ OTHERS_PREFIX: Final = "nvidia.com/"
 
 _KINDS: Final = ("containers", "initContainers")
 _OUR_PLACES: Final = (CONTAINER_DIR, "/var" + CONTAINER_DIR)  # /var/run is a link to /run in most images
-_AUTHORS_PRELOADS: Final = (PRELOADS_FILE, posixpath.dirname(PRELOADS_FILE))
 _SEPARATORS: Final = re.compile("[: ]+")  # both separate the entries of LD_PRELOAD
 
 
@@ -101,17 +99,30 @@ class Injector:
     def _with_gpus(self, where: str, container: Json, wanted: tuple[Json, ...]) -> Json:
         if (container.get("securityContext") or {}).get("privileged"):
             self.remarks.append(f"{where} is privileged: it can open every GPU of its node")
-        if name := _author_of_preloads(container, {one["name"] for one in wanted}):
-            effect = "programs without the variable LD_PRELOAD start without the library"
-            remedy = f"unless that file names {CONTAINER_LIBRARY}"
-            self.remarks.append(f"{where}.volumeMounts[{name}] has {PRELOADS_FILE}: {effect} {remedy}")
         annotation = assigned_annotation(ContainerName(container["name"]))
         reference = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}}
         env = container.get("env") or []
         env = self._with_variable(where, env, {"name": VISIBLE, "valueFrom": reference})
         env = _with_preload(where, env)
-        mounts = _with_mounts(where, container, wanted)
+        mounts = _with_mounts(where, container, self._beside(where, container, wanted))
         return _put(_put(_with_count(container), "env", env), "volumeMounts", mounts)
+
+    def _beside(self, where: str, container: Json, wanted: tuple[Json, ...]) -> tuple[Json, ...]:
+        """The mounts of ours, without the loader's file where the author mounts that file or its directory.
+
+        The runtime would have to make the file in the author's volume, which may be read-only.
+        """
+        names = {one["name"] for one in wanted}
+        for mount in container.get("volumeMounts") or ():
+            path = _normal(str(mount.get("mountPath")))
+            if mount.get("name") not in names and path in {PRELOADS_FILE, posixpath.dirname(PRELOADS_FILE)}:
+                effect = "programs without the variable LD_PRELOAD start without the library"
+                self.remarks.append(
+                    f"{where}.volumeMounts[{mount.get('name')}] has {PRELOADS_FILE}: {effect} unless that file "
+                    f"names {CONTAINER_LIBRARY}"
+                )
+                return tuple(one for one in wanted if one["mountPath"] != PRELOADS_FILE)
+        return wanted
 
     def _without_gpus(self, where: str, container: Json) -> Json:
         resources = container.get("resources") or {}
@@ -141,41 +152,18 @@ class Injector:
 
 
 def _volumes(spec: Json, asking: frozenset[str]) -> list[Json]:
-    """The pod's volumes with those of ours that it lacks, for each container that asks for GPUs.
+    """The pod's volumes with those of ours that it lacks: one for each container that asks for GPUs.
 
     A volume of ours may be its author's, under any name. In a pod of the first form, one serves all containers.
     """
     volumes: list[Json] = spec.get("volumes") or []
-    served = {(container_of(one), is_preloads(one)) for one in volumes if is_ours(one)}
-    if (None, False) in served:
+    served = {container_of(one) for one in volumes if is_ours(one)}
+    if None in served:
         return volumes
     names = _free_names({str(one["name"]) for one in volumes})
-    ours = {str(one["name"]) for one in volumes if is_ours(one)}
-    wanted = [
-        (str(one["name"]), is_file)
-        for kind in _KINDS
-        for one in spec.get(kind) or ()
-        if one["name"] in asking
-        for is_file in (False, True)
-        if not (is_file and _author_of_preloads(one, ours))
-    ]
-    missing = [
-        csi_volume(next(names), name, is_preloads=is_file)
-        for name, is_file in wanted
-        if (name, is_file) not in served
-    ]
+    containers = (one["name"] for kind in _KINDS for one in spec.get(kind) or ())
+    missing = [csi_volume(next(names), name) for name in containers if name in asking - served]
     return [*volumes, *missing] if missing else volumes
-
-
-def _author_of_preloads(container: Json, ours: Collection[str]) -> str | None:
-    """The mount, of no volume of ours, that has `/etc/ld.so.preload`.
-
-    The runtime would have to make a place for our file in the author's volume, which may be read-only.
-    """
-    for mount in container.get("volumeMounts") or ():
-        if mount.get("name") not in ours and _normal(str(mount.get("mountPath"))) in _AUTHORS_PRELOADS:
-            return str(mount.get("name"))
-    return None
 
 
 def _free_names(taken: set[str]) -> Iterator[str]:
@@ -185,19 +173,10 @@ def _free_names(taken: set[str]) -> Iterator[str]:
 
 def _mounts(volumes: list[Json], asking: frozenset[str]) -> Mapping[str, tuple[Json, ...]]:
     """The mounts of each container that asks for GPUs."""
-    names = {
-        (container_of(one), is_preloads(one)): str(one["name"]) for one in reversed(volumes) if is_ours(one)
-    }
-    if whole := names.get((None, False)):
-        return {container: mounts_of_pod_volume(whole, container) for container in asking}
-    return {
-        container: tuple(
-            volume_mount(names[container, is_file], is_preloads=is_file)
-            for is_file in (False, True)
-            if (container, is_file) in names
-        )
-        for container in asking
-    }
+    names = {container_of(one): str(one["name"]) for one in reversed(volumes) if is_ours(one)}
+    if None in names:
+        return {container: mounts_of_pod_volume(names[None], container) for container in asking}
+    return {container: volume_mounts(names[container]) for container in asking}
 
 
 def _with_count(container: Json) -> Json:

@@ -27,9 +27,8 @@ from plimsoll.part.errors import InputError
 KUBELET: Final = PurePosixPath("/var/lib/kubelet")
 TARGET: Final = KUBELET / "pods/u-1/volumes/kubernetes.io~csi/plimsoll/mount"
 SOURCES: Final = VolumeSources(
-    tree=PurePosixPath("/stage/tree"),
+    tree=PurePosixPath("/stage/library/v1"),
     limits=PurePosixPath("/stage/limits/u-1"),
-    library=PurePosixPath("/stage/library/v1"),
     counts=PurePosixPath("/stage/counts/u-1"),
     pages={ContainerName("main"): PurePosixPath("/counts/u-1/main")},
 )
@@ -50,14 +49,14 @@ def test_the_kernels_table_is_read() -> None:
 
 
 FORMS: Final = {
-    (".", "limits", "counts", "lib"): container_binds(TARGET, SOURCES, ContainerName("main")),
-    (".", "limits", "counts", "counts/main", "lib"): pod_binds(TARGET, SOURCES),
+    (".", "counts", "limits"): container_binds(TARGET, SOURCES, ContainerName("main")),
+    (".", "counts", "counts/main", "limits"): pod_binds(TARGET, SOURCES),
 }
 
 
 @pytest.mark.parametrize("parts", FORMS, ids=["of a container", "of a pod"])
 def test_each_cut_short_volume_is_completed(parts: tuple[str, ...]) -> None:
-    """After a crash between any two mounts, the missing ones are made, and the library is always the last."""
+    """After a crash between any two mounts, the missing ones are made, and the limits are always the last."""
     every = FORMS[parts]
     assert tuple(str(bind.target.relative_to(TARGET)) for bind in every) == parts
     made: list[Mount] = []
@@ -73,7 +72,7 @@ def test_a_containers_volume_has_its_own_pages() -> None:
     """Its limits and its counts come from its own directories, in both forms."""
     limits, page = SOURCES.limits / "main", SOURCES.pages[ContainerName("main")]
     own = container_binds(TARGET, SOURCES, ContainerName("main"))
-    assert own[1:3] == (Bind(limits, TARGET / "limits"), Bind(page, TARGET / "counts"))
+    assert own[1:] == (Bind(page, TARGET / "counts"), Bind(limits, TARGET / "limits"))
     assert Bind(page, TARGET / "counts" / "main") in pod_binds(TARGET, SOURCES)
 
 

@@ -54,4 +54,4 @@ def test_a_version_is_installed_once(tmp_path: Path) -> None:
     """The same library has one directory, however often it is installed."""
     home = install(HOOK_LIBRARY, tmp_path)
     assert install(HOOK_LIBRARY, tmp_path) == home
-    assert (home / LIBRARY_NAME).read_bytes() == HOOK_LIBRARY.read_bytes()
+    assert (home / "lib" / LIBRARY_NAME).read_bytes() == HOOK_LIBRARY.read_bytes()

@@ -45,6 +45,8 @@ async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where:
     assert {path.name for path in target.iterdir()} == {"limits", "lib", "counts"}
     for part in ("", "limits", f"limits/{inner}", "lib", *(["counts"] if inner else [])):
         assert is_read_only(target / part), part
+    preloads = target / "limits" / inner / "ld.so.preload"
+    assert preloads.read_text() == "/run/plimsoll/lib/libplimsoll.so\n"
     assert not is_read_only(target / "counts" / inner)
     limits = Limits.from_buffer_copy((target / "limits" / inner / "limits").read_bytes())
     assert (limits.gpu_count, limits.gpus[0].share_pct) == (1, 30)
@@ -68,7 +70,7 @@ async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where:
 def expected_points(machine: NodeMachine, uid: PodUid, where: str, inner: str) -> list[str]:
     """A pod's mounts on the node. The broker's own view of `counts` is the container's, if it runs in one."""
     target = machine.kubelet.target(uid)
-    parts = {"", "limits", "counts", f"counts/{inner}".rstrip("/"), "lib"}
+    parts = {"", "limits", "counts", f"counts/{inner}".rstrip("/")}
     own = [] if where else [machine.broker.root / "counts" / uid / "main"]
     return [str(path) for path in (*(target / part for part in parts), *own)]
 
@@ -172,7 +174,7 @@ async def test_a_pod_that_ended_without_a_broker_leaves_nothing(machine: NodeMac
     await machine.broker.kill()
     await machine.delete_pod("forced")
     await machine.delete_pod("half-mounted")
-    umount = ("umount", str(machine.kubelet.target(uids[1]) / "lib"))
+    umount = ("umount", str(machine.kubelet.target(uids[1]) / "limits"))
     await (await asyncio.create_subprocess_exec(*machine.inside, *umount)).wait()
     await machine.start(where)
     for uid in uids[:2]:
@@ -206,25 +208,6 @@ async def test_a_pod_that_ends_before_its_volume_goes_holds_up_nothing(
     assert not (machine.broker.root / "counts" / uid).exists()
     await machine.kubelet.unpublish(other)
     await machine.delete_pod("other")
-    await machine.until_gone()
-
-
-async def test_the_file_of_preloads_is_a_volume_of_its_own(machine: NodeMachine) -> None:
-    """It is a read-only file that names the library, a repeated request changes nothing, and it goes as it came."""
-    await machine.start()
-    uid = await machine.pod()
-    place = machine.kubelet.target(uid, "preloads")
-    for _ in range(2):
-        context, target = {"file": "ld.so.preload"}, str(place)
-        await machine.kubelet.publish(uid, context=context, target_path=target)
-        assert machine.see(place).read_text() == "/run/plimsoll/lib/libplimsoll.so\n"
-        assert is_read_only(machine.see(place))
-        assert [mount.point for mount in machine.mounts() if "preloads" in mount.point] == [target]
-        await machine.broker.stop()
-        await machine.start()
-    await machine.kubelet.ask("NodeUnpublishVolume", volume_id="csi", target_path=str(place))
-    assert not machine.see(place).exists()
-    await machine.delete_pod()
     await machine.until_gone()
 
 

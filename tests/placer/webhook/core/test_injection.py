@@ -10,24 +10,25 @@ from tests.placer.webhook.core.pods import GPU, MEMORY, SHARE, container, gpu_po
 
 LIBRARY = "/run/plimsoll/lib/libplimsoll.so"
 REFERENCE = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['gpus.plimsoll.dev/main']"}}
-PRELOADS: Json = {"name": "plimsoll-2", "mountPath": "/etc/ld.so.preload", "readOnly": True}
+PRELOADS: Json = {
+    "name": "plimsoll",
+    "mountPath": "/etc/ld.so.preload",
+    "subPath": "limits/ld.so.preload",
+    "readOnly": True,
+}
 MOUNTS: list[Json] = [{"name": "plimsoll", "mountPath": "/run/plimsoll"}, PRELOADS]
 MOUNTS_OF_POD_VOLUME: list[Json] = [
     {"name": "plimsoll", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/main", "readOnly": True},
     {"name": "plimsoll", "mountPath": CONTAINER_COUNTS_DIR, "subPath": "counts/main"},
     {"name": "plimsoll", "mountPath": "/run/plimsoll/lib", "subPath": "lib", "readOnly": True},
+    {**PRELOADS, "subPath": "limits/main/ld.so.preload"},
 ]
 
 
-def volume(name: str, container: str, **more: str) -> Json:
+def volume(name: str, container: str) -> Json:
     """A container's volume, as the pod has it."""
-    attributes = {"container": container, **more}
+    attributes = {"container": container}
     return {"name": name, "csi": {"driver": "plimsoll.dev", "readOnly": True, "volumeAttributes": attributes}}
-
-
-def preloads(name: str, container: str) -> Json:
-    """The volume that is a container's file of preloads."""
-    return volume(name, container, file="ld.so.preload")
 
 
 def test_a_pod_with_two_resource_lines_gets_all_it_needs() -> None:
@@ -43,7 +44,7 @@ def test_a_pod_with_two_resource_lines_gets_all_it_needs() -> None:
         "limits": {MEMORY: "8Gi", SHARE: 30, GPU: "1"},
         "requests": {GPU: "1"},
     }
-    assert spec["volumes"] == [volume("plimsoll", "main"), preloads("plimsoll-2", "main")]
+    assert spec["volumes"] == [volume("plimsoll", "main")]
     assert spec["runtimeClassName"] == "nvidia"
 
 
@@ -66,11 +67,8 @@ def test_an_init_container_with_gpus_gets_its_own_pages() -> None:
     sidecar = container("side", limits={MEMORY: "1Gi"}, restartPolicy="Always")
     spec = judged(pod(container(limits={GPU: 1}), initContainers=[sidecar, container("init")])).pod["spec"]
     side, init = spec["initContainers"]
-    assert spec["volumes"] == [
-        *(volume("plimsoll", "main"), preloads("plimsoll-2", "main")),
-        *(volume("plimsoll-3", "side"), preloads("plimsoll-4", "side")),
-    ]
-    assert [one["name"] for one in side["volumeMounts"]] == ["plimsoll-3", "plimsoll-4"]
+    assert spec["volumes"] == [volume("plimsoll", "main"), volume("plimsoll-2", "side")]
+    assert side["volumeMounts"] == [{**one, "name": "plimsoll-2"} for one in MOUNTS]
     assert "gpus.plimsoll.dev/side" in str(variables(side)["NVIDIA_VISIBLE_DEVICES"])
     assert side["resources"]["limits"][GPU] == "1"
     assert init["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
@@ -152,7 +150,7 @@ def test_other_mounts_and_volumes_stay() -> None:
     mine, data = {"name": "data", "mountPath": "/run"}, {"name": "data", "emptyDir": {}}
     spec = judged(pod(container(limits={GPU: 1}, volumeMounts=[mine]), volumes=[data])).pod["spec"]
     assert spec["containers"][0]["volumeMounts"] == [mine, *MOUNTS]
-    assert [one["name"] for one in spec["volumes"]] == ["data", "plimsoll", "plimsoll-2"]
+    assert [one["name"] for one in spec["volumes"]] == ["data", "plimsoll"]
 
 
 @pytest.mark.parametrize("path", ["/etc/ld.so.preload", "/etc", "//etc/../etc/"])
@@ -174,11 +172,8 @@ def test_a_volume_of_the_authors_with_our_driver_is_used() -> None:
     wrong = {"name": "lines", "mountPath": "/run/plimsoll/", "readOnly": True}
     given = pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[volume("lines", "main")])
     spec = judged(given).pod["spec"]
-    assert spec["volumes"] == [volume("lines", "main"), preloads("plimsoll", "main")]
-    assert spec["containers"][0]["volumeMounts"] == [
-        {**MOUNTS[0], "name": "lines"},
-        {**PRELOADS, "name": "plimsoll"},
-    ]
+    assert spec["volumes"] == [volume("lines", "main")]
+    assert spec["containers"][0]["volumeMounts"] == [{**one, "name": "lines"} for one in MOUNTS]
 
 
 def test_a_pod_of_the_first_form_keeps_its_volume() -> None:
@@ -196,11 +191,8 @@ def test_a_volume_of_the_authors_keeps_its_name() -> None:
     """Another volume with the name that ours would have is no trouble."""
     mine = {"name": "plimsoll", "emptyDir": {}}
     spec = judged(pod(container(limits={GPU: 1}), volumes=[mine])).pod["spec"]
-    assert spec["volumes"] == [mine, volume("plimsoll-2", "main"), preloads("plimsoll-3", "main")]
-    assert spec["containers"][0]["volumeMounts"] == [
-        {**MOUNTS[0], "name": "plimsoll-2"},
-        {**PRELOADS, "name": "plimsoll-3"},
-    ]
+    assert spec["volumes"] == [mine, volume("plimsoll-2", "main")]
+    assert spec["containers"][0]["volumeMounts"] == [{**one, "name": "plimsoll-2"} for one in MOUNTS]
 
 
 def test_the_authors_runtime_class_stays() -> None:
