@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from plimsoll.part.causes import cause_of
@@ -29,7 +28,5 @@ async def exchange(request: str, timeout_s: float, away: type[PlimsollError]) ->
         # Redis, the network or this process's own event loop may have been too slow.
         late = f"no answer was read within {timeout_s:g} s"
         raise away(f"Redis did not {request}: {late}") from error
-    except (RedisConnectionError, NoPermissionError, OSError) as error:
+    except (RedisError, OSError) as error:
         raise away(f"Redis did not {request}: {cause_of(error, f'{PREFIX}REDIS_URL')}") from error
-    except RedisError as error:
-        raise away(f"Redis did not {request}: {str(error) or type(error).__name__}") from error

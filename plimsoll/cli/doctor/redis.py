@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, ok, skipped
 from plimsoll.part.causes import cause_of
@@ -31,7 +31,7 @@ async def redis_list(url: str) -> AsyncIterator[Finding]:
         return
     try:
         nodes, is_filled = await client.zcard(NODES), await client.exists(GENERATION)
-        master = await _master(client)
+        master, refusal = await _master(client), await _refusal(client)
     except (RedisError, OSError, TimeoutError) as error:
         yield failed_by("redis", f"Redis at {shown_url(url)} cannot be read: {cause_of(error, LOGIN)}")
         return
@@ -41,6 +41,10 @@ async def redis_list(url: str) -> AsyncIterator[Finding]:
     if master:
         problem = f"{shown_url(url)} is a read-only replica, so no placer can write the list there"
         yield failed("redis", problem, f"name its master, {master}, in {LOGIN}")
+        return
+    if refusal is not None:
+        cause = cause_of(refusal, LOGIN)
+        yield failed_by("redis", f"{shown_url(url)} takes no writes of a placer: {cause}")
         return
     yield ok("redis", f"{shown_url(url)} answers")
     if is_filled:
@@ -60,3 +64,14 @@ async def _master(client: Redis) -> str:
         if info.get("role") == "slave":
             return f"{info['master_host']}:{info['master_port']}"
     return ""
+
+
+async def _refusal(client: Redis) -> ResponseError | None:
+    """Redis' answer to a write that changes nothing, if Redis refuses it; a user without the right does not count."""
+    try:
+        await client.setrange(GENERATION, 0, "")
+    except NoPermissionError:
+        pass
+    except ResponseError as error:
+        return error
+    return None

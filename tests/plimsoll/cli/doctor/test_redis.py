@@ -3,12 +3,14 @@
 import pytest
 import redis.asyncio as redis
 
+from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.doctor.finding import Verdict
 from plimsoll.cli.doctor.redis import redis_list
 from plimsoll.part.causes import cause_of
 from plimsoll.placer_api.redis_keys import GENERATION, NODES
 from tests.plimsoll.cli.doctor.findings import found, of, verdicts
+from tests.servers.waiting import PATIENCE_S
 
 
 async def test_a_list_that_a_placer_filled(valkey: EmbeddedServer) -> None:
@@ -53,3 +55,16 @@ async def test_a_read_only_replica_is_named_with_its_master(own_valkey: Embedded
         with pytest.raises(redis.ReadOnlyError) as caught:
             await client.set("a", "b")
     assert "name its master" in cause_of(caught.value, "URL")
+
+
+async def test_a_server_that_takes_no_writes_is_named_with_its_remedy(own_valkey: EmbeddedServer) -> None:
+    """It answers readers; the doctor and the placer say why it takes nothing, and the doctor changes nothing."""
+    scores = ScoreList(own_valkey.url, timeout_s=PATIENCE_S)
+    async with redis.Redis.from_url(own_valkey.url, protocol=2) as client:
+        await client.config_set("maxmemory", "1kb")
+        [one] = await found(redis_list(own_valkey.url))
+        assert ("it is full, and evicts nothing" in one.text, one.remedy) == (True, "raise its maxmemory")
+        with pytest.raises(ScoresAwayError, match=r"it is full, and evicts nothing .*; raise its maxmemory"):
+            await scores.fill([])
+        assert await client.dbsize() == 0
+    await scores.close()
