@@ -90,7 +90,7 @@ class _Parts:
             waiting=lambda: (
                 store.waiting_count,
                 store.waiting_bytes,
-                store.dropped_count,
+                store.dropped_count + self.publisher.dropped_count,
                 store.failures_count,
             ),
             nats_answers=lambda: self.publisher.is_reachable,

@@ -37,7 +37,7 @@ class Sources:
     """The figures of other parts of the monitor, read at each scrape.
 
     Attributes:
-        waiting: events on disk, their bytes, how many were dropped since the start, as too old, and how often the
+        waiting: events on disk, their bytes, how many were dropped since the start, and how often the
             disk refused.
         nats_answers: whether NATS takes events; None before the first attempt has ended.
         broker_answers: whether the broker took the last measurement.
@@ -215,7 +215,7 @@ class NodeMetrics(Collector):
         )
         dropped = CounterMetricFamily(
             "plimsoll_outbox_dropped",
-            "Events dropped since the monitor's start, because they had waited for NATS longer than OUTBOX_AGE_S.",
+            "Events dropped since the monitor's start: older than OUTBOX_AGE_S, or too large for NATS.",
             labels=("node",),
         )
         failures = CounterMetricFamily(

@@ -134,6 +134,8 @@ class Publisher:
         self._outage = Outage(log.warning)
         self._disk = Outage(log.error)
         self._in_flight: list[asyncio.Future[PubAck]] = []
+        self.dropped_count = 0
+        """The events that were dropped because NATS takes them under no circumstances."""
         self._refused: set[str] = set()  # subjects under former names, which this user may not publish
 
     @property
@@ -247,6 +249,7 @@ class Publisher:
 
     async def _drop(self, entries: list[StoredEntry], problem: str, remedy: str) -> None:
         await self._store.remove(entry.number for entry in entries)
+        self.dropped_count += len(entries)
         subjects = sorted({entry.subject for entry in entries})
         log.error(problem, dropped=len(entries), subjects=subjects, remedy=remedy)
 

@@ -112,13 +112,13 @@ async def test_a_full_disk_is_no_outage_of_nats(
 async def test_an_event_that_is_too_large_for_nats_holds_up_no_other(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """An outbox may hold a message above the server's limit; it is dropped and logged, and the others go."""
+    """An outbox may hold a message above the server's limit; it is dropped, logged and counted, and the others go."""
     waiting = entries(3)
     waiting[1] = Entry(waiting[1].id, waiting[1].subject, waiting[1].body + b" " * 1024 * 1024)
     with capture_logs() as logs:
         async with filled(tmp_path, waiting) as store, jetstream(nats.url) as context:
-            async with publishing(store, nats.url):
-                await until_true(lambda: store.waiting_count == 0)
+            async with publishing(store, nats.url) as (publisher, _):
+                await until_true(lambda: (store.waiting_count, publisher.dropped_count) == (0, 1))
             assert await sequences(context) == [1, 3]
     [dropped] = [line for line in logs if "no message so large" in line["event"]]
     assert (dropped["dropped"], "max_payload" in dropped["remedy"]) == (1, True)
