@@ -4,7 +4,7 @@
 annotations.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from plimsoll.ids import ContainerName, GpuUuid
@@ -120,17 +120,27 @@ def refuse_long_annotations(pod: Pod) -> None:
         raise InputError("metadata.annotations", f"{in_all} bytes", problem, "write less")
 
 
-def from_limit_range(pod: Pod) -> str:
-    """The resources of ours that a LimitRange gave to containers of a pod, for people; empty for nearly all pods.
+def defaults_of(annotations: Mapping[str, str] | None) -> dict[tuple[str, str], None]:
+    """The resources that LimitRanges gave to containers of a pod: each name with `container x` or `init container x`.
 
-    The API server fills them in before any webhook sees the pod, and notes it in an annotation. A default of GPU
-    memory makes every container of the namespace ask for a GPU.
+    The API server fills them in before any webhook sees the pod, and notes it in an annotation.
     """
-    _, _, text = (pod.metadata.annotations or {}).get(LIMIT_RANGER, "").partition(": ")
-    given: dict[str, None] = {}
+    _, _, text = (annotations or {}).get(LIMIT_RANGER, "").partition(": ")
+    given: dict[tuple[str, str], None] = {}
     for part in text.split("; "):
         names, _, container = part.replace(" request for ", " limit for ").partition(" limit for ")
-        given |= {f"{name} of {container}": None for name in names.split(", ") if name in RESOURCES}
+        given |= {(name, container): None for name in names.split(", ")}
+    return given
+
+
+def from_limit_range(pod: Pod, is_gpu: Callable[[str], bool] = RESOURCES.__contains__) -> str:
+    """The GPU resources that a LimitRange gave to containers of a pod, for people; empty for nearly all pods.
+
+    A default of GPU memory makes every container of the namespace ask for a GPU.
+    """
+    given = [
+        f"{name} of {container}" for name, container in defaults_of(pod.metadata.annotations) if is_gpu(name)
+    ]
     if not given:
         return ""
     where = f"kubectl -n {pod.metadata.namespace} get limitranges"

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.dialects.containers import Json as Json
-from plimsoll.dialects.foreign import refuse_foreign
+from plimsoll.dialects.containers import without_defaults
+from plimsoll.dialects.foreign import is_gpu_resource, refuse_foreign
 from plimsoll.part.errors import InputError
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -60,9 +61,10 @@ def translated(pod: Json, dialects: Iterable[Dialect], schedulers: Sequence[str]
     Raises:
         InputError: the pod cannot be translated.
     """
+    pod, changes = without_defaults(pod, is_gpu_resource)
     asked = [(dialect, field) for dialect in dialects if (field := dialect.asks(pod)) is not None]
     if not asked:
-        return Translation(pod)
+        return Translation(pod, changes)
     if len(asked) > 1:
         problem = (
             f"asks for GPUs in the way of {asked[1][0].name}, beside {asked[0][1]} of {asked[0][0].name}"
@@ -72,8 +74,9 @@ def translated(pod: Json, dialects: Iterable[Dialect], schedulers: Sequence[str]
     refuse_foreign(found.pod)
     spec = found.pod["spec"]
     scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    changes = (*changes, *found.changes)
     if scheduler == SCHEDULER_NAME or scheduler in schedulers:
-        return found
+        return Translation(found.pod, changes)
     change = f"spec.schedulerName: {scheduler} became {SCHEDULER_NAME}"
     pod = {**found.pod, "spec": {**spec, "schedulerName": SCHEDULER_NAME}}
-    return Translation(pod, (*found.changes, change))
+    return Translation(pod, (*changes, change))

@@ -4,14 +4,15 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-from plimsoll.contract import DOMAIN
+from plimsoll.contract import DOMAIN, RESOURCES, defaults_of
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 
 Json = dict[str, Any]
 """A pod, or a part of one, as decoded JSON."""
 
-KINDS = ("containers", "initContainers")
+KINDS = {"containers": "container", "initContainers": "init container"}
+"""The fields of a pod's spec that may ask for GPUs, each with the word for one of its containers."""
 
 _UNIT: Final = re.compile(r"[0-9.]*(?:[KMGTPE]i|[MGTPE])")
 """Amounts with a unit of bytes. `k` is none: the API server writes 3000 as 3k."""
@@ -30,6 +31,38 @@ def asked_of(container: Json) -> dict[str, Any]:
     """A container's resources by name; a limit counts where request and limit are given."""
     resources = container.get("resources") or {}
     return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def without_defaults(pod: Json, is_gpu: Callable[[str], bool]) -> tuple[Json, tuple[str, ...]]:
+    """The pod in which a container that asks for GPUs of ours has 0 of what LimitRanges gave it of others.
+
+    A default that is merely taken away comes back: the API server has it filled in again after each webhook. So it
+    is after a translation too.
+
+    Args:
+        pod: a pod as the API server gives it; the same object returns where nothing is to be done.
+        is_gpu: whether a resource is one by which a GPU is asked for.
+
+    Returns:
+        The pod, and a line for people on each change.
+    """
+    defaults = defaults_of((pod.get("metadata") or {}).get("annotations"))
+    changes: list[str] = []
+
+    def change(where: str, container: Json) -> Json:
+        asked = {name: value for name, value in asked_of(container).items() if str(value) != "0"}
+        who = f"{KINDS[where.split('.')[1].split('[', maxsplit=1)[0]]} {container.get('name')}"
+        given = [name for name in asked if (name, who) in defaults and is_gpu(name) and name not in RESOURCES]
+        if not given or not any(name in RESOURCES for name in asked):
+            return container
+        none = dict.fromkeys(given, "0")
+        changes.extend(f"{where}.resources: {name}: {asked[name]} of a LimitRange became 0" for name in given)
+        resources = container["resources"]
+        filled = {kind: {**(resources.get(kind) or {}), **none} for kind in ("limits", "requests")}
+        return {**container, "resources": {**resources, **filled}}
+
+    found = with_containers(pod, change) if defaults else pod
+    return (found, tuple(changes)) if changes else (pod, ())
 
 
 def amount(value: object, field: str, unit: str) -> int:

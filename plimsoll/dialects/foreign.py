@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from plimsoll.contract import RESOURCES as OURS
 from plimsoll.contract import annotation_field
 from plimsoll.dialects.containers import Json, asked_of, containers_of
 from plimsoll.part.errors import InputError
@@ -78,6 +79,11 @@ def _find(name: str, known: Mapping[str, _Found]) -> _Found | None:
 def whose_resource(name: str) -> str | None:
     """Whose a resource is, for people; None for one that asks no other GPU scheduler, as the device plugin's."""
     return None if _DEVICE_PLUGIN.fullmatch(name) else _find(name, RESOURCES)
+
+
+def is_gpu_resource(name: str) -> bool:
+    """Whether a resource asks any GPU scheduler for something, ours and the device plugin included."""
+    return name in OURS or _find(name, RESOURCES) is not None
 
 
 def refuse_annotations(where: str, annotations: Mapping[str, object], remedy: str | None = None) -> None:

@@ -35,7 +35,7 @@ class Gpushare:
 
         def change(where: str, container: Json) -> Json:
             asked = asked_of(container)
-            if MEMORY not in asked:
+            if str(asked.get(MEMORY, 0)) == "0":
                 return container
             memory = amount(asked[MEMORY], f"{where}.resources[{MEMORY}]", self.unit)
             given = {GPU_MEMORY: f"{memory}{self.unit.removesuffix('B')}"} if memory else {}

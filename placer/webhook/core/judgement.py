@@ -29,7 +29,8 @@ from plimsoll.contract import (
     refuse_long_annotations,
 )
 from plimsoll.demand import parse_pod
-from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, translated
+from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, Translation, translated
+from plimsoll.dialects.foreign import is_gpu_resource
 from plimsoll.kube.models import Container, Pod, PodSpec, decode_pod
 from plimsoll.part.errors import InputError
 
@@ -92,14 +93,14 @@ def judge_creation(raw: Json, rules: AdmissionRules) -> Admitted:
     try:
         return _judged_new(raw, rules)
     except InputError as error:
-        given = from_limit_range(_decoded(raw))
+        given = _from_limit_range(_decoded(raw), rules)
         if not given:
             raise
         raise InputError(error.field, error.value, error.problem, f"{error.remedy}; {given}") from error
 
 
 def _judged_new(raw: Json, rules: AdmissionRules) -> Admitted:
-    found = translated(raw, rules.dialects, rules.extended)
+    found = translated(raw, rules.dialects, rules.extended) if rules.dialects else Translation(raw)
     pod = _decoded(found.pod)
     if not _is_for_us(pod, rules):
         return Admitted(found.pod)
@@ -112,11 +113,16 @@ def _judged_new(raw: Json, rules: AdmissionRules) -> Admitted:
     asking = _asking(pod)
     if asking:
         _check_place(pod, rules)
-    given = from_limit_range(pod)
+    given = _from_limit_range(pod, rules)
     injector = Injector(found.pod)
     injector.inject(asking, rules.runtime_class if rules.access is GpuAccess.RUNTIME_CLASS else None)
     remarks = (*((given,) if given else ()), *found.changes, *injector.remarks)
     return Admitted(injector.pod, remarks, bool(found.changes))
+
+
+def _from_limit_range(pod: Pod, rules: AdmissionRules) -> str:
+    """As `from_limit_range`, also for the resources of others where they are translated."""
+    return from_limit_range(pod, is_gpu_resource) if rules.dialects else from_limit_range(pod)
 
 
 def judge_update(raw: Json, old: Json, rules: AdmissionRules) -> Admitted:

@@ -5,17 +5,19 @@ import json
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from placer.webhook.certificate import make_generation
+from placer.webhook.core.judgement import GpuAccess
 from placer.webhook.server import _context
 from plimsoll.dialects import Json
 from plimsoll.part.web import open_tcp, port_of, serving
 from tests.placer.webhook.core.pods import MEMORY, container, gpu_pod, pod
-from tests.placer.webhook.scene import ADMISSION, Scene
+from tests.placer.webhook.scene import ADMISSION, Scene, scene
+from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 
 
@@ -106,6 +108,48 @@ async def test_a_limit_range_gives_memory(webhook: Scene) -> None:
     refused = await webhook.create(pod(container(), schedulerName="default-scheduler"), dry=True)
     assert f"a LimitRange of the namespace gave it {MEMORY} of container main" in refused["message"]
     assert f"kubectl -n {webhook.namespace} get limitranges" in refused["message"]
+
+
+async def test_a_limit_range_gives_what_another_scheduler_reads(apiserver: ApiServer, namespace: str) -> None:
+    """A default that stays in its namespace after a move: a pod gets it, asks for more itself, or asks for ours.
+
+    The API server puts the default back after the translation, so it stays, as 0.
+    """
+    files = ("webhook.yaml", "webhook-dialects.yaml")
+    theirs = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000", "aliyun.com/gpu-mem": "2"}
+    access = GpuAccess.DEFAULT_RUNTIME
+    async with scene(
+        apiserver, namespace, files=files, hami=True, gpushare="GiB", gpu_access=access
+    ) as webhook:
+        path = f"/api/v1/namespaces/{namespace}/limitranges"
+        for defaults in (("nvidia.com/gpu", "nvidia.com/gpumem"), ("aliyun.com/gpu-mem",)):
+            default = {name: theirs[name] for name in defaults}
+            limits = [{"type": "Container", "default": default}]
+            await apiserver.must("POST", path, {"metadata": {"name": "lines"}, "spec": {"limits": limits}})
+
+            memory = "2000Mi" if "nvidia.com/gpumem" in default else "2Gi"
+            none = dict.fromkeys(default, "0")
+
+            async def limits_of(scheduler: str, own: Json, found: Scene = webhook) -> Json:
+                made = await found.create(pod(container(limits=own), schedulerName=scheduler), dry=True)
+                assert made.get("message") is None
+                assert made["spec"]["schedulerName"] == "plimsoll"
+                return dict(made["spec"]["containers"][0]["resources"].get("limits", {}))
+
+            async def is_in_force(limits_of: Callable[..., Awaitable[Json]] = limits_of) -> bool:
+                return bool(await limits_of("plimsoll", {}))
+
+            await until(is_in_force)
+            assert (await limits_of("default-scheduler", {})).items() >= {MEMORY: memory, **none}.items()
+            own = await limits_of("default-scheduler", dict.fromkeys(default, "1"))
+            assert own.items() >= none.items()
+            assert own[MEMORY] in {"1Mi", "1Gi"}
+            assert (await limits_of("plimsoll", {MEMORY: "1Gi"})).items() >= {MEMORY: "1Gi", **none}.items()
+            # What cannot be translated still names the cause.
+            unlike = pod(container(limits={"nvidia.com/gpucores": "101"}))
+            refused = await webhook.create(unlike, dry=True)
+            assert "a LimitRange of the namespace gave it" in refused["message"]
+            await apiserver.must("DELETE", f"{path}/lines")
 
 
 async def test_hundreds_of_pods_at_once(webhook: Scene) -> None:
