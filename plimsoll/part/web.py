@@ -107,9 +107,9 @@ def port_of(listeners: Sequence[socket.socket]) -> int:
 
 
 def _is_no_damage(record: logging.LogRecord) -> bool:
-    """Whether a line is about anything but a damaged request, whose line would quote headers, with tokens in them."""
+    """Whether a line is about anything but a damaged request, whose unbounded lines would quote headers."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, HttpProcessingError | RequestPayloadError)
 
 
 async def read_body(request: web.Request) -> bytes:

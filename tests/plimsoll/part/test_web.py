@@ -56,6 +56,28 @@ async def test_a_body_that_never_arrives_is_a_bad_request(
     assert [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG] == []
 
 
+async def test_a_client_that_waits_gets_the_reason_for_its_damaged_body(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing bounds such requests, so they leave no line in the log: neither when they are read nor at their end."""
+
+    async def read(request: web.Request) -> web.Response:
+        return web.Response(body=await read_body(request))
+
+    async def ignore(_: web.Request) -> web.Response:
+        return web.Response(text="the body is ignored")
+
+    caplog.set_level(logging.INFO)
+    routes = [web.post("/", read), web.put("/", ignore)]
+    async with serving_tcp(routes, "127.0.0.1", 0, "PORT") as port:
+        for head in (GZIP, GZIP.replace(b"POST", b"PUT")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + b"none")
+            assert b"body is" in await reader.read()
+            writer.close()
+    assert [one.getMessage() for one in caplog.records if one.name.startswith("aiohttp")] == []
+
+
 async def test_a_host_that_is_no_name_is_refused() -> None:
     """Bytes that are not UTF-8, as Python reads them from the environment."""
     with pytest.raises(InputError, match="cannot be served at"):
