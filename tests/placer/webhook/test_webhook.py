@@ -111,6 +111,11 @@ async def test_an_annotation_of_a_waiting_pod_changes_to_good_values_only(webhoo
         body = {"metadata": {"annotations": {"plimsoll.dev/gpu-share-limit": value}}}
         answer = await webhook.api.call("PATCH", path, body)
         assert answer.status == status, (value, answer.body)
+    for name in ("gpu-model", "policy", "gpu-id", "cpu-affinity", "affinity", "nonsense"):
+        answer = await webhook.api.call(
+            "PATCH", path, {"metadata": {"annotations": {f"plimsoll.dev/{name}": ""}}}
+        )
+        assert answer.status == 400, (name, answer.body)
     assert (await webhook.api.call("PATCH", path, {"metadata": {"labels": {"a": "b"}}})).status == 200
 
 
