@@ -1,8 +1,11 @@
 """A client of NATS that comes back from every loss of its server.
 
-nats-py 2.16 has four faults. Three were seen on a machine that stood still for some seconds while a server of a
+What always holds: no credential and no event goes in clear text to a server for which the user demanded TLS.
+
+nats-py 2.16 has five faults. Three were seen on a machine that stood still for some seconds while a server of a
 cluster died. `BusClient` mends them, and changes nothing else:
 
+* Where a server's `INFO` does not require TLS, nats-py sends it the password in clear text, whatever the URL says.
 * A server may announce its cluster (`INFO`) before it answers the greeting's `PING`. Then nats-py ends `connect`
   without an error and counts as connecting for ever.
 * Where a new connection is given up, for a lost `PONG` say, its reader stays and takes bytes from the next one.
@@ -12,8 +15,9 @@ cluster died. `BusClient` mends them, and changes nothing else:
 """
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
+import nats.errors
 from nats.aio.client import Client, Srv
 
 from plimsoll.part.log import get_logger
@@ -22,6 +26,13 @@ PAUSE_S: Final = 1.0
 """The time in seconds between an unexpected error of a reconnection and the next attempt."""
 
 log = get_logger()
+
+
+class ClearTextError(nats.errors.Error):
+    """The server offers no TLS, which the user demands."""
+
+    def __str__(self) -> str:
+        return "the server offers no TLS, which tls:// or the file of a certificate demands"
 
 
 class BusClient(Client):
@@ -35,6 +46,25 @@ class BusClient(Client):
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py gives it no types
         await super()._connect_to_server(s)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
+        """Read a server's `INFO`. The first one of a connection comes before the greeting, which has the password.
+
+        Raises:
+            ClearTextError: TLS is demanded, and the server does not offer it.
+        """
+        if initial_connection and self._demands_tls():
+            if not info.get("tls_required") and not info.get("tls_available"):
+                raise ClearTextError
+            info["tls_required"] = True  # nats-py would take what is merely available for not wanted
+        await super()._process_info(info, initial_connection)
+
+    def _demands_tls(self) -> bool:
+        """Whether the connection must be encrypted after `INFO`; that of wss:// is encrypted before."""
+        if self._current_server is not None and self._current_server.uri.scheme == "wss":
+            return False
+        # A server that another one announced has the scheme of that one, so the user's own URLs decide.
+        return "tls" in self.options or any(server.uri.scheme == "tls" for server in self._server_pool)
 
     async def _process_connect_init(self) -> None:
         """Greet the server; if it closed the connection meanwhile, the reader finds out."""

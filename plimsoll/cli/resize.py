@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -21,6 +20,7 @@ from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
 from plimsoll.bus.access import BusAccess
+from plimsoll.bus.client import BusClient
 from plimsoll.bus.stream import NATS_SCHEMES
 from plimsoll.bus.subjects import RESIZE, STREAM
 from plimsoll.events import Limit
@@ -113,17 +113,21 @@ async def _connected(url: str) -> Client:
     check_urls("--nats-url or PLIMSOLL_NATS_URL", url, NATS_SCHEMES)
     access = BusAccess.of(os.environ)
     access.check()
+    client = BusClient()
     try:
         async with asyncio.timeout(CONNECT_S):
-            return await nats.connect(
+            await client.connect(
                 url.split(","),
                 allow_reconnect=False,
-                connect_timeout=CONNECT_S,  # nats-py's own is shorter, and a busy server answers later
+                connect_timeout=int(CONNECT_S),  # nats-py's own is shorter, and a busy server answers later
                 error_cb=note,
                 name="plimsoll-resize",
                 **access.options(),
             )
+            return client
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+        with suppress(nats.errors.Error, OSError, TimeoutError):
+            await client.close()
         cause = cause_of(failures[0] if failures else error, "--nats-url or PLIMSOLL_NATS_URL")
         raise NotConfirmedError(f"NATS at {shown_url(url)} does not answer: {cause}") from error
 

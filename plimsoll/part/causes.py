@@ -28,6 +28,11 @@ RIGHTS: Final = ("permissions violation", "noperm", "no permissions")
 
 ANSWERS: Final = (
     (
+        "the server offers no tls",
+        "no password was sent",
+        "give the server TLS; or, where others cannot read the network, demand none in {login}",
+    ),
+    (
         "serviceunavailableerror: code=none",
         "the server has no JetStream, or has just started",
         "start it with --jetstream, or name another in {login}",

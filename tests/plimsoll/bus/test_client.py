@@ -2,14 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from nats.errors import Error
+from structlog.testing import capture_logs
 
+from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
+from plimsoll.bus.connection import connect
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.servers.waiting import until_true
+from plimsoll.cli.events import NoEventsError, connected
+from plimsoll.cli.resize import resize
+from plimsoll.placer_api.rpc import Resize
+from tests.servers.relay import HANDSHAKE
+from tests.servers.waiting import PATIENCE_S, until_true
 
 INFO = b'INFO {"server_id":"A","version":"2.11.0","proto":1,"headers":true,"max_payload":1048576}\r\n'
 PING, PONG = b"PING\r\n", b"PONG\r\n"
@@ -158,3 +167,76 @@ async def test_a_client_whose_last_bytes_are_lost_ends_all_the_same(own_nats: Em
     with contextlib.suppress(OSError):
         await client.close()
     await until_true(lambda: asyncio.all_tasks() <= before)
+
+
+async def _parts(url: str, access: BusAccess) -> None:
+    client = BusClient()
+    try:
+        await connect(client, url, "test", access.options())
+    finally:
+        await client.close()
+
+
+async def _commands(url: str, access: BusAccess) -> None:
+    await connected(url, access, "test", [])
+
+
+async def _resizes(url: str, access: BusAccess) -> None:
+    assert access == BusAccess.of(os.environ)
+    await resize(Resize(pod="pod", gpu_share="10"), url, 1.0)
+
+
+AUTHORITY = BusAccess(ca=ssl.get_default_verify_paths().cafile or "")
+Way = Callable[[str, BusAccess], Awaitable[None]]
+DEMANDS: Sequence[tuple[Way, str, BusAccess]] = (
+    (_parts, "tls://placer:SECRET@{}", BusAccess()),
+    (_commands, "tls://placer:SECRET@{}", AUTHORITY),
+    (_resizes, "tls://placer:SECRET@{}", BusAccess()),
+    (_parts, "nats://placer:SECRET@{}", AUTHORITY),
+    (_parts, "nats://placer:SECRET@{},tls://placer:SECRET@{}", BusAccess()),
+)
+
+
+@pytest.mark.parametrize(("way", "form", "access"), DEMANDS)
+async def test_no_password_goes_in_clear_text_where_tls_is_demanded(
+    way: Way,
+    form: str,
+    access: BusAccess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server whose `INFO` has no TLS, or somebody on the way who took it out, receives nothing and is named."""
+    received, tries = bytearray(), list[int]()
+    monkeypatch.setenv("PLIMSOLL_NATS_CA", access.ca)
+    for module in ("resize", "events"):
+        monkeypatch.setattr(f"plimsoll.cli.{module}.CONNECT_S", PATIENCE_S)
+
+    async def listens(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tries.append(1)
+        writer.write(INFO.replace(b"{", b'{"auth_required":true,', 1))
+        received.extend(await reader.read())
+
+    async with _server(listens) as url:
+        with capture_logs() as logs:
+            address = url.removeprefix("nats://")
+            asked = asyncio.ensure_future(way(form.format(address, address), access))
+            await until_true(lambda: asked.done() or len(logs) > 0)
+            asked.cancel()
+            [result] = await asyncio.gather(asked, return_exceptions=True)
+    assert tries, result
+    assert not received
+    assert "the server offers no TLS" in f"{result} {logs}"
+    assert "SECRET" not in f"{result} {logs}"
+
+
+async def test_tls_that_a_server_only_offers_is_taken_where_it_is_demanded() -> None:
+    """A server that takes both is greeted by TLS, as by the other clients of NATS."""
+    first = bytearray()
+
+    async def offers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(INFO.replace(b"{", b'{"tls_available":true,', 1))
+        first.extend(await reader.read(1))
+
+    async with _server(offers) as url:
+        with pytest.raises(NoEventsError):
+            await connected(url.replace("nats", "tls"), BusAccess(), "test", [])
+    assert bytes(first[:1]) == HANDSHAKE
