@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from nats.errors import Error
-from structlog.testing import capture_logs
 
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
@@ -17,6 +16,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.events import NoEventsError, connected
 from plimsoll.cli.resize import resize
 from plimsoll.placer_api.rpc import Resize
+from tests.logs import capture_logs
 from tests.servers.relay import HANDSHAKE
 from tests.servers.waiting import PATIENCE_S, until_true
 
