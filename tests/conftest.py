@@ -46,6 +46,7 @@ LONGEST: Final = (
 """The files that take a worker longest, or that have a few long tests: half a minute and more on a quiet machine."""
 
 
+@pytest.hookimpl(optionalhook=True)  # without xdist there is nothing to schedule
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FewApiServers | None:
     """With `--dist loadfile`, API servers run in half of the workers."""
     return FewApiServers(config, log) if config.getoption("dist") == "loadfile" else None
