@@ -40,10 +40,14 @@ async def test_every_thread_waits_for_the_measurement_and_status_counts_the_cont
 
 async def test_a_program_that_was_not_measured_in_time_is_named(machine: Machine) -> None:
     """While NVML is too slow, standard error and the broker's log say that the context is not held."""
-    await machine.slow_nvml(3500)
-    command = await machine.start("--gpu-memory", "1Gi", "--", sys.executable, PROGRAM, "stay")
+    script = f"echo placed && read _ && exec {FILL} stay"
+    command = await machine.start("--gpu-memory", "1Gi", "--", "sh", "-c", script)
     assert command.stdout is not None
-    await command.stdout.readline()
+    assert command.stdin is not None
+    assert await command.stdout.readline() == b"placed\n"
+    await machine.slow_nvml(3500)
+    command.stdin.write(b"\n")
+    assert await command.stdout.readline(), "the program has allocated"
     await eventually(partial(has_logged, machine, "context_not_measured_in_time"), expected=True)
     _, errors = await command.communicate(b"")
     assert "NVML did not show the memory of this process's context" in errors.decode()
