@@ -94,6 +94,7 @@ async def test_pages_and_library_are_the_brokers(node: Node, tenants: str) -> No
     pages = {
         "limits/limits",
         "limits/gate",
+        "limits/measured",
         "limits/hook.sock",
         "limits/ld.so.preload",
         "counts/counts",
