@@ -156,6 +156,7 @@ def open_outbox(directory: Path, age_s: float) -> OutboxFile:
     path = directory / FILE_NAME
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        _make_private(path)
         try:
             return _connect(path, age_s)
         except sqlite3.OperationalError as error:
@@ -168,6 +169,7 @@ def open_outbox(directory: Path, age_s: float) -> OutboxFile:
             path.rename(aside)
             for rest in ("-wal", "-shm"):
                 path.with_name(FILE_NAME + rest).unlink(missing_ok=True)
+            _make_private(path)
             return _connect(path, age_s)
     except (OSError, sqlite3.Error) as error:
         raise _unusable(directory, f"cannot be used ({error})", error) from error
@@ -190,7 +192,6 @@ def _make_private(path: Path) -> None:
 
 
 def _connect(path: Path, age_s: float) -> OutboxFile:
-    _make_private(path)
     # Autocommit: a transaction begins and ends only where this file says so.
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
