@@ -50,8 +50,8 @@ from plimsoll.part.log import get_logger
 FROM_MEMORY: Final = (("resourceVersion", "0"),)
 """The query of a reading that the API server answers from its memory. An outdated answer does no harm: to take the
 Lease in an outdated version is refused."""
-RELEASE_S: Final = 1.0
-"""The longest time that giving the Lease back may take at the end."""
+RELEASE_S: Final = 5.0
+"""The longest time that giving the Lease back may take at the end. A busy machine needs more than a second."""
 
 log = get_logger()
 
