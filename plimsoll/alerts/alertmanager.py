@@ -18,7 +18,7 @@ import msgspec
 
 from plimsoll.alerts.core.alert import Alert, Labels
 from plimsoll.alerts.core.delivery import Delivery, Post
-from plimsoll.alerts.settings import PREFIX, Settings
+from plimsoll.alerts.settings import PREFIX, RUNBOOKS, Settings
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.causes import Outage, cause_of
 from plimsoll.part.ending import heed_cancellation
@@ -147,7 +147,7 @@ def encoded(post: Post, labels: Mapping[str, str], runbook_url: str) -> dict[str
         "annotations": {
             "summary": post.alert.summary,
             "description": post.alert.description,
-            "runbook_url": f"{runbook_url.rstrip('/')}/{post.alert.runbook}",
+            "runbook_url": f"{runbook_url.rstrip('/') or RUNBOOKS}/{post.alert.runbook}",
         },
         "startsAt": rfc3339(post.starts),
         "endsAt": rfc3339(post.ends),

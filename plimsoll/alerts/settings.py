@@ -24,8 +24,8 @@ PREFIX: Final = "PLIMSOLL_ALERTS_"
 
 NATS_URL: Final = "PLIMSOLL_NATS_URL"
 
-RUNBOOK_URL: Final = "https://plimsoll.dev/docs/runbooks"
-"""The project's own pages of the alerts."""
+RUNBOOKS: Final = "docs/runbooks"
+"""The folder of the alerts' pages in the project's tree, which serves nobody's browser."""
 
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _OURS: Final = frozenset({"alertname", "severity", "node", "gpu", "model", "pod", "container"})
@@ -41,8 +41,8 @@ class Settings:
         kinds: the alerts that are wanted, with commas: `gpu.health`, `gpu.pressure`, `limit.violated`,
             `limit.unenforced`, `node.foreign`, `node.silent`, `bus.away`. Empty: all.
         labels: further labels of every alert, as `cluster=west,team=gpu`.
-        runbook_url: the address of the folder of the alerts' pages, docs/runbooks. Each alert's annotation
-            `runbook_url` is that of its page.
+        runbook_url: the address at which the folder docs/runbooks, with the alerts' pages, is served. Each alert's
+            annotation `runbook_url` is that of its page; empty: the page's path in the project's tree.
         resend_s: alerts that fire are sent again at this interval. Alertmanager ends an alert that it was not sent
             for four intervals.
         forget_s: a node that has been silent for this long has left the cluster: its alerts end.
@@ -59,7 +59,7 @@ class Settings:
     alertmanager_url: str
     kinds: str = ""
     labels: str = ""
-    runbook_url: str = RUNBOOK_URL
+    runbook_url: str = ""
     resend_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
     forget_s: Annotated[float, Meta(ge=60)] = 24 * 3600.0
     ca: str = ""

@@ -5,7 +5,6 @@ import sys
 from typing import Final, cast
 
 from plimsoll.broker import pages
-from plimsoll.broker.pages import STRUCTURES, c_name
 
 _C_TYPES: Final = {
     ctypes.c_uint16: "uint16_t",
@@ -14,12 +13,24 @@ _C_TYPES: Final = {
     ctypes.c_char: "char",
 }
 
+_STRUCTURES: Final = [
+    one for one in vars(pages).values() if isinstance(one, type) and issubclass(one, ctypes.Structure)
+]
+"""All of them, each after those that it contains, as Python wants it too."""
+
 
 def _declaration(name: str, kind: type) -> str:
     if issubclass(kind, ctypes.Array):
         element = cast("type", kind._type_)
         return f"{_c_type(element)} {name}[{kind._length_}];"
     return f"{_c_type(kind)} {name};"
+
+
+def c_name(structure: type[ctypes.Structure]) -> str:
+    """The C type of a structure: `GpuLimit` → `plimsoll_gpu_limit`."""
+    return "plimsoll_" + "".join("_" + c.lower() if c.isupper() else c for c in structure.__name__).lstrip(
+        "_"
+    )
 
 
 def _c_type(kind: type) -> str:
@@ -60,7 +71,7 @@ def header() -> str:
         *(f"#define {name} {value}" for name, value in _constants().items()),
         "",
     ]
-    for structure in STRUCTURES:
+    for structure in _STRUCTURES:
         lines += _structure_lines(structure)
     return "\n".join([*lines, "#endif", ""])
 

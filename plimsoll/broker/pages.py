@@ -425,29 +425,3 @@ class Message(ctypes.LittleEndianStructure):
         ("text", ctypes.c_char * 64),
         ("reserved", ctypes.c_uint64 * 12),
     )
-
-
-STRUCTURES: Final = (
-    GpuLimit,
-    Limits,
-    Cpus,
-    Slot,
-    MeasuredSlot,
-    Measured,
-    Work,
-    SlotWork,
-    Counts,
-    Export,
-    Imports,
-    Exports,
-    Gate,
-    Message,
-)
-"""All of them, each after those that it contains."""
-
-
-def c_name(structure: type[ctypes.Structure]) -> str:
-    """The C type of a structure: `GpuLimit` → `plimsoll_gpu_limit`."""
-    return "plimsoll_" + "".join("_" + c.lower() if c.isupper() else c for c in structure.__name__).lstrip(
-        "_"
-    )

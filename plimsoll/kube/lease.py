@@ -26,12 +26,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import msgspec
 
 from plimsoll.kube.client import before_sending
-from plimsoll.kube.lease_rules import ADDRESS, NOTE, LeaseTiming, SeenLease, StoredLease, free_s, seen, taken
+from plimsoll.kube.lease_rules import (
+    ADDRESS,
+    NOTE,
+    LeaseTiming,
+    Notes,
+    SeenLease,
+    StoredLease,
+    free_s,
+    seen,
+    taken,
+)
 from plimsoll.kube.transport import (
     ApiError,
     Body,
@@ -58,26 +68,6 @@ log = get_logger()
 
 class LeaseLostError(CannotGoOnError):
     """Another process has the Lease: this one must end, and may start again as a follower."""
-
-
-class Notes(Protocol):
-    """Writes the notes of a Lease: what its next holder must know of this one. The methods return at once.
-
-    After an unclear answer the Lease may hold any of the notes since the last that was stored.
-    """
-
-    def found(self, note: str | None) -> None:
-        """Take the note of the Lease that this process is about to take; None if there is no Lease, or no note."""
-
-    def next(self, version: int) -> str:
-        """The note that is about to be written.
-
-        Args:
-            version: the resourceVersion of the Lease that is replaced; 0 if there is none.
-        """
-
-    def stored(self) -> None:
-        """Learn that the Lease holds the note that `next` gave last."""
 
 
 def clock_s() -> float:

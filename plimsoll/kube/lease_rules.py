@@ -5,7 +5,7 @@ No clock is read here. Each process counts by its own clock, from its own readin
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,6 +25,26 @@ a note is void once a process that writes no notes has held the Lease."""
 
 ADDRESS: Final = "plimsoll.dev/http"
 """The annotation with the URL at which the holder answers, after the number of transitions as in `NOTE`."""
+
+
+class Notes(Protocol):
+    """Writes the notes of a Lease: what its next holder must know of this one. The methods return at once.
+
+    After an unclear answer the Lease may hold any of the notes since the last that was stored.
+    """
+
+    def found(self, note: str | None) -> None:
+        """Take the note of the Lease that this process is about to take; None if there is no Lease, or no note."""
+
+    def next(self, version: int) -> str:
+        """The note that is about to be written.
+
+        Args:
+            version: the resourceVersion of the Lease that is replaced; 0 if there is none.
+        """
+
+    def stored(self) -> None:
+        """Learn that the Lease holds the note that `next` gave last."""
 
 
 @dataclass(frozen=True, slots=True)

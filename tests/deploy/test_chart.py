@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from fnmatch import fnmatch
 from typing import Any
 
 import helm_python as helm
@@ -18,8 +17,6 @@ import placer.settings
 import placer.webhook.settings
 import plimsoll.alerts.settings
 from plimsoll.part import settings as part_settings
-from plimsoll.placer_api.live import LIVE_PATH
-from plimsoll.placer_api.routes import ROUTES
 from tests.deploy.rendering import (
     CASES,
     EVERYTHING,
@@ -29,7 +26,6 @@ from tests.deploy.rendering import (
     named,
     objects,
     templates,
-    texts,
 )
 from tools.chart import BASE, CHART, DEPLOY, outputs
 
@@ -161,55 +157,6 @@ def test_each_node_has_the_brokers_of_one_pool() -> None:
     assert list(given.values()) == ["preload", "both", "driver"]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_each_right_has_its_reason(case: str) -> None:
-    """A comment stands before each rule of each role."""
-    found = 0
-    for text in texts(CASES[case]).values():
-        lines = text.splitlines()
-        for index, line in enumerate(lines):
-            if line.startswith(("  - apiGroups:", "  - nonResourceURLs:")):
-                assert lines[index - 1].startswith("  # "), line
-                found += 1
-    roles = [one for one in objects(CASES[case]) if one["kind"] in {"Role", "ClusterRole"}]
-    assert found == sum(len(role["rules"]) for role in roles) > 10
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_no_right_is_given_by_a_wildcard(case: str) -> None:
-    """No role names `*`, and none may read Secrets but the webhook its own."""
-    for role in objects(CASES[case]):
-        for rule in role.get("rules", ()):
-            assert "*" not in [*(name for names in rule.values() for name in names)]
-            if "secrets" in rule.get("resources", ()):
-                assert rule["verbs"] == ["create"] or rule["resourceNames"] == [
-                    "plimsoll-webhook-certificates"
-                ]
-
-
-def test_the_placer_may_evict_only_where_the_setting_says_so() -> None:
-    """The right to evict pods comes with `on_violation` and `relocation`, and with nothing else."""
-    for name, values in CASES.items():
-        roles = [
-            role for role in objects(values) if role["metadata"]["name"] != "plimsoll-cordon"
-        ]  # of users
-        rules = [rule for role in roles for rule in role.get("rules", ())]
-        evicts = [rule for rule in rules if "pods/eviction" in rule.get("resources", ())]
-        wanted = [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
-        assert evicts == (wanted if name == "everything" else [])
-    for setting, evicts_too in (
-        ({"on_violation": "report"}, False),
-        ({"relocation": "dry-run"}, False),
-        ({"relocation": "on"}, True),
-    ):
-        made = objects({"placer": {"settings": setting}})
-        roles = [role for role in made if role["metadata"]["name"] != "plimsoll-cordon"]
-        found = any(
-            "pods/eviction" in rule.get("resources", ()) for role in roles for rule in role.get("rules", ())
-        )
-        assert found is evicts_too
-
-
 def test_whole_numbers_stay_whole() -> None:
     """Helm reads numbers as floats; a part gets 250000000000, not 2.5e+11."""
     given = environment(EVERYTHING, "plimsoll-placer")
@@ -282,20 +229,21 @@ def test_helm_test_asks_the_doctor() -> None:
     assert "plimsoll-test" not in (BASE / "plimsoll.yaml").read_text()
 
 
-def test_runbooks_are_where_the_value_says() -> None:
-    """Rules and service name the pages by one value."""
-    values = {"runbookUrl": "https://wiki.example.com/gpu", "prometheusRule": {"enabled": True}}
+@pytest.mark.parametrize("url", ["", "https://wiki.example.com/gpu"])
+def test_runbooks_are_where_the_value_says(url: str) -> None:
+    """Rules and service name the pages by one value; without it, by their paths in the repository."""
+    values = {"runbookUrl": url, "prometheusRule": {"enabled": True}}
     rules = [one for one in objects(values) if one["kind"] == "PrometheusRule"]
     alerts = [
         rule for one in rules for group in one["spec"]["groups"] for rule in group["rules"] if "alert" in rule
     ]
     assert len(alerts) > 20
     for rule in alerts:
-        page = f"https://wiki.example.com/gpu/{rule['alert']}.md"
-        assert rule["annotations"]["runbook_url"] == page
+        assert rule["annotations"]["runbook_url"] == f"{url or 'docs/runbooks'}/{rule['alert']}.md"
+        assert url or (CHART.parents[1] / rule["annotations"]["runbook_url"]).exists()
     service = {**values, "alerts": {"enabled": True, "alertmanagerUrl": "http://am:9093"}}
     given = environment(service, "plimsoll-alerts")
-    assert given["PLIMSOLL_ALERTS_RUNBOOK_URL"] == "https://wiki.example.com/gpu"
+    assert given["PLIMSOLL_ALERTS_RUNBOOK_URL"] == url
 
 
 def test_a_digest_wins_over_a_tag() -> None:
@@ -396,26 +344,3 @@ def test_prometheus_shows_its_token_to_the_placer_alone() -> None:
         assert own == {**rest, **sent}
         operators = [one["selector"]["matchExpressions"][0]["operator"] for one in both.values()]
         assert operators == ["NotIn", "In"]
-
-
-def test_the_placer_reviews_tokens_only_where_it_asks_for_them() -> None:
-    """The rights to review tokens and accesses, and the readers' account, come with `auth: kubernetes` alone."""
-    for auth, expected in (("none", False), ("kubernetes", True)):
-        made = objects({"placer": {"auth": auth}})
-        rules = [rule for one in made for rule in one.get("rules", ())]
-        assert any("tokenreviews" in rule.get("resources", ()) for rule in rules) is expected
-        accounts = {one["metadata"]["name"] for one in made if one["kind"] == "ServiceAccount"}
-        assert ("plimsoll-reader" in accounts) is expected
-
-
-def test_a_reader_may_read_every_path_that_needs_a_token() -> None:
-    """The readers' role names each path of the placer's port that is neither open nor for its owner alone."""
-    made = objects({"placer": {"auth": "kubernetes"}})
-    [paths] = [
-        rule["nonResourceURLs"]
-        for one in made
-        for rule in one.get("rules", ())
-        if one["metadata"]["name"] == "plimsoll-reader" and "nonResourceURLs" in rule
-    ]
-    needed = {route.path for route in ROUTES if not route.is_open and not route.owner_only} | {LIVE_PATH}
-    assert [one for one in needed if not any(fnmatch(one, path) for path in paths)] == []

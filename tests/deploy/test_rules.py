@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from plimsoll.alerts.core.book import AlertBook, StreamPlace
-from plimsoll.alerts.settings import RUNBOOK_URL
+from plimsoll.alerts.settings import RUNBOOKS as RUNBOOKS_PATH
 from plimsoll.gpu_events import HealthClass
 from tests.deploy.alert_cases import CASES, CONTAINER, HOUR, Case
 from tests.plimsoll.alerts.facts import TIME, A, B, Facts, ill, task
@@ -129,7 +129,7 @@ def test_each_alert_has_a_test_and_a_page() -> None:
         assert annotations["summary"]
         assert annotations["description"]
         page = RUNBOOKS / f"{name}.md"
-        assert annotations["runbook_url"] == f"{RUNBOOK_URL}/{name}.md"
+        assert annotations["runbook_url"] == f"{RUNBOOKS_PATH}/{name}.md"
         assert rule["expr"] in page.read_text()
         assert f"({name}.md) | {rule['labels']['severity']} |" in (RUNBOOKS / "README.md").read_text()
 

@@ -12,8 +12,8 @@ import pytest
 
 from plimsoll.kube import lease as lease_module
 from plimsoll.kube.client import KubeClient, connect
-from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, Notes, clock_s
-from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseTiming
+from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, clock_s
+from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseTiming, Notes
 from plimsoll.kube.transport import Body, PatchKind, TransientError, Transport
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import PATIENCE_S, until

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from placer.kube.binding.fence import FENCE
 from plimsoll.bus.subjects import STREAM, pod_subject
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import RELOCATION_COST
 from plimsoll.envelope import decode_event
 from plimsoll.events import Placement
@@ -304,18 +303,6 @@ async def test_one_whose_lease_is_taken_away_ends(pair: Pair) -> None:
     assert "was lost to somebody-1" in pair.leader.lines()[-1].problem
     await pair.pod("p")
     await pair.until_bound("p")
-
-
-@pytest.fixture
-async def deaf_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    """A NATS server without JetStream: placers reach it, and no report can be read there."""
-
-    def arguments(port: int, _: Path) -> Sequence[str]:
-        return ("--addr", "127.0.0.1", "--port", str(port))
-
-    kind = ServerKind("nats-server", "nats", "Server is ready", servers._nats_program, arguments)
-    async with running(kind, tmp_path / "deaf-nats") as server:
-        yield server
 
 
 @pytest.mark.slow

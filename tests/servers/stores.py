@@ -4,14 +4,15 @@ Take `nats` and `valkey` where the server only has to be there. Take `own_nats` 
 and bring it back; they cost about 0.1 s each.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import nats as nats_client
 import pytest
 import redis.asyncio as redis
 
-from plimsoll.cli.demo.servers import EmbeddedServer, nats_server, valkey_server
+from plimsoll.cli.demo import servers
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
 from tests.servers.waiting import PATIENCE_S
 
 KEPT = "KEPT"
@@ -57,6 +58,18 @@ async def nats(session_nats: EmbeddedServer) -> EmbeddedServer:
 async def own_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
     """A NATS server for one test, which may kill and restart it. Acknowledged messages survive."""
     async with nats_server(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+async def deaf_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """A NATS server without JetStream: clients reach it, and no report can be read there."""
+
+    def arguments(port: int, _: Path) -> Sequence[str]:
+        return ("--addr", "127.0.0.1", "--port", str(port))
+
+    kind = ServerKind("nats-server", "nats", "Server is ready", servers._nats_program, arguments)
+    async with running(kind, tmp_path / "deaf-nats") as server:
         yield server
 
 

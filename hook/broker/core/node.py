@@ -328,7 +328,7 @@ class Node:
         return [*announcements, SaveRecord(record)] if is_last else announcements
 
     def _remove_if_vacant(self, record: PodRecord, now_s: float) -> list[Instruction]:
-        containers = _containers(record.pod)
+        containers = tuple(_containers(record.pod))
         if not self._vacant.issuperset(containers):
             return []
         self._vacant.difference_update(containers)
@@ -339,11 +339,8 @@ class Node:
         return [RemovePod(record.pod.pod, containers), *self.memory_requests.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
-        containers = {
-            key: lines
-            for record in self._records.values()
-            for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
-        }
+        pods = [_containers(record.pod) for record in self._records.values()]
+        containers = {key: lines for pod in pods for key, lines in pod.items()}
         before = {key: self._measured_gpus(lines) for key, lines in containers.items()}
         instructions, stale = self.measuring.take(event, containers, now_s)
         # Only the end of measuring must be written at once: a program may wait for its measurement.
@@ -363,8 +360,7 @@ class Node:
         )
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
-        pairs = zip(_containers(pod), pod.containers, strict=True)
-        shown = [(key, on_page(pod, lines, self._enforcement)) for key, lines in pairs]
+        shown = [(key, on_page(pod, lines, self._enforcement)) for key, lines in _containers(pod).items()]
         return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in shown]
 
     def _set_limits(
@@ -398,8 +394,9 @@ class Node:
         )
 
     def _enrol(self, pod: Register) -> list[Step]:
-        pairs = zip(_containers(pod), pod.containers, strict=True)
-        return [step for key, lines in pairs for step in self.memory_requests.enrol(key, lines)]
+        return [
+            step for key, lines in _containers(pod).items() for step in self.memory_requests.enrol(key, lines)
+        ]
 
     def _held_read(self, event: HeldRead, now_s: float) -> list[Instruction]:
         places = {key: self.gpus(key).index(event.gpu) for key in event.slots if event.gpu in self.gpus(key)}
@@ -411,9 +408,8 @@ class Node:
 
     def survey_of(self, container: ContainerKey) -> Survey:
         """Survey one container."""
-        known: frozenset[ProcessKey] = frozenset(self._lives.of(container))
-        return Survey(container, known)
+        return Survey(container, frozenset[ProcessKey](self._lives.of(container)))
 
 
-def _containers(pod: Register) -> tuple[ContainerKey, ...]:
-    return tuple(ContainerKey(pod.pod, container.name) for container in pod.containers)
+def _containers(pod: Register) -> dict[ContainerKey, ContainerLines]:
+    return {ContainerKey(pod.pod, lines.name): lines for lines in pod.containers}

@@ -8,6 +8,7 @@ about other pods (`pod_rules`) count assumed pods too.
 
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from placer.core.booking import Booking
@@ -56,8 +57,7 @@ class Supposed:
     Attributes:
         load: the load of the others, and of `held`.
         held: the nominations that count.
-        rules: the check by rules about other pods, without those pods. None: no pod is left out, or the node does
-            not exist.
+        rules: the check by rules about other pods, without those pods; None where none is left out, or no node.
         without: the pods that are supposed to be gone.
     """
 
@@ -102,14 +102,17 @@ class Cluster:
         self.nominations = Nominations(self._nomination_changed, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(ReadCount())
         self._labels = LabelIndex()
-        self.volumes = Volumes(self.changes.note, self._volumes_gained, self._labels.having)
-        self.pod_rules = PodRules(self._offers, self._residents, self.nominations, self._first_rule_came)
+        gained = partial(self._announce, lifted=Cause.VOLUMES)
+        self.volumes = Volumes(self.changes.note, gained, self._labels.having)
+        first_came = partial(
+            self._announce, None, EVERYTHING
+        )  # pods with one answer may differ by labels now
+        self.pod_rules = PodRules(self._offers, self._residents, self.nominations, first_came)
 
     def on_gain(self, listener: Listener) -> None:
         """Call `listener` with each node where a pod may fit now, apart from its GPUs.
 
-        The second argument is the causes that may be lifted there. The node is None where they may be lifted on any
-        node. The listener must not change the cluster.
+        The second argument is the causes that may be lifted there; without a node, on any. It must change nothing.
         """
         self._listeners.append(listener)
 
@@ -133,7 +136,7 @@ class Cluster:
 
     def promising(self, gauge: Gauge, most: int) -> list[NodeName]:
         """Some nodes that may meet wishes about other pods well, at most this many, by their number of pods."""
-        return sorted(gauge.promising(self._labels.having, most), key=self._pods_on)
+        return sorted(gauge.promising(self._labels.having, most), key=lambda name: self._load(name).pods)
 
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
@@ -151,7 +154,7 @@ class Cluster:
         old = self._offers.get(name)
         self._offers[name] = offer
         if old is None:
-            self._by_pods.add((self._pods_on(name), name))
+            self._by_pods.add((self._load(name).pods, name))
         if old is None or counting(old.node) != counting(node):
             self.pod_rules.put_node(name)
         self._relabel(name, {} if old is None else node_labels(old.node), node_labels(node))
@@ -165,7 +168,7 @@ class Cluster:
         offer = self._offers.pop(name, None)
         if offer is None:
             return
-        self._by_pods.remove((self._pods_on(name), name))
+        self._by_pods.remove((self._load(name).pods, name))
         self.pod_rules.put_node(name)
         self._relabel(name, node_labels(offer.node), {})
         self._note_filled(name)
@@ -344,9 +347,6 @@ class Cluster:
         for listener in self._listeners:
             listener(node, lifted)
 
-    def _volumes_gained(self, node: NodeName | None) -> None:
-        self._announce(node, Cause.VOLUMES)
-
     def _note_filled(self, node: NodeName) -> None:
         for listener in self._filled:
             listener(node)
@@ -356,15 +356,11 @@ class Cluster:
         if self.nominations.keepouts:
             self.pod_rules.heed()
 
-    def _first_rule_came(self) -> None:
-        self._announce(None, EVERYTHING)  # pods that got one answer may differ by their labels now
-
     def _nomination_ended(self, node: NodeName) -> None:
         if node in self._offers:
             self._announce(node, EVERYTHING)
 
     def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> NodeLoad:
-        """The load of a node with that of nominated pods; read only."""
         return self.load_on(name, held) if held else self._load(name)
 
     def _count(self, name: NodeName, change: Callable[[NodeLoad], None]) -> None:
@@ -386,9 +382,6 @@ class Cluster:
 
     def _load(self, name: NodeName) -> NodeLoad:
         return self._loads.get(name) or NodeLoad()
-
-    def _pods_on(self, name: NodeName) -> int:
-        return self._load(name).pods
 
 
 def _moves(without: Iterable[Occupant], held: Iterable[Nomination]) -> Moves | None:

@@ -7,6 +7,7 @@ import ctypes
 import sys
 from typing import Final
 
+from plimsoll.broker.header import c_name
 from plimsoll.broker.pages import (
     Counts,
     Cpus,
@@ -16,7 +17,6 @@ from plimsoll.broker.pages import (
     MeasuredSlot,
     Message,
     Slot,
-    c_name,
 )
 
 STRUCTURES: Final = (GpuLimit, Limits, Cpus, MeasuredSlot, Measured, Slot, Counts, Message)
