@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from hook.broker.files.shared import write_whole
+from hook.broker.files.writing import write_whole
 from plimsoll.ids import GpuUuid
 from plimsoll.part.log import get_logger
 

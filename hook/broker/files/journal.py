@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from hook.broker.core.journal import JournalLine, decode_line
-from hook.broker.files.shared import write_whole
+from hook.broker.files.writing import write_whole
 from plimsoll.part.log import get_logger
 
 NAME: Final = "journal"

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from hook.broker.files.shared import write_whole
+from hook.broker.files.writing import write_whole
 from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, LATE_NS, VERSION
 from plimsoll.broker.pages import Gate as GatePage
 from plimsoll.part.clock import machine_ns

@@ -1,0 +1,43 @@
+"""Opens and replaces files of the broker. Everything here blocks."""
+
+import os
+from pathlib import Path
+
+
+class opened:  # noqa: N801 - reads like `open`
+    """A file descriptor for the length of a block."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._file = os.open(path, flags | os.O_CLOEXEC)
+
+    def __enter__(self) -> int:
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def write_whole(path: Path, content: bytes, mode: int, size_bytes: int | None = None) -> None:
+    """Replace a file atomically: a reader sees either the whole new file or the old file.
+
+    Args:
+        path: the file; its directory exists.
+        content: the first bytes of the file.
+        mode: the permissions, whatever the umask.
+        size_bytes: the file's size, filled up with zeros; None for the size of the content.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(file, mode)
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        if size_bytes is not None:
+            # Not by truncation: a process that touches a hole on a full disk is killed by SIGBUS.
+            os.posix_fallocate(file, 0, size_bytes)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    draft.replace(path)
