@@ -15,7 +15,7 @@ def needs_apiserver(file: Path) -> bool:
     return any("apiserver" in text.lower() for text in texts)
 
 
-class FewApiServers(LoadFileScheduling):  # type: ignore[misc]
+class FewApiServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Every other worker begins with the files that need an API server, and the rest with all others.
 
     So half of the workers start none. A server costs 300 MB, two seconds of CPU, and some CPU as long as it runs.

@@ -290,7 +290,7 @@ class Slot(ctypes.LittleEndianStructure):
 
 
 class MeasuredSlot(ctypes.LittleEndianStructure):
-    """What NVML showed of the process in the slot of the same number, per GPU in the order of `Limits.gpus`."""
+    """The last measurement of the process in the slot of the same number. GPUs are in the order of `Limits.gpus`."""
 
     _pack_ = 8
     _fields_ = (

@@ -1,4 +1,4 @@
-"""What all tests of the chart share."""
+"""The fixtures that all tests of the chart share."""
 
 import functools
 from collections.abc import Iterator

@@ -236,7 +236,7 @@ def measured_slot(measured: SlotMeasured) -> bytes:
 
 
 def lesser_measured(before: bytes, now: bytes) -> bytes:
-    """What holds both before and after a change of a slot of `measured`: of each excess the smaller one."""
+    """A slot of `measured` that is true before a change and after it: it has the smaller one of each excess."""
     old, new = MeasuredSlot.from_buffer_copy(before), MeasuredSlot.from_buffer_copy(now)
     if old.owner == new.owner:
         old.excess_bytes[:] = list(map(min, old.excess_bytes, new.excess_bytes))

@@ -45,8 +45,7 @@ static void report_loss(bool is_lost) {
         plimsoll_fail("the broker of this node is back: compute shares are enforced again");
 }
 
-/* One thread at a time asks. The answer "gone" holds until the next beat, which only another broker writes.
- */
+/* One thread at a time asks. "Gone" holds until the next beat, which only another broker writes. */
 static bool is_gone(uint64_t beat_ns, uint64_t now_ns) {
     uint64_t asked_ns = __atomic_load_n(&plimsoll.shares.asked_ns, __ATOMIC_RELAXED);
     if (__atomic_load_n(&plimsoll.shares.last_beat_ns, __ATOMIC_RELAXED) == beat_ns)

@@ -50,8 +50,7 @@ void plimsoll_limit_begin(uint64_t now_ns) {
     }
 }
 
-/* The time used since the beginning pays for a multiple of itself. A container that uses less saves little.
- */
+/* Time that was used has to be followed by a multiple of it. A container that uses less saves a little. */
 static bool is_ahead(unsigned gpu, uint32_t limit_pct, uint64_t now_ns) {
     uint64_t paid_ns = load(&plimsoll.shares.paid_ns[gpu]), used = used_ns(gpu, now_ns);
     uint64_t since_ns = load(&plimsoll.shares.settled_ns[gpu]);

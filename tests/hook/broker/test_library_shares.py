@@ -201,7 +201,7 @@ async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> Non
     await cast.until_shares([20, 80], 6, small, big)
     await cast.here.broker.kill()
     # Where the kill leaves no gate shut, the card's own slices decide before the broker counts as lost.
-    await asyncio.sleep(LATE_NS / 1e9)
+    await asyncio.sleep(LATE_NS / 1e9)  # only elapsed time shows the library that no beat comes
     await cast.until(lambda used: min(used) > 30, small, big)
     await cast.here.broker.start()
     await cast.until_shares([20, 80], 6, small, big)

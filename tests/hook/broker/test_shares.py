@@ -244,7 +244,7 @@ async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
     working = asyncio.create_task(at_work_pct(PATIENCE_S, *processes))
     await until_state(GateView(broker.limits_dir()), GATE_SHUT)
     await broker.kill()
-    await asyncio.sleep(LATE_NS / 1e9 + 0.1)
+    await asyncio.sleep(LATE_NS / 1e9 + 0.1)  # the next broker announces a gap that was longer than this
     await broker.start()
 
     async def is_announced() -> bool:

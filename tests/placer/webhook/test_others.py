@@ -145,7 +145,7 @@ async def test_a_limit_range_gives_what_another_scheduler_reads(apiserver: ApiSe
             assert own.items() >= none.items()
             assert own[MEMORY] in {"1Mi", "1Gi"}
             assert (await limits_of("plimsoll", {MEMORY: "1Gi"})).items() >= {MEMORY: "1Gi", **none}.items()
-            # What cannot be translated still names the cause.
+            # A request that cannot be translated still names the cause.
             unlike = pod(container(limits={"nvidia.com/gpucores": "101"}))
             refused = await webhook.create(unlike, dry=True)
             assert "a LimitRange of the namespace gave it" in refused["message"]
