@@ -342,13 +342,13 @@ class Node:
         pods = [_containers(record.pod) for record in self._records.values()]
         containers = {key: lines for pod in pods for key, lines in pod.items()}
         before = {key: self._measured_gpus(lines) for key, lines in containers.items()}
-        instructions, stale = self.measuring.take(event, containers, now_s)
+        instructions, stale, saves = self.measuring.take(event, containers, now_s)
         # Only the end of measuring must be written at once: a program may wait for its measurement.
         for key, lines in containers.items():
             if before[key] - self._measured_gpus(lines):
                 stale.setdefault(key, ())
         measured = self.memory_requests.measured(self.measuring.capacity, now_s)
-        return [*instructions, *self._set_limits(stale, stale), *measured]
+        return [*instructions, *self._set_limits(stale, stale), *measured, *saves]
 
     def _measured_gpus(self, lines: ContainerLines) -> frozenset[GpuUuid]:
         """The GPUs of a container on which the cost of a context is measured soon after the context was made."""

@@ -15,7 +15,7 @@ uint64_t plimsoll_excess(unsigned gpu, const struct plimsoll_dead *dead);
 void plimsoll_measurement_due(unsigned gpu);
 
 /* Waits until NVML's figure for this process, with all of its contexts that nothing was charged for, counts
- * against the line. Gives up after 3 s, once and with a line on standard error. Costs one load otherwise. */
+ * against the line. Gives up after 10 s, once and with a line on standard error. Costs one load otherwise. */
 void plimsoll_await_measurement(unsigned gpu);
 
 #endif

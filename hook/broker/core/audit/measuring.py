@@ -83,7 +83,7 @@ class Measuring:
 
     def take(
         self, event: WordsRead, containers: Mapping[ContainerKey, ContainerLines], now_s: float
-    ) -> tuple[list[Instruction], dict[ContainerKey, tuple[SlotMeasured, ...]]]:
+    ) -> tuple[list[Instruction], dict[ContainerKey, tuple[SlotMeasured, ...]], list[SaveContexts]]:
         """Compare a measurement with the words.
 
         Args:
@@ -92,8 +92,9 @@ class Measuring:
             now_s: for the announcements' times.
 
         Returns:
-            Instructions, and the containers whose `limits` or slots of `measured` hold old numbers now. The slots are
-            given with their new figures.
+            Instructions, the containers whose `limits` or slots of `measured` hold old numbers now, and what is saved
+            once their pages are written: a program that waits for its measurement must not wait for the disk. The
+            slots are given with their new figures.
         """
         audited = [
             Audited(key, lines, self._hooked(key, lines, event.slots.get(key, ())))
@@ -101,8 +102,6 @@ class Measuring:
         ]
         result = self._audit.take(event.measured, audited)
         instructions: list[Instruction] = []
-        if result.has_learned:
-            instructions.append(SaveContexts(dict(self._audit.contexts)))
         for finding in result.findings:
             if isinstance(finding, Unenforced) and self._lives.has_died(finding.process):
                 continue  # It died between NVML's list and now, and two monitors may send that list twice.
@@ -112,7 +111,8 @@ class Measuring:
             instructions.append(_late(container, process, gpu))
         instructions += self._absences.take(event.measured, self._holders(event))
         changed = dict.fromkeys(result.stale, ()) | self._remeasured(audited, result.remeasured)
-        return instructions, changed
+        saves = [SaveContexts(dict(self._audit.contexts))] if result.has_learned else []
+        return instructions, changed, saves
 
     def forget(self, process: ProcessKey) -> dict[ContainerKey, tuple[SlotMeasured, ...]]:
         """Forget a dead process; returns the containers whose numbers changed, and its slots without figures."""

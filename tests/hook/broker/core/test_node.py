@@ -19,7 +19,9 @@ from hook.broker.core.instructions import (
     Instruction,
     RemovePod,
     Rewrite,
+    SaveContexts,
     SaveRecord,
+    SetLimits,
     Survey,
     Watch,
 )
@@ -34,6 +36,7 @@ from plimsoll.broker.wire import (
     Unregister,
 )
 from plimsoll.ids import PodUid, ProcessKey
+from plimsoll.quantity import GIB, MIB
 from tests.hook.broker.core.registrations import GPUS, MAIN, PODS, pod
 from tests.slow import examples
 
@@ -300,3 +303,20 @@ def test_a_process_that_died_after_nvmls_list_is_not_unenforced() -> None:
         node.handle(WordsRead(Measured(began_ns=began_ns, gpus=(), processes=processes), {}), NOW_S)
     accused = [entry.pid for entry in node.after(0) if entry.what == "unenforced"]
     assert accused == [bare.key.pid]
+
+
+def test_a_program_that_waits_for_its_measurement_does_not_wait_for_the_disk() -> None:
+    """The page is written before the cost of the context is saved, which takes seconds on a busy disk."""
+    node = Node(Journal([], 100), [], "boot")
+    node.handle(pod(PODS[0], GIB), NOW_S)
+    process = Process(ProcessKey(7, 5), owner_word(7, 5))
+    container = ContainerKey(PODS[0], MAIN)
+    context = Datagram(DatagramKind.CONTEXT, 0, process.owner, gpu=GPUS[0])
+    node.handle(DatagramReceived(container, process, context), NOW_S)
+    shown = MeasuredProcess(pid=7, start_ticks=5, gpu=GPUS[0], used_bytes=300 * MIB, pod=PODS[0])
+    slots = {container: (SlotUse(0, process.owner, (0, 0), 0, awaiting=1),)}
+    steps = [
+        node.handle(WordsRead(Measured(began_ns=began_ns, gpus=(), processes=(shown,)), slots), NOW_S)
+        for began_ns in (1, 2)
+    ]
+    assert [type(step) for step in steps[-1]] == [SetLimits, SaveContexts]
