@@ -125,7 +125,7 @@ def test_defaults_of_shares_are_those_of_the_code() -> None:
     """Each row of the table of share settings has the default of the code."""
     settings = hook.broker.settings.Settings()
     rows = re.findall(
-        rf"^\| (`{SHARE_PREFIX}.*?) \| ([\d, ]+) \|", TEXTS[Path("docs/operations.md")], re.MULTILINE
+        rf"^\| (`{SHARE_PREFIX}.*?) \| ([\d, ]+) \|", TEXTS[Path("docs/shares.md")], re.MULTILINE
     )
     found: dict[str, float] = {}
     for names, values in rows:
