@@ -5,9 +5,11 @@ mkdocs calls the functions here by their names; `mkdocs.yml` names this file.
 
 import posixpath
 import re
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -62,7 +64,24 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return f"{mark}[{text}]({posixpath.relpath(f'{SOURCE}/{outside}', posixpath.dirname(here) or '.')})"
 
     text = LINK.sub(mended, markdown)
-    return text + tables(described()) if here == "metrics.md" else text
+    if here == "metrics.md":
+        text += tables(described())
+    rule = _rules().get(Path(here).stem)
+    return text if rule is None else text.replace("\n\n##", f"\n\n{_shown(rule)}\n\n##", 1)
+
+
+@cache
+def _rules() -> dict[str, dict[str, Any]]:
+    """The rules of Prometheus by the name of their alert."""
+    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "deploy/chart/rules").glob("*.yaml")]
+    rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+def _shown(rule: dict[str, Any]) -> str:
+    """When an alert of Prometheus fires."""
+    lasting = f" for {rule['for']}" if "for" in rule else ""
+    return f"It fires when this holds{lasting}:\n\n```promql\n{rule['expr'].strip()}\n```"
 
 
 def _outside(page: str, target: str) -> str | None:
