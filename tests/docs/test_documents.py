@@ -26,7 +26,9 @@ from tools.metrics import described
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     *(ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "emulator" / "README.md"),
-    *(ROOT / "hook" / "lib" / "README.md", *sorted((ROOT / "docs").glob("*.md"))),
+    *(ROOT / "hook" / "lib" / "README.md", ROOT / "bench" / "results" / "README.md"),
+    *(ROOT / "placer" / "core" / "policies" / "README.md", *sorted((ROOT / "tests").glob("*/README.md"))),
+    *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "runbooks").glob("*.md")),
 )
 TEXTS = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
