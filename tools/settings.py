@@ -1,4 +1,4 @@
-"""Makes the page of all settings from the parts' own records, so that it cannot drift. `--help` of a part prints its own.
+"""Makes the page of all settings from the parts' own records, so that it cannot drift.
 
 python -m tools.settings
 """
@@ -30,8 +30,8 @@ HEAD: Final = """\
 # Settings
 
 Each part reads its settings from environment variables when it starts, and refuses all that cannot work at once, with
-variable, value and remedy ([how](errors.md#settings)). In the chart they stand under `<part>.settings`, without the prefix and
-in lower case. `python -m <part> --help` prints those of one part. This page is generated from the code.
+variable, value and remedy ([how](errors.md#settings)). In the chart they stand under `<part>.settings`, without the
+prefix and in lower case. `python -m <part> --help` prints those of one part. This page is generated from the code.
 """
 
 
