@@ -1,4 +1,4 @@
-"""Makes the tables of metrics from the parts' own code, so that they cannot drift. The site appends them to docs/metrics.md.
+"""Makes the tables of metrics from the parts' own code, so that they cannot drift. The site adds them to the page.
 
 python -m tools.metrics
 """

@@ -37,8 +37,8 @@ them. Ages and the name of the namespace are replaced.
 The cluster has six nodes. `n1` has one NVIDIA L4 with 24Gi, of which a pod has 20Gi and 80 % of the compute time.
 `n2` has one that belongs to one container alone. `n3` is cordoned, `n4` has the taint `team: b`, `n5` has no GPU, and
 `n6` is not ready. A pod that fits nowhere waits until a node changes in a way that helps. `plimsoll explain` says
-more about each: the reason of every node, and what would have to be freed. Each event is shown without the heads of its
-columns: type, reason, age, from, message.
+more about each: the reason of every node, and what would have to be freed. Each event is shown without the heads of
+its columns: type, reason, age, from, message.
 """
 
 
