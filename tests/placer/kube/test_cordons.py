@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from placer.api.http import Api, serving_port
+from placer.core.explain.scan import PageAsked
 from placer.core.fit import PAUSED
 from plimsoll.cli.cordon import NotCordonedError, cordon, uncordon
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -91,6 +92,15 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
             (True, 0, 0),
             (False, 8 * GIB, 100),
         ]
+        await cordon(url, operator, "n1/1")
+        name = bound["metadata"]["name"]
+        explained = await world.parts.explainer.explain(namespace, name, PageAsked())
+        assert explained is not None
+        assert explained.running is not None
+        assert explained.running.taken_out == (
+            "GPU-n1-1 is cordoned: it takes no new pods, and this one may stay",
+        )
+        await uncordon(url, operator, "n1/1")
         assert await uncordon(url, operator, "n1/0") == "n1: GPU-n1-0: uncordoned"
         assert gpu_of(await world.until_bound(waiting)) == ("n1", "GPU-n1-0")
 
