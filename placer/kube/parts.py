@@ -126,6 +126,7 @@ class KubeParts:
     stuck: StuckPods = field(init=False)
     relocating: Relocating = field(init=False)
     evictions: Evictions = field(init=False)
+    rules: NamespaceRules = field(init=False)
     resizer: KubeResizer = field(init=False)
     tickets: Tickets = field(init=False)
     pod_changes: PodChanges = field(init=False)
@@ -239,13 +240,14 @@ class KubeParts:
         )
 
     def _wire_resizes(self) -> None:
+        self.rules = NamespaceRules(self.transport, self.decider.ledger, self.pods)
         self.resizer = KubeResizer(
             self.writes,
             self.decider,
             self.cluster,
             self.scopes,
             self.leads,
-            NamespaceRules(self.transport, self.decider.ledger, self.pods),
+            self.rules,
             self.results.resized,
         )
         self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
@@ -315,6 +317,7 @@ class KubeParts:
             self.refusals,
             self.results,
             self.wakeups,
+            self.rules,
             self.metrics,
             self.work,
         )
