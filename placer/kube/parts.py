@@ -6,12 +6,13 @@ from its making on, so the order of these methods is the order in which the part
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
 from placer.core.booking import Booking
+from placer.core.standing import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.kube.attempts import Attempts
@@ -368,7 +369,10 @@ class KubeParts:
 
     def _note_standing(self, node: NodeName) -> None:
         offer = self.cluster.offer(node)
-        self.decider.pool.put_standing(node, offer.standing if offer is not None else None)
+        standing = offer.standing if offer is not None else None
+        if standing is not None and self.cluster.paused is not None:
+            standing = replace(standing, closed=(PAUSED, *standing.closed))
+        self.decider.pool.put_standing(node, standing)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:

@@ -170,15 +170,18 @@ async def test_a_paused_cluster_places_no_pod_and_says_so(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """A new pod, and one that waits already, name the pause and its reason; afterwards both are tried."""
-    async with two_gpus(apiserver, valkey, namespace) as (world, _):
+    async with two_gpus(apiserver, valkey, namespace) as (world, url):
         await create_pod(apiserver, namespace, pod("large", 40))
         await world.until_refused("large", SHORT)
         await apiserver.kubectl("annotate", "namespace", namespace, "plimsoll.dev/paused=new cards")
         await world.until_refused("large", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
         await create_pod(apiserver, namespace, pod("small", 4))
         await world.until_refused("small", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
+        [row] = await nodes_of(url)
+        assert (row.closed, {gpu.free_bytes for gpu in row.gpus}) == (("paused",), {0})
         await apiserver.kubectl("annotate", "namespace", namespace, "plimsoll.dev/paused-")
         await world.until_bound("small")
+        assert (await nodes_of(url))[0].closed == ()
         await world.until_refused("large", SHORT)
 
 
