@@ -297,6 +297,10 @@ async def test_a_plugin_knows_its_cluster_and_a_relative_command_its_kubeconfig(
         "cluster": {"server": server.url, "tls-server-name": "api", "config": {"shoot": "a"}},
     }
     assert len(plugin.pids()) == 1
+    monkeypatch.chdir(plugin.folder)
+    async with connect(Path("config")) as client:  # as by KUBECONFIG=config, without a folder
+        await client.get("/version")
+    assert len(plugin.pids()) == 2
 
 
 async def test_a_missing_plugin_is_named_with_the_kubeconfigs_hint(plugin: Plugin) -> None:
