@@ -19,7 +19,8 @@ import msgspec
 
 from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError
 from plimsoll.kube.client import KubeClient, connect
-from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.kube.configuration import namespace_of
+from plimsoll.kube.kubeconfig import NAMESPACE_FILE, check_kubeconfig
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError
@@ -50,7 +51,7 @@ class Cluster:
     """The cluster to ask, as kubectl names it.
 
     Attributes:
-        kubeconfig: `--kubeconfig`; empty for KUBECONFIG, the pod's own service account, or `~/.kube/config`.
+        kubeconfig: `--kubeconfig`; empty for KUBECONFIG, `~/.kube/config`, or the pod's own service account.
         context: `--context`; None for the kubeconfig's current one.
     """
 
@@ -89,7 +90,7 @@ async def resize_pod(request: Resize, cluster: Cluster, timeout_s: float) -> Con
         InputError: a name cannot be one, or there is no usable kubeconfig.
     """
     path = _path(request)
-    async with connect(kubeconfig_of(cluster), cluster.context) as client:
+    async with connect(await asyncio.to_thread(kubeconfig_of, cluster), cluster.context) as client:
         ticket = ticket_for(request, secrets.token_hex(8))
         await _write(client, path, request, ticket)
         asked: Resizing | None = None
@@ -134,17 +135,30 @@ def kubeconfig_of(cluster: Cluster) -> Path | None:
         for path in there:
             check_kubeconfig("KUBECONFIG", path)
         return Path(os.pathsep.join(there))
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return None
-    home = Path.home() / ".kube" / "config"
+    home = Path(os.path.expanduser("~/.kube/config"))  # noqa: PTH111 - a `Path` raises where nobody has a home
     if home.exists():
         check_kubeconfig("--kubeconfig", str(home))
         return home
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return None
     remedy = (
         "give --kubeconfig or KUBECONFIG; or --nats-url for a pod of a placer's local nodes; "
         "or -n plimsoll-run for a command of `plimsoll run`"
     )
     raise InputError("--kubeconfig", None, "is not given, and there is no ~/.kube/config", remedy)
+
+
+def namespace_in(cluster: Cluster) -> str | None:
+    """The namespace that kubectl would take: the context's, or in a pod its own; None if nothing names one. Blocks.
+
+    Raises:
+        InputError: as of `kubeconfig_of`, or the kubeconfig cannot be used.
+    """
+    kubeconfig = kubeconfig_of(cluster)
+    named = namespace_of(kubeconfig, cluster.context) if kubeconfig is not None else None
+    if named is None and "KUBERNETES_SERVICE_HOST" in os.environ and NAMESPACE_FILE.exists():
+        named = NAMESPACE_FILE.read_text().strip()
+    return named
 
 
 def _path(request: Resize) -> str:

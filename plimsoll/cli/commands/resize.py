@@ -6,7 +6,7 @@ import sys
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, seconds
+from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, namespace_of, seconds
 
 RUN_NAMESPACE = "plimsoll-run"
 """As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
@@ -49,6 +49,7 @@ def _run(given: argparse.Namespace) -> int:
     if not asked:
         return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
     _check(asked)
+    given.namespace = namespace_of(given)
     if given.namespace == RUN_NAMESPACE:
         _become_solo(given, asked)
     return _resize(given)
