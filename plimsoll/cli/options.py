@@ -45,7 +45,7 @@ def where(given: argparse.Namespace) -> "Where":
     if given.placer:
         placer: str = given.placer
         return placer
-    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.service_proxy import PlacerService  # noqa: PLC0415 - likewise
 
     return PlacerService(Cluster(given.kubeconfig, given.context), given.release_namespace)
@@ -72,7 +72,7 @@ def namespace_of(given: argparse.Namespace) -> str:
     placer = getattr(given, "placer", "")
     if getattr(given, "nats_url", "") or (placer and "://" not in placer):  # a bus or a socket of local nodes
         return DEFAULT_NAMESPACE
-    from plimsoll.cli.resize_pod import Cluster, namespace_in  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli.cluster import Cluster, namespace_in  # noqa: PLC0415 - keeps --help fast
     from plimsoll.part.errors import InputError  # noqa: PLC0415 - likewise
 
     try:

@@ -18,11 +18,11 @@ from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.bus import connection as bus_connection
 from plimsoll.bus.connection import connect
 from plimsoll.cli.asking import NoPlacerError
+from plimsoll.cli.cluster import Cluster, kubeconfig_of
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.cli.explain import explanation
 from plimsoll.cli.resize import NotConfirmedError, resize
-from plimsoll.cli.resize_pod import Cluster, kubeconfig_of
 from plimsoll.kube import client as kube
 from plimsoll.kube.transport import RefusedError, TransientError, error_from
 from plimsoll.part.errors import InputError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plimsoll.cli.resize_pod import Cluster, kubeconfig_of
+from plimsoll.cli.cluster import Cluster, kubeconfig_of
 from plimsoll.kube.client import connect
 from plimsoll.kube.transport import TransientError
 from plimsoll.part.errors import InputError

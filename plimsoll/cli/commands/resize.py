@@ -38,7 +38,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=seconds,
         default=30.0,
-        help="time for the answers of placer and broker together (30)",
+        help="time for the answers of API server, placer and broker together (30)",
     )
     add_broker_root(parser)
 
@@ -79,7 +79,8 @@ def _resize(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
     from plimsoll.cli import resize  # noqa: PLC0415 - likewise
-    from plimsoll.cli.resize_pod import Cluster, resize_pod  # noqa: PLC0415 - likewise
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import resize_pod  # noqa: PLC0415 - likewise
     from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
     from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise

@@ -11,11 +11,11 @@ import pytest
 from placer.api.http import Api, serving_port
 from placer.core.explain.scan import PageAsked
 from placer.core.fit import PAUSED
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, cordon, uncordon
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.drain import DrainRules, drain
 from plimsoll.cli.gpus import nodes_of, shown
-from plimsoll.cli.resize_pod import Cluster
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.objects import MEMORY

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from plimsoll.cli import resize_pod
+from plimsoll.cli import cluster
 from plimsoll.cli.commands import explain, pods, relocation, resize
 from plimsoll.cli.options import namespace_of
 from plimsoll.part.errors import InputError, PlimsollError
@@ -73,7 +73,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".kube").mkdir()
     (tmp_path / "namespace").write_text("team-sa\n")
-    monkeypatch.setattr(resize_pod, "NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setattr(cluster, "NAMESPACE_FILE", tmp_path / "namespace")
     return tmp_path
 
 

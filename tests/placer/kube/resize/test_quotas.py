@@ -7,8 +7,9 @@ import pytest
 
 from placer.core.resize.change import NotNowError
 from placer.kube.resize.quotas import applies
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.resize_pod import Cluster, resize_pod
+from plimsoll.cli.resize_pod import resize_pod
 from plimsoll.kube.models import Container, Pod, PodSpec, ResourceRequirements
 from plimsoll.kube.quota_models import QuotaSpec, ResourceQuota, ScopeRequirement, ScopeSelector
 from plimsoll.kube.transport import Query, TransientError, Transport
