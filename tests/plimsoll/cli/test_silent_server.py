@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from plimsoll.cli import asking, output
+from plimsoll.bus.access import BusAccess
+from plimsoll.cli import asking, events, output, resize
 from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, connected, cordon
 from plimsoll.cli.doctor.cluster import cluster as checked
@@ -85,6 +86,20 @@ async def test_a_silent_placer_is_named(
         async with asyncio.timeout(PATIENCE_S):
             await ask(f"http://127.0.0.1:{silent}")
     assert f"the placer at http://127.0.0.1:{silent} has not answered" in capfd.readouterr().err
+
+
+async def test_a_silent_bus_is_named(
+    silent: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """So it is with NATS, which the commands for local nodes ask."""
+    url = f"nats://127.0.0.1:{silent}"
+    for module in (resize, events):
+        monkeypatch.setattr(module, "CONNECT_S", 1.0)
+    with pytest.raises(NotConfirmedError, match="does not answer"):
+        await resize.resize(ASKED, url, 30.0)
+    with pytest.raises(events.NoEventsError, match="does not answer"):
+        await events.connected(url, BusAccess(), "test", [])
+    assert capfd.readouterr().err.count(f"NATS at {url} has not answered") == 2
 
 
 async def test_a_silent_plugin_is_named(
