@@ -12,7 +12,7 @@ import ssl
 import sys
 from base64 import b64encode
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 from plimsoll.kube import credentials as kube_credentials
@@ -135,7 +135,8 @@ def namespace_of(kubeconfig: Path, context: str | None) -> str | None:
         entry = _loader(config.kube_config, str(kubeconfig), context).current_context
     except Exception as error:  # as in `configured`
         raise _unusable(kubeconfig, error) from error
-    return cast("str | None", entry["context"].get("namespace"))
+    named = entry["context"].get("namespace")
+    return None if named is None else str(named)
 
 
 def _loader(library: Any, files: str, context: str | None) -> Any:  # noqa: ANN401 - untyped library
