@@ -1,7 +1,7 @@
 """The standing of a node for new pods: why none is placed there, its taints, and its cordoned GPUs.
 
-What always holds: the standing follows from the node's object alone. The pods that a node has stay, and count as
-before, whatever its standing. Pure.
+What always holds: the standing follows from the node's object, and from a pause of all placing. The pods that a node
+has stay, and count as before, whatever its standing. Pure.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from plimsoll.kube.models import Node
 
 CORDONED: Final = "cordoned"
 OFF: Final = "off"
+PAUSED: Final = "paused"
 NOT_READY: Final = "not ready"
 UNKNOWN: Final = "unknown to Kubernetes"
 

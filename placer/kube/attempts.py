@@ -24,8 +24,9 @@ from placer.kube.queue.hints import NOTHING, causes_of
 from placer.kube.queue.queue import Queue
 from placer.kube.queue.tries import Probe, Try
 from placer.kube.refusals.refusals import PUT_OFF, Refusals
-from placer.kube.reporting.condition import SCHEDULER_ERROR
+from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.kube.reporting.results import Results
+from placer.kube.resize.quotas import NamespaceRules
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -51,6 +52,7 @@ class Attempts:
         refusals: explains refusals.
         results: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
+        rules: holds pods to quotas after raises.
         metrics: measures waits, and counts probes.
         work: set when the queue may have work.
     """
@@ -64,6 +66,7 @@ class Attempts:
     refusals: Refusals
     results: Results
     wakeups: Wakeups
+    rules: NamespaceRules
     metrics: Metrics
     work: asyncio.Event
 
@@ -105,6 +108,11 @@ class Attempts:
             causes |= causes_of(left, wanted.request.demand) if left else NOTHING
         self.queue.probed(probe, causes, loop_now_s(), is_news=is_news)
 
+    def again(self, uid: PodUid) -> None:
+        """Try a pod again now, if it still waits."""
+        self.queue.at_once(uid, loop_now_s())
+        self.work.set()
+
     def attempt(self, uid: PodUid) -> Placed | None:
         """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
         waiting = self.waiting[uid]
@@ -114,6 +122,11 @@ class Attempts:
         except InputError as error:
             self.queue.give_up(uid, loop_now_s())
             self.results.refused(pod, f"Pod cannot be scheduled: {error}.")
+            return None
+        if (problem := self.rules.problem(pod)) is not None:
+            self.queue.again(uid, loop_now_s())
+            if problem:
+                self.results.refused(pod, problem, UNSCHEDULABLE)
             return None
         if self.refusals.share(waiting, wanted):
             return None

@@ -6,12 +6,13 @@ from its making on, so the order of these methods is the order in which the part
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
 from placer.core.booking import Booking
+from placer.core.standing import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.kube.attempts import Attempts
@@ -126,6 +127,7 @@ class KubeParts:
     stuck: StuckPods = field(init=False)
     relocating: Relocating = field(init=False)
     evictions: Evictions = field(init=False)
+    rules: NamespaceRules = field(init=False)
     resizer: KubeResizer = field(init=False)
     tickets: Tickets = field(init=False)
     pod_changes: PodChanges = field(init=False)
@@ -239,13 +241,14 @@ class KubeParts:
         )
 
     def _wire_resizes(self) -> None:
+        self.rules = NamespaceRules(self.transport, self.decider.ledger, self.pods)
         self.resizer = KubeResizer(
             self.writes,
             self.decider,
             self.cluster,
             self.scopes,
             self.leads,
-            NamespaceRules(self.transport, self.decider.ledger, self.pods),
+            self.rules,
             self.results.resized,
         )
         self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
@@ -315,6 +318,7 @@ class KubeParts:
             self.refusals,
             self.results,
             self.wakeups,
+            self.rules,
             self.metrics,
             self.work,
         )
@@ -365,7 +369,10 @@ class KubeParts:
 
     def _note_standing(self, node: NodeName) -> None:
         offer = self.cluster.offer(node)
-        self.decider.pool.put_standing(node, offer.standing if offer is not None else None)
+        standing = offer.standing if offer is not None else None
+        if standing is not None and self.cluster.paused is not None:
+            standing = replace(standing, closed=(PAUSED, *standing.closed))
+        self.decider.pool.put_standing(node, standing)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:

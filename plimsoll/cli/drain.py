@@ -13,10 +13,10 @@ import msgspec
 
 from plimsoll.cli import cordon
 from plimsoll.cli.asking import Where
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, Target
 from plimsoll.cli.doctor.finding import listed
 from plimsoll.cli.output import printable
-from plimsoll.cli.resize_pod import Cluster
 from plimsoll.contract import assigned_gpus
 from plimsoll.kube.client import KubeClient
 from plimsoll.kube.models import TERMINAL_PHASES, Page, Pod, decode_pod

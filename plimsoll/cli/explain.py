@@ -165,6 +165,7 @@ def _running(running: Running) -> Iterator[RenderableType]:
         decided.append(f"resized since: {', '.join(running.resized)}")
     if running.doubt:
         decided.append(f"in doubt: {running.doubt}")
+    decided += running.taken_out
     yield from _section("Decision", decided)
     if running.grants:
         when = f"report of {running.reported}" if running.reported else "no report of the node"

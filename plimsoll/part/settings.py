@@ -172,7 +172,7 @@ def check_url(variable: str, url: str, schemes: Sequence[str], shown: str | None
     Args:
         variable: the environment variable that holds it.
         url: one URL.
-        schemes: the allowed schemes; `unix` has a path where the others have a host.
+        schemes: the allowed schemes, which a URL has in lower case; `unix` has a path where the others have a host.
         shown: the value in the error; None for the URL without credentials.
 
     Raises:
@@ -181,7 +181,9 @@ def check_url(variable: str, url: str, schemes: Sequence[str], shown: str | None
     try:
         parts = urlsplit(url)
         place = parts.path if parts.scheme == "unix" else parts.hostname
-        works = parts.scheme in schemes and bool(place) and parts.port != 0
+        # In capitals, clients take a scheme for a host, or a URL for a path, and TLS is not spoken.
+        is_scheme = parts.scheme in schemes and url.startswith(parts.scheme)
+        works = is_scheme and bool(place) and parts.port != 0
     except ValueError:
         works = False
     if not works:

@@ -212,6 +212,7 @@ class KubeExplainer:
             decision=decision,
             news=self.news_of(booking.pod) if self.news_of is not None else None,
             cpu=cpu_of(pod.spec.containers),
+            standing=decider.pool.standing(booking.node),
         )
         return running_of(booking, decider.ledger, known)
 

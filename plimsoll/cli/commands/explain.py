@@ -4,7 +4,7 @@ import argparse
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_namespace, add_output, add_release, nodes, where
+from plimsoll.cli.options import add_namespace, add_output, add_release, namespace_of, nodes, where
 from plimsoll.part.errors import InputError
 
 
@@ -30,10 +30,11 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import explain  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
-    for field, name in (("POD", given.pod), ("--namespace", given.namespace)):
+    namespace = namespace_of(given)
+    for field, name in (("POD", given.pod), ("--namespace", namespace)):
         if not name or "/" in name:
             raise InputError(field, name, "is no name", "name a pod, and its namespace with -n")
-    asked = explain.explanation(where(given), given.namespace, given.pod, given.nodes, given.reason)
+    asked = explain.explanation(where(given), namespace, given.pod, given.nodes, given.reason)
     try:
         answer = asyncio.run(asked)
     except NoSuchPodError as error:

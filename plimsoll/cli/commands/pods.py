@@ -3,7 +3,7 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_namespace, add_output, add_release, add_watch, where
+from plimsoll.cli.options import add_namespace, add_output, add_release, add_watch, namespace_of, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import pods  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    wanted = pods.PodFilter(None if given.all_namespaces else given.namespace, given.node)
+    wanted = pods.PodFilter(None if given.all_namespaces else namespace_of(given), given.node)
     placer = where(given)
     return shown(lambda width: pods.pods(placer, wanted, given.output, width), given)
 

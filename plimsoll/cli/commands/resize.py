@@ -6,7 +6,7 @@ import sys
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, seconds
+from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, namespace_of, seconds
 
 RUN_NAMESPACE = "plimsoll-run"
 """As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
@@ -38,7 +38,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=seconds,
         default=30.0,
-        help="time for the answers of placer and broker together (30)",
+        help="time for the answers of API server, placer and broker together (30)",
     )
     add_broker_root(parser)
 
@@ -49,6 +49,7 @@ def _run(given: argparse.Namespace) -> int:
     if not asked:
         return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
     _check(asked)
+    given.namespace = namespace_of(given)
     if given.namespace == RUN_NAMESPACE:
         _become_solo(given, asked)
     return _resize(given)
@@ -78,7 +79,8 @@ def _resize(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
     from plimsoll.cli import resize  # noqa: PLC0415 - likewise
-    from plimsoll.cli.resize_pod import Cluster, resize_pod  # noqa: PLC0415 - likewise
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import resize_pod  # noqa: PLC0415 - likewise
     from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
     from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise

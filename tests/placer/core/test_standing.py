@@ -80,6 +80,7 @@ def test_a_cordoned_gpu_is_seen_as_one_with_a_fault(cordoned: str, left: list[st
     [
         (None, None),
         ("false", None),
+        (" FALSE\n", None),
         ("", ""),
         ("true", "true"),
         ("new\ncards  come", "new cards come"),
@@ -87,5 +88,5 @@ def test_a_cordoned_gpu_is_seen_as_one_with_a_fault(cordoned: str, left: list[st
     ],
 )
 def test_a_pause_has_a_reason_of_one_line(value: str | None, reason: str | None) -> None:
-    """Any value but `false` pauses; a long reason is cut, as each waiting pod shows it."""
+    """Any value but `false`, in any case, pauses; a long reason is cut, as each waiting pod shows it."""
     assert pause_of(None if value is None else {PAUSED: value}) == reason
