@@ -66,15 +66,16 @@ async def drain(
     say(await cordon.cordon_target(where, cluster, target))
     async with cordon.connected(cluster) as client:
         said: set[str] = set()
-        left: list[Pod] = []
+        left = await _pods_on(client, target)  # before the timeout, whose text names them
         try:
             async with asyncio.timeout(rules.timeout_s):
-                while left := await _pods_on(client, target):
+                while left:
                     staying = [pod for pod in left if not pod.metadata.deletionTimestamp]
                     _check(staying, rules)
                     for pod in staying:
                         await _evict(client, pod, said, say)
                     await asyncio.sleep(LOOK_S)
+                    left = await _pods_on(client, target)
         except TimeoutError as error:
             names = listed(pod.full_name for pod in left)
             problem = f"{target}: after {rules.timeout_s:g} s these pods are still there: {names}"
