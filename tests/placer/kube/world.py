@@ -256,6 +256,7 @@ async def scheduler(
                     evictions=evictions,
                     relocation=relocation,
                     namespace=namespace,
+                    places_unheld=True,
                 ),
             )
             writer = ListWriter(scores, decider, CHECK_S)
