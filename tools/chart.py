@@ -2,18 +2,23 @@
 
     python -m tools.chart
 
-The chart is the source. Generated are the flat base for kustomize, and the files of `deploy/` for people who want one
-part alone. tests/deploy compares them with the chart. Helm's own engine renders, in this process.
+The chart is the source, but for the forms of settings in its schema, which `tools.chart_schema` knows. Generated are
+the flat base for kustomize, and the files of `deploy/` for people who want one part alone. tests/deploy compares them
+with the chart. Helm's own engine renders, in this process.
 """
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tools.chart_schema import with_forms, written
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEPLOY: Final = ROOT / "deploy"
 CHART: Final = DEPLOY / "chart"
+SCHEMA: Final = CHART / "values.schema.json"
 BASE: Final = DEPLOY / "kustomize" / "base"
 RELEASE: Final = "plimsoll"
 NAMESPACE: Final = "plimsoll-system"
@@ -97,6 +102,7 @@ def outputs() -> dict[Path, str]:
     dialects = render({"webhook": {"dialects": {"hami": True, "gpushare": "GiB", "kai": True}}})
     own = ("webhook/rbac.yaml", "webhook/deployment.yaml", "webhook/configuration.yaml")
     return {
+        SCHEMA: written(with_forms(json.loads(SCHEMA.read_text()))) + "\n",
         BASE / "kustomization.yaml": _WRITTEN + _KUSTOMIZATION,
         BASE / "plimsoll.yaml": _WRITTEN + _joined([_PRIVILEGED, *plain.values()]),
         DEPLOY / "annotations-policy.yaml": _WRITTEN + plain["policies/annotations.yaml"],

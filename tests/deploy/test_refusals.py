@@ -67,6 +67,17 @@ def external(name: str, value: str) -> Object:
         ({"redis": {"podLabels": {"team": 7}}}, "/redis/podLabels/team"),
         ({"webhook": {"securityContext": {"runAsUser": "1000"}}}, "/webhook/securityContext/runAsUser"),
         ({"runbookUrl": "runbooks"}, "/runbookUrl"),
+        ({"placer": {"settings": {"policy": "spread"}}}, "'/placer/settings/policy': value must be one of"),
+        (
+            {"placer": {"settings": {"lease_s": 0}}},
+            "'/placer/settings/lease_s': minimum: got 0, want 1",
+        ),
+        ({"placer": {"settings": {"check_s": "1s"}}}, "'/placer/settings/check_s': got string, want number"),
+        ({"monitor": {"settings": {"heartbeat_s": 10**9}}}, "'/monitor/settings/heartbeat_s': maximum: got"),
+        ({"broker": {"settings": {"wait_policy": "lifo"}}}, "'/broker/settings/wait_policy': value must be"),
+        ({"alerts": {"settings": {"kinds": "gpu.fire"}}}, "'/alerts/settings/kinds': 'gpu.fire' does not"),
+        ({"stream": {"maxAgeS": 10**12}}, "'/stream/maxAgeS': maximum: got"),
+        ({"pool": {"policy": "reservation(10000000)"}}, "'/pool/policy': 'reservation(10000000)' does not"),
     ],
 )
 def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
