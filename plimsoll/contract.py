@@ -102,6 +102,19 @@ def refuse_answers(pod: Pod) -> None:
             raise InputError(annotation_field(name), value[:80], problem, "recreate the pod without it")
 
 
+def refuse_node_name(node: str | None) -> None:
+    """Refuse a pod that asks for GPUs and names its node.
+
+    Raises:
+        InputError: the pod names a node, so its kubelet would take it at once.
+    """
+    if node:
+        problem = "is set by the pod's author, so the placer would never see the pod"
+        raise InputError(
+            "spec.nodeName", node, problem, "remove it, and select the node by spec.nodeSelector"
+        )
+
+
 def refuse_long_annotations(pod: Pod) -> None:
     """Refuse a pod with an annotation that is too long to be read, or without space for the placer's answers.
 
