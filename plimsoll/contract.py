@@ -56,6 +56,23 @@ OPT_OUT: Final = "off"
 """A node whose label has this value takes no new pods, and its monitor advertises nothing. The pods that it has can
 end as ever, because broker and monitor stay. The chart may name another label."""
 
+
+def opt_out_of(labels: Mapping[str, str] | None, label: str) -> str | None:
+    """The word by which a node's label takes the node out of Plimsoll, for people; None for a node that is in.
+
+    A near miss takes the node out too, because its author meant to change something: `OFF` under any label, and all
+    but `on` under our own.
+    """
+    value = (labels or {}).get(label)
+    if value is None or value.lower() == "on":
+        return None
+    if value == OPT_OUT:
+        return OPT_OUT
+    if value.lower() == OPT_OUT or label == OPT_OUT_LABEL:
+        return f"{OPT_OUT} by the label {label}={value}, whose words are {OPT_OUT} and on"
+    return None
+
+
 ASKED: Final = (
     GPU_MEMORY_PERCENT,
     SHARE_LIMIT,

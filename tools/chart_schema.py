@@ -4,6 +4,7 @@ The schema is written by hand but for these forms: ranges, patterns and words of
 part by an environment variable. So Helm refuses, by the value's name, what would end the part at its start.
 """
 
+import dataclasses
 import enum
 import json
 import re
@@ -62,6 +63,21 @@ _WORDS: Final = re.compile(r"\^\(([a-z-]+(?:\|[a-z-]+)*)\)\$")
 """A pattern of words alone: Helm then names the words."""
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
+_RULES: Final = {
+    "webhook": placer.webhook.settings.RULES,
+    "monitor": monitor.settings.RULES,
+    "broker": hook.broker.settings.RULES,
+}
+
+_TEMPLATE: Final = """\
+{{/* Written by `python -m tools.chart` from the settings' own rules: refusals.yaml reads them. */}}
+{{- define "plimsoll.rulesOfSettings" -}}
+[
+%s
+]
+{{- end -}}
+"""
+
 WIDTH: Final = 120
 
 
@@ -82,6 +98,18 @@ def with_forms(schema: Form) -> Form:
         parent[path[-1]] = form
     done["$defs"]["enforcement"] = form_of("broker", "enforcement")
     return done
+
+
+def rules() -> str:
+    """The template with the rules about two settings of a part, and with the defaults of both."""
+    lines = []
+    for part, of_part in _RULES.items():
+        defaults = {one.name: one.default for one in dataclasses.fields(PARTS[part])}
+        for rule in of_part:
+            fields = (rule.field, rule.other)
+            given = {"part": part, "field": rule.field, "other": rule.other, "factor": rule.factor}
+            lines.append("  " + json.dumps(given | {"defaults": {name: defaults[name] for name in fields}}))
+    return _TEMPLATE % ",\n".join(lines)
 
 
 def form_of(part: str, name: str) -> Form:

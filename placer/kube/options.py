@@ -4,15 +4,11 @@ from dataclasses import dataclass, field
 
 from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
-from placer.kube.extender.demand import ExtenderDemand, extender_demand
-from placer.kube.pods.held import refuse_unheld
-from placer.kube.pods.wanted import Wanted, understood
+from placer.kube.pods.wanted import PodReader
 from placer.kube.pool import OFF
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.volumes.binder import BIND_TIMEOUT_S
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
-from plimsoll.demand import PodDemand
-from plimsoll.kube.models import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +41,7 @@ class KubeOptions:
     namespace: str = ""
     places_unheld: bool = False
 
-    def understood(self, pod: Pod) -> Wanted:
-        """A pod of this scheduler as its decision reads it.
-
-        Raises:
-            InputError: the pod is malformed, uses a feature that is not handled, or nothing would hold it.
-        """
-        wanted = understood(pod, self.policy)
-        self._check_held(pod, wanted.request.demand)
-        return wanted
-
-    def extender_demand(self, pod: Pod) -> ExtenderDemand:
-        """A pod that kube-scheduler places.
-
-        Raises:
-            InputError: the pod is malformed, belongs to the placer's own scheduler, or nothing would hold it.
-        """
-        asked = extender_demand(pod, self.policy)
-        self._check_held(pod, asked.request.demand)
-        return asked
-
-    def _check_held(self, pod: Pod, demand: PodDemand) -> None:
-        if not self.places_unheld:
-            refuse_unheld(pod, (one.container for one in demand.containers))
+    @property
+    def reader(self) -> PodReader:
+        """Reads pods as this placer places them."""
+        return PodReader(self.policy, self.places_unheld)

@@ -222,7 +222,7 @@ class KubeParts:
             self.choice,
             orders,
             self.leads,
-            self.options.understood,
+            self.options.reader.understood,
             self.metrics.preemption.nominations,
             self.work.set,
         )
@@ -308,7 +308,7 @@ class KubeParts:
             self.queue,
             self.waiting,
             self.choice,
-            self.options,
+            self.options.reader,
             self.claims,
             self.preempting,
             self.refusals,
@@ -338,7 +338,7 @@ class KubeParts:
             self.queue,
             self.choice,
             self.cluster,
-            self.options,
+            self.options.reader,
             self.synced,
             self.leads,
             self.relocating.plan_for,
@@ -354,13 +354,13 @@ class KubeParts:
             self.transport,
             self.binder,
             self.nominating,
-            self.options,
+            self.options.reader,
             self.bus.placed,
             self.clock,
             asyncio.Semaphore(self.options.binds_at_once),
         )
         leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
-        self.extender = Extender(leadership, self.decider, binds, self.options)
+        self.extender = Extender(leadership, self.decider, binds, self.options.reader)
 
     def _note_standing(self, node: NodeName) -> None:
         offer = self.cluster.offer(node)

@@ -102,6 +102,26 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
             {"placer": {"auth": "kubernetes", "tokenSecret": "s"}},
             'placer.tokenSecret: "s" would protect nothing with placer.auth=kubernetes',
         ),
+        (
+            {"monitor": {"settings": {"pressure_pct": 20}}},
+            "monitor.settings.pressure_end_pct: 10 is less than 1 times pressure_pct (20); give at least 20",
+        ),
+        (
+            {"monitor": {"settings": {"reload_bytes": 0}}},
+            "monitor.settings.reload_bytes: 0 is less than 1 times tolerance_bytes (8388608)",
+        ),
+        (
+            {"webhook": {"settings": {"certificate_life_s": 5999}}},
+            "webhook.settings.certificate_life_s: 5999 is less than 100 times check_s (60); give at least 6000",
+        ),
+        (
+            {"broker": {"settings": {"share_tick_ms": 10.5}}},
+            "broker.settings.share_ahead_ms: 10 is less than 1 times share_tick_ms (10.5)",
+        ),
+        (
+            {"broker": {"settings": {"share_ahead_ms": 200, "share_tick_ms": 7}}},
+            "broker.settings.share_alone_ms: 100 is less than 1 times share_ahead_ms (200)",
+        ),
         ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
         ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),
         ({"redis": {"enabled": False}}, "redis.external: is needed with redis.enabled=false"),

@@ -65,7 +65,8 @@ def starts(part: str, name: str, value: object) -> bool:
 
 def fits(form: dict[str, Any], value: object) -> bool:
     """Whether Helm takes this value."""
-    return jsonschema.Draft7Validator(form).is_valid(value)
+    valid: bool = jsonschema.Draft7Validator(form).is_valid(value)
+    return valid
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -19,11 +19,12 @@ from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
 from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
 from placer.kube.cluster.cluster import Cluster
+from placer.kube.extender.demand import extender_demand
 from placer.kube.extender.errors import NotBoundError, UnavailableError, UndecidedError
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.extender.wire import BindingArgs
-from placer.kube.options import KubeOptions
 from placer.kube.pods.nominations import bookings_of
+from placer.kube.pods.wanted import PodReader
 from placer.kube.preemption.nominating import Nominating
 from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
@@ -55,7 +56,7 @@ class Binds:
         transport: reads pods that the watch has not shown.
         binder: writes.
         nominating: holds room for nominated pods.
-        options: reads pods.
+        reader: reads pods.
         on_placed: called with each placement.
         clock: the wall clock in UTC.
         permits: one for each write that may be under way together with others.
@@ -67,7 +68,7 @@ class Binds:
     transport: Transport
     binder: Binder
     nominating: Nominating
-    options: KubeOptions
+    reader: PodReader
     on_placed: Callable[[Placement], None]
     clock: Callable[[], datetime]
     permits: asyncio.Semaphore
@@ -156,7 +157,7 @@ class Binds:
         return under_way
 
     def _decide(self, pod: Pod, node: NodeName) -> Plan:
-        asked, name = self.options.extender_demand(pod), pod.full_name
+        asked, name = extender_demand(pod, self.reader), pod.full_name
         if not self.cluster.has_node(node):
             raise NotBoundError(f"pod {name}: node {node} is not known to the placer")
         try:

@@ -21,8 +21,8 @@ PRELOAD: Final = "LD_PRELOAD"
 _LIBRARY: Final = posixpath.basename(CONTAINER_LIBRARY)
 _SEPARATORS: Final = re.compile("[: ]+")
 _REMEDY: Final = (
-    "create the pod anew where the webhook sees it (doctor and docs/webhook.md say where it does not), or bring all "
-    'mounts and variables of "Pods without the webhook" there'
+    "create the pod anew where the webhook sees it, or write the mounts and variables of docs/webhook.md, "
+    '"Pods without the webhook"'
 )
 
 

@@ -5,13 +5,19 @@ import os
 
 from plimsoll.cli import output
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_nats, add_output
+from plimsoll.cli.options import add_nats, add_output, filled
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--type", default="", help="a type, task.loaded, or a group of types, task")
     parser.add_argument(
-        "--node", metavar="NAME", default="", help="only events of this node, and placements on it"
+        "--type", type=filled, default="", help="a type, task.loaded, or a group of types, task"
+    )
+    parser.add_argument(
+        "--node",
+        metavar="NAME",
+        type=filled,
+        default="",
+        help="only events of this node, and placements on it",
     )
     parser.add_argument(
         "--pod",

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from placer.core.policies import POLICIES
-from placer.kube.options import KubeOptions
+from placer.kube.extender.demand import extender_demand
+from placer.kube.pods.wanted import PodReader
 from placer.webhook.core.judgement import AdmissionRules, judge_creation
 from plimsoll.broker.volume import DRIVER, mounts_of_pod_volume
 from plimsoll.contract import SCHEDULER_NAME
@@ -19,7 +20,7 @@ from plimsoll.part.errors import InputError
 
 Json = dict[str, Any]
 ASKING = {"resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
-OPTIONS = KubeOptions(POLICIES["headroom"])
+READER = PodReader(POLICIES["headroom"])
 
 
 def bare(*names: str, init: tuple[str, ...] = (), **of_init: object) -> Json:
@@ -115,7 +116,7 @@ def test_a_container_without_pages_or_library_is_refused(
     changed = copy.deepcopy(pod)
     change(changed)
     with pytest.raises(InputError) as refused:
-        OPTIONS.understood(read(changed))
+        READER.understood(read(changed))
     assert str(refused.value).startswith(problem)
     assert "create the pod anew where the webhook sees it" in str(refused.value)
 
@@ -152,7 +153,7 @@ def of_the_node() -> Json:
 )
 def test_a_pod_that_is_held_or_asks_for_nothing_is_read(pod: Json) -> None:
     """The webhook's own pods, those of before, those that bring their mounts, and pods without a GPU."""
-    assert OPTIONS.understood(read(pod)).pod.metadata.name == "p"
+    assert READER.understood(read(pod)).pod.metadata.name == "p"
 
 
 def test_pods_of_kube_scheduler_are_refused_alike() -> None:
@@ -162,11 +163,11 @@ def test_pods_of_kube_scheduler_are_refused_alike() -> None:
         theirs, spec=msgspec.structs.replace(theirs.spec, schedulerName="default-scheduler")
     )
     with pytest.raises(InputError, match="have no volume with its pages"):
-        OPTIONS.extender_demand(theirs)
+        extender_demand(theirs, READER)
 
 
 def test_an_operator_may_have_such_pods_placed() -> None:
     """With `places_unheld` each of them is read."""
-    placing = KubeOptions(POLICIES["headroom"], places_unheld=True)
+    placing = PodReader(POLICIES["headroom"], places_unheld=True)
     for names, init in itertools.product((("a",), ()), (("i",), ())):
         assert placing.understood(read(bare(*names, init=init))).pod.metadata.name == "p"
