@@ -37,10 +37,18 @@ PARTS: Final[Mapping[str, type]] = {
 
 _KIND: Final = f" *({'|'.join(kind.value.replace('.', '[.]') for kind in AlertKind)}) *"
 
+_PORT: Final = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_HOST: Final = r"([A-Za-z0-9._$()-]+|\[[0-9a-fA-F:.%]+\])"
+"""A name, an address, or a variable that Kubernetes fills in."""
+
+
+_URL: Final = f"https?://{_HOST}(:{_PORT})?(/[^,?#]*)?"
+
 CHECKED: Final[Mapping[tuple[str, str], Form]] = {
     # A policy that a package brings is named in `placer.env`: only the image knows it.
     ("placer", "policy"): {"enum": sorted({*POLICIES, *OURS_LATER})},
     ("pool", "policy"): {"type": "string", "pattern": f"^({RELEASE_POLICY.pattern})$"},
+    ("alerts", "alertmanager_url"): {"type": "string", "pattern": f"^({_URL}(,{_URL})*)?$"},
     ("alerts", "kinds"): {"type": "string", "pattern": f"^({_KIND}(,{_KIND})*)?$"},
 }
 """Settings whose text a check of their part reads, where a pattern can say the same."""
@@ -54,8 +62,10 @@ _VALUES: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("webhook", "dialects", "gpushare"): ("webhook", "gpushare"),
     ("placer", "auth"): ("placer", "http_auth"),
     ("pool", "policy"): ("pool", "policy"),
+    ("alerts", "alertmanagerUrl"): ("alerts", "alertmanager_url"),
 }
-"""The chart's own values that become a setting as they are."""
+"""The chart's own values that become a setting as they are. The URLs of servers are not among them: they may hold a
+password, and Helm shows a value that its schema refuses."""
 
 _BOUNDS: Final = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _SIZES: Final = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}

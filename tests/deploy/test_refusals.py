@@ -76,6 +76,8 @@ def external(name: str, value: str) -> Object:
         ({"monitor": {"settings": {"heartbeat_s": 10**9}}}, "'/monitor/settings/heartbeat_s': maximum: got"),
         ({"broker": {"settings": {"wait_policy": "lifo"}}}, "'/broker/settings/wait_policy': value must be"),
         ({"alerts": {"settings": {"kinds": "gpu.fire"}}}, "'/alerts/settings/kinds': 'gpu.fire' does not"),
+        ({"alerts": {"alertmanagerUrl": "http://a:99999"}}, "/alerts/alertmanagerUrl"),
+        ({"alerts": {"alertmanagerUrl": "http://:9093"}}, "/alerts/alertmanagerUrl"),
         ({"stream": {"maxAgeS": 10**12}}, "'/stream/maxAgeS': maximum: got"),
         ({"pool": {"policy": "reservation(10000000)"}}, "'/pool/policy': 'reservation(10000000)' does not"),
     ],
@@ -121,6 +123,13 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
         (
             {"broker": {"settings": {"share_ahead_ms": 200, "share_tick_ms": 7}}},
             "broker.settings.share_alone_ms: 100 is less than 1 times share_ahead_ms (200)",
+        ),
+        (
+            {
+                "placer": {"replicas": 1},
+                "extender": {"enabled": True, "tlsSecret": "s", "schedulers": ["plimsoll"]},
+            },
+            'extender.schedulers: "plimsoll" is the placer\'s own scheduler; leave it out',
         ),
         ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
         ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),
