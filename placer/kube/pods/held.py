@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from plimsoll.broker.pages import CONTAINER_LIMITS_DIR
 from plimsoll.broker.volume import CONTAINER_DIR, CONTAINER_LIBRARY, PRELOADS_FILE, container_of, is_ours
-from plimsoll.kube.models import Container, Pod
+from plimsoll.kube.models import Container, Pod, VolumeMount
 from plimsoll.part.errors import InputError
 
 PRELOAD: Final = "LD_PRELOAD"
@@ -45,26 +45,40 @@ def refuse_unheld(pod: Pod, asking: Iterable[str]) -> None:
 
 
 def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, Any]]) -> None:
-    mounts = {_normal(one.mountPath): volumes.get(one.name, {}) for one in container.volumeMounts or ()}
-    whole, pages = mounts.get(CONTAINER_DIR), mounts.get(CONTAINER_LIMITS_DIR)
-    served = [one for one in (whole, pages) if one is not None and is_ours(one)]
-    # A volume of the author's serves the pages at their own path, from the node's directory.
-    if not served and not (pages is not None and "hostPath" in pages):
+    mounts = {
+        _normal(one.mountPath): (one, volumes.get(one.name, {})) for one in container.volumeMounts or ()
+    }
+    if not any(_has_pages(container.name, path, *given) for path, given in mounts.items()):
         problem = "have no volume with its pages, so nothing would hold the container to what it declares"
         raise InputError(f"{where}.volumeMounts", sorted(mounts), problem, _REMEDY)
-    for volume in served:
-        if container_of(volume) not in (None, container.name):
-            problem = f"has the pages of another container, {container_of(volume)}"
-            raise InputError(f"{where}.volumeMounts", volume["name"], problem, _REMEDY)
+    for path, (_, volume) in mounts.items():
+        if path.startswith(CONTAINER_DIR + "/") and not _is_served(volume):
+            problem = "lies over Plimsoll's place in the container"
+            raise InputError(f"{where}.volumeMounts", path, problem, "remove the mount")
+    _, preloading = mounts.get(PRELOADS_FILE, (None, {}))
     preloads = next((one.value for one in reversed(container.env or ()) if one.name == PRELOAD), None)
     named = {posixpath.basename(one) for one in _SEPARATORS.split(preloads or "")}
-    if _LIBRARY not in named and not _is_served(mounts.get(PRELOADS_FILE)):
+    if _LIBRARY not in named and not _is_served(preloading):
         problem = f"names no {_LIBRARY}, and nothing of Plimsoll's is mounted at {PRELOADS_FILE}"
         raise InputError(f"{where}.env[{PRELOAD}]", preloads, problem, _REMEDY)
 
 
-def _is_served(volume: Mapping[str, Any] | None) -> bool:
-    return volume is not None and (is_ours(volume) or "hostPath" in volume)
+def _has_pages(container: str, path: str, mount: VolumeMount, volume: Mapping[str, Any]) -> bool:
+    """Whether a mount brings a container's own pages to the place where the library reads them."""
+    if not is_ours(volume):
+        # The author's own mounts are from the node's directory, and only their place is known.
+        return path == CONTAINER_LIMITS_DIR and "hostPath" in volume
+    if container_of(volume) is None:  # a volume for the whole pod
+        return (path, mount.subPath) == (CONTAINER_LIMITS_DIR, f"limits/{container}")
+    place = path, mount.subPath or ""
+    return container_of(volume) == container and place in (
+        (CONTAINER_DIR, ""),
+        (CONTAINER_LIMITS_DIR, "limits"),
+    )
+
+
+def _is_served(volume: Mapping[str, Any]) -> bool:
+    return is_ours(volume) or "hostPath" in volume
 
 
 def _normal(path: str) -> str:

@@ -66,6 +66,18 @@ def with_empty_pages(pod: Json) -> None:
     pod["spec"]["volumes"][0] = {"name": pod["spec"]["volumes"][0]["name"], "emptyDir": {}}
 
 
+def with_part_of_pages(pod: Json) -> None:
+    """Mount a part of the volume where the whole must be."""
+    pod["spec"]["containers"][0]["volumeMounts"][0]["subPath"] = "counts"
+
+
+def with_pages_beneath(pod: Json) -> None:
+    """Mount an empty volume over the pages."""
+    pod["spec"]["volumes"].append({"name": "x", "emptyDir": {}})
+    mount = {"name": "x", "mountPath": "/var/run/plimsoll/limits"}
+    pod["spec"]["containers"][0]["volumeMounts"].append(mount)
+
+
 def without_volumes(pod: Json) -> None:
     """Take everything away that the webhook adds to the first init container."""
     for name in ("volumeMounts", "env"):
@@ -95,12 +107,22 @@ def unchanged(_: Json) -> None:
         (
             admitted(bare("a", "b")),
             with_pages_of_first,
-            "spec.containers[b].volumeMounts: 'plimsoll' has the pages of another container, a",
+            "spec.containers[b].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
         ),
         (
             admitted(bare("a")),
             with_empty_pages,
             "spec.containers[a].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
+        ),
+        (
+            admitted(bare("a")),
+            with_part_of_pages,
+            "spec.containers[a].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
+        ),
+        (
+            admitted(bare("a")),
+            with_pages_beneath,
+            "spec.containers[a].volumeMounts: '/run/plimsoll/limits' lies over Plimsoll's place",
         ),
         (
             admitted(bare("a")),
@@ -118,7 +140,9 @@ def test_a_container_without_pages_or_library_is_refused(
     with pytest.raises(InputError) as refused:
         READER.understood(read(changed))
     assert str(refused.value).startswith(problem)
-    assert "create the pod anew where the webhook sees it" in str(refused.value)
+    assert "; create the pod anew where the webhook" in str(refused.value) or "remove the m" in str(
+        refused.value
+    )
 
 
 def of_first_form() -> Json:
