@@ -14,9 +14,14 @@ from placer.kube.extender.demand import extender_demand
 from placer.kube.pods.wanted import PodReader
 from placer.webhook.core.judgement import AdmissionRules, judge_creation
 from plimsoll.broker.volume import DRIVER, mounts_of_pod_volume
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
 
 Json = dict[str, Any]
 ASKING = {"resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
@@ -195,3 +200,21 @@ def test_an_operator_may_have_such_pods_placed() -> None:
     placing = PodReader(POLICIES["headroom"], places_unheld=True)
     for names, init in itertools.product((("a",), ()), (("i",), ())):
         assert placing.understood(read(bare(*names, init=init))).pod.metadata.name == "p"
+
+
+async def test_the_pod_says_why_it_waits(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that the webhook never saw is not bound; condition and event name the container and the remedy."""
+    async with scheduler(apiserver, valkey, namespace, places_unheld=False) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "1Gi"}))
+        text = "Pod cannot be scheduled: spec.containers[main].volumeMounts: "
+        refused = await world.until_refused("p", text)
+        assert "nodeName" not in refused["spec"]
+        (event,) = await world.events("p", "FailedScheduling")
+        assert event["note"].startswith(text)
+        assert event["note"].endswith(
+            'write the mounts and variables of docs/webhook.md, "Pods without the webhook".'
+        )
