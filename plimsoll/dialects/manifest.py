@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 import yaml
@@ -119,7 +119,7 @@ def convert(text: str, dialects: Sequence[Dialect]) -> tuple[str, list[str]]:
         ]
         done = [_without_aliases(conversion.converted(one, ())) for one in documents]
         if objects:
-            texts = (json.dumps(_json(one), indent=4, ensure_ascii=False) for one in done)
+            texts = (json.dumps(_json(one), indent=4, ensure_ascii=False, allow_nan=False) for one in done)
             return "".join(f"{one}\n" for one in texts), conversion.changes
         written = yaml.serialize_all(done, Dumper=_Dumper, allow_unicode=True, width=2**16)
     except yaml.MarkedYAMLError as error:
@@ -134,7 +134,7 @@ def convert(text: str, dialects: Sequence[Dialect]) -> tuple[str, list[str]]:
 
 def _json_objects(text: str) -> list[str]:
     """The objects of a text that is JSON, one behind the other; empty for any other text."""
-    decoder, objects, at = json.JSONDecoder(), list[str](), 0
+    decoder, objects, at = json.JSONDecoder(parse_constant=_no_number), list[str](), 0
     while start := _FIRST.match(text, at):
         try:
             _, at = decoder.raw_decode(text, start.end() - 1)
@@ -142,6 +142,11 @@ def _json_objects(text: str) -> list[str]:
             return []
         objects.append(text[start.end() - 1 : at])
     return [] if text[at:].strip() else objects
+
+
+def _no_number(text: str) -> NoReturn:
+    """Python would read NaN and Infinity, which are no JSON."""
+    raise ValueError(text)
 
 
 def _json(node: Node) -> Any:  # noqa: ANN401 - any JSON
@@ -268,7 +273,6 @@ class _Conversion:
             found = translated(pod, self.dialects)
             if found.changes:
                 check_shape(found.pod)
-                refuse_node_name(found.pod["spec"].get("nodeName"))
                 _check_contract(found.pod)
             else:
                 refuse_foreign(pod)
@@ -301,7 +305,11 @@ def _check_contract(pod: Json) -> None:
         kind: [{key: one[key] for key in kept if key in one} for one in pod["spec"].get(kind) or ()]
         for kind in KINDS
     }
-    parse_pod(decode_pod(msgspec.json.encode({"metadata": {"annotations": annotations}, "spec": asking})))
+    demand = parse_pod(
+        decode_pod(msgspec.json.encode({"metadata": {"annotations": annotations}, "spec": asking}))
+    )
+    if demand.containers:
+        refuse_node_name(pod["spec"].get("nodeName"))
 
 
 def _value(node: Node) -> Any:  # noqa: ANN401 - any YAML
