@@ -9,20 +9,17 @@ from plimsoll.cli.options import add_nats, add_output, filled
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--type", type=filled, default="", help="a type, task.loaded, or a group of types, task"
-    )
+    parser.add_argument("--type", type=filled, help="a type, task.loaded, or a group of types, task")
     parser.add_argument(
         "--node",
         metavar="NAME",
         type=filled,
-        default="",
         help="only events of this node, and placements on it",
     )
     parser.add_argument(
         "--pod",
         metavar="UID",
-        default="",
+        type=filled,
         help="only events of the pod with this uid; or its name, for placement events",
     )
     parser.add_argument(
@@ -42,7 +39,10 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.columns import terminal_columns  # noqa: PLC0415 - likewise
 
     async def print_all() -> None:
-        wanted, access = events.EventFilter(given.type, given.node, given.pod), BusAccess.of(os.environ)
+        wanted, access = (
+            events.EventFilter(given.type or "", given.node or "", given.pod or ""),
+            BusAccess.of(os.environ),
+        )
         async for message in events.events(given.nats_url, wanted, access, follow=given.follow):
             width = terminal_columns() if given.output == "table" else None
             output.lines(message.decode() if given.output == "json" else events.line(message, width))

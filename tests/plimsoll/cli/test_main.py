@@ -195,6 +195,7 @@ def test_texts_of_tenants_cannot_command_a_terminal() -> None:
         "explain p --reason",
         "events --type",
         "events --node",
+        "events --pod",
         "resize p --gpu-memory 1Gi --container",
     ],
 )
