@@ -150,7 +150,9 @@ class Settings:
 
 
 RULES: Final = (
-    settings.NotBelow(PREFIX, "reload_bytes", "tolerance_bytes"),  # else a task at rest would be loading again
+    settings.NotBelow(
+        PREFIX, "reload_bytes", "tolerance_bytes"
+    ),  # else a task at rest would be loading again
     settings.NotBelow(PREFIX, "pressure_end_pct", "pressure_pct"),  # else memory would be short and not short
 )
 
