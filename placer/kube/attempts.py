@@ -12,13 +12,12 @@ from typing import Final
 
 from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
-from placer.core.policies import Policy
 from placer.kube.binding.committer import Placed
 from placer.kube.choice import NodeChoice
 from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.pods.pending import PendingPod
-from placer.kube.pods.wanted import understood
+from placer.kube.pods.wanted import PodReader
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.hints import NOTHING, causes_of
 from placer.kube.queue.queue import Queue
@@ -46,7 +45,7 @@ class Attempts:
         queue: the pods that wait, by rank.
         waiting: the same pods, by uid.
         choice: decides, and judges nodes.
-        policy: the policy for pods that name none.
+        reader: reads pods.
         claims: reserves the volumes of a pod that has a place.
         preempting: knows what a parked pod could gain by preemption, and holds the rooms of nominated pods.
         refusals: explains refusals.
@@ -60,7 +59,7 @@ class Attempts:
     queue: Queue
     waiting: Mapping[PodUid, PendingPod]
     choice: NodeChoice
-    policy: Policy
+    reader: PodReader
     claims: PodClaims
     preempting: Preempting
     refusals: Refusals
@@ -118,7 +117,7 @@ class Attempts:
         waiting = self.waiting[uid]
         pod, cluster = waiting.pod, self.choice.cluster
         try:
-            wanted = waiting.wanted = waiting.wanted or understood(pod, self.policy)
+            wanted = waiting.wanted = waiting.wanted or self.reader.understood(pod)
         except InputError as error:
             self.queue.give_up(uid, loop_now_s())
             self.results.refused(pod, f"Pod cannot be scheduled: {error}.")

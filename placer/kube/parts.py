@@ -30,7 +30,6 @@ from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preemption.budgets import Budgets
 from placer.kube.preemption.nominating import Nominating
@@ -225,7 +224,7 @@ class KubeParts:
             self.choice,
             orders,
             self.leads,
-            lambda pod: understood(pod, self.options.policy),
+            self.options.reader.understood,
             self.metrics.preemption.nominations,
             self.work.set,
         )
@@ -312,7 +311,7 @@ class KubeParts:
             self.queue,
             self.waiting,
             self.choice,
-            self.options.policy,
+            self.options.reader,
             self.claims,
             self.preempting,
             self.refusals,
@@ -343,7 +342,7 @@ class KubeParts:
             self.queue,
             self.choice,
             self.cluster,
-            self.options.policy,
+            self.options.reader,
             self.synced,
             self.leads,
             self.relocating.plan_for,
@@ -359,13 +358,13 @@ class KubeParts:
             self.transport,
             self.binder,
             self.nominating,
-            self.options.policy,
+            self.options.reader,
             self.bus.placed,
             self.clock,
             asyncio.Semaphore(self.options.binds_at_once),
         )
         leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
-        self.extender = Extender(leadership, self.decider, binds, self.options.policy)
+        self.extender = Extender(leadership, self.decider, binds, self.options.reader)
 
     def _note_standing(self, node: NodeName) -> None:
         offer = self.cluster.offer(node)

@@ -139,6 +139,13 @@ def _folder(text: str) -> Path:
         raise argparse.ArgumentTypeError(message) from error
 
 
+def filled(given: str) -> str:
+    """A name from an option. An empty variable of a shell must not mean all, nor none."""
+    if not given.strip():
+        raise argparse.ArgumentTypeError(f"{given!r} is empty; give a value, or leave the option out")
+    return given
+
+
 def seconds(text: str) -> float:
     """A time of 0.1 s to an hour, from an option."""
     return _within(_number(float, text), 0.1, 3600.0, "seconds")

@@ -6,7 +6,15 @@ import sys
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, namespace_of, seconds
+from plimsoll.cli.options import (
+    add_broker_root,
+    add_cluster,
+    add_namespace,
+    add_nats,
+    filled,
+    namespace_of,
+    seconds,
+)
 
 RUN_NAMESPACE = "plimsoll-run"
 """As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
@@ -30,7 +38,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--gpu-share-limit", metavar="PERCENT", help="the most compute time, in percent of each GPU: 80"
     )
     add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`")
-    parser.add_argument("--container", metavar="NAME", help="needed where several containers have a GPU")
+    parser.add_argument(
+        "--container", metavar="NAME", type=filled, help="needed where several containers have a GPU"
+    )
     add_cluster(parser)
     add_nats(parser, "", "the bus of a placer's local nodes, without Kubernetes")
     parser.add_argument(
