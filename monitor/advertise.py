@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from monitor.settings import Settings
-from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, OPT_OUT, RESOURCES
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, RESOURCES, opt_out_of
 from plimsoll.events import Gpu
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
@@ -79,7 +79,7 @@ class Advertiser:
             node = msgspec.json.decode(await transport.get(self._path), type=Node)
             self._labels_read(node.metadata.labels or {})
             status = node.status
-            is_off = (node.metadata.labels or {}).get(self._settings.opt_out_label) == OPT_OUT
+            is_off = opt_out_of(node.metadata.labels, self._settings.opt_out_label) is not None
             if lacks := self._shown(status) if is_off else self._lacks(offered, status):
                 await transport.patch(f"{self._path}/status", {"status": lacks}, PatchKind.MERGE)
                 log.info("withdrawn" if is_off else "advertised", node=self._settings.node, **lacks)

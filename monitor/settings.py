@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -22,6 +22,7 @@ from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import PREFIX
 from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -148,6 +149,14 @@ class Settings:
         return Thresholds(self.state_idle_pct, self.state_memory_bytes, self.heartbeat_s)
 
 
+RULES: Final = (
+    settings.NotBelow(
+        PREFIX, "reload_bytes", "tolerance_bytes"
+    ),  # else a task at rest would be loading again
+    settings.NotBelow(PREFIX, "pressure_end_pct", "pressure_pct"),  # else memory would be short and not short
+)
+
+
 def load(environment: Mapping[str, str]) -> Settings:
     """The settings.
 
@@ -161,7 +170,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             "nats_url": lambda variable, urls: settings.check_urls(variable, urls, NATS_SCHEMES),
             "kubeconfig": check_kubeconfig,
         },
-        rules=[_check_reload, _check_pressure, lambda given: given.nats_access.check()],
+        rules=[*RULES, lambda given: given.nats_access.check()],
     )
     return (
         dataclasses.replace(given, nats_url=_read_urls(given.nats_url_file)) if given.nats_url_file else given
@@ -184,23 +193,3 @@ def _read_urls(path: str) -> str:
         raise InputError(variable, settings.shown_url(path), f"cannot be read ({cause})", remedy) from error
     settings.check_urls(variable, urls, NATS_SCHEMES)
     return urls
-
-
-def _check_reload(given: Settings) -> None:
-    if given.reload_bytes < given.tolerance_bytes:
-        raise InputError(
-            "PLIMSOLL_RELOAD_BYTES",
-            given.reload_bytes,
-            f"is less than PLIMSOLL_TOLERANCE_BYTES ({given.tolerance_bytes})",
-            "give at least as much: otherwise a task at rest would be loading again",
-        )
-
-
-def _check_pressure(given: Settings) -> None:
-    if given.pressure_end_pct < given.pressure_pct:
-        raise InputError(
-            "PLIMSOLL_PRESSURE_END_PCT",
-            given.pressure_end_pct,
-            f"is less than PLIMSOLL_PRESSURE_PCT ({given.pressure_pct:g})",
-            "give at least as much: otherwise memory would be short and not short at the same time",
-        )

@@ -80,6 +80,8 @@ class Settings:
         pool_namespace: the namespace in which the pool's controller keeps its reservation pods, see docs/pool.md.
             With it, GPUs outside of the pool have no room. Empty: there is no pool, and all GPUs that monitors report
             may be used.
+        unheld_pods: pods with a container that asks for a GPU and has no pages or library in its own spec, so that
+            nothing would hold it: `refuse`, or `place` where placing alone is wanted.
         opt_out_label: a node with this label and the value `off` takes no pods; those that it has stay.
         extender_address, extender_port: the TCP address at which kube-scheduler may use the placer as its extender;
             none is served without a port. 0 takes a free port, which the log names.
@@ -131,6 +133,7 @@ class Settings:
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
     pool_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
+    unheld_pods: Annotated[str, Meta(pattern="^(refuse|place)$")] = "refuse"
     opt_out_label: str = OPT_OUT_LABEL
     extender_address: str = "127.0.0.1"
     extender_port: Annotated[int, Meta(ge=0, le=65535)] | None = None

@@ -56,6 +56,23 @@ OPT_OUT: Final = "off"
 """A node whose label has this value takes no new pods, and its monitor advertises nothing. The pods that it has can
 end as ever, because broker and monitor stay. The chart may name another label."""
 
+
+def opt_out_of(labels: Mapping[str, str] | None, label: str) -> str | None:
+    """The word by which a node's label takes the node out of Plimsoll, for people; None for a node that is in.
+
+    A near miss takes the node out too, because its author meant to change something: `OFF` under any label, and all
+    but `on` under our own.
+    """
+    value = (labels or {}).get(label)
+    if value is None or value.lower() == "on":
+        return None
+    if value == OPT_OUT:
+        return OPT_OUT
+    if value.lower() == OPT_OUT or label == OPT_OUT_LABEL:
+        return f"{OPT_OUT} by the label {label}={value}, whose words are {OPT_OUT} and on"
+    return None
+
+
 ASKED: Final = (
     GPU_MEMORY_PERCENT,
     SHARE_LIMIT,
@@ -100,6 +117,19 @@ def refuse_answers(pod: Pod) -> None:
         if name in ANSWERED or name.startswith(ASSIGNED_PREFIX):
             problem = "stands on a pod that is not placed yet, and is for the placer alone to write"
             raise InputError(annotation_field(name), value[:80], problem, "recreate the pod without it")
+
+
+def refuse_node_name(node: str | None) -> None:
+    """Refuse a pod that asks for GPUs and names its node.
+
+    Raises:
+        InputError: the pod names a node, so its kubelet would take it at once.
+    """
+    if node:
+        problem = "is set by the pod's author, so the placer would never see the pod"
+        raise InputError(
+            "spec.nodeName", node, problem, "remove it, and select the node by spec.nodeSelector"
+        )
 
 
 def refuse_long_annotations(pod: Pod) -> None:

@@ -2,18 +2,23 @@
 
     python -m tools.chart
 
-The chart is the source. Generated are the flat base for kustomize, and the files of `deploy/` for people who want one
-part alone. tests/deploy compares them with the chart. Helm's own engine renders, in this process.
+The chart is the source, but for the forms of settings in its schema, which `tools.chart_schema` knows. Generated are
+the flat base for kustomize, and the files of `deploy/` for people who want one part alone. tests/deploy compares them
+with the chart. Helm's own engine renders, in this process.
 """
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tools.chart_schema import rules, with_forms, written
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEPLOY: Final = ROOT / "deploy"
 CHART: Final = DEPLOY / "chart"
+SCHEMA: Final = CHART / "values.schema.json"
 BASE: Final = DEPLOY / "kustomize" / "base"
 RELEASE: Final = "plimsoll"
 NAMESPACE: Final = "plimsoll-system"
@@ -89,6 +94,14 @@ def _tidy(text: str) -> str:
     return "".join(f"{line}\n" for line in kept)
 
 
+def of_chart() -> dict[Path, str]:
+    """The generated files of the chart itself, which it needs to render anything."""
+    return {
+        SCHEMA: written(with_forms(json.loads(SCHEMA.read_text()))) + "\n",
+        CHART / "templates" / "_settings.tpl": rules(),
+    }
+
+
 def outputs() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
     plain = render({"credentials": {"create": False}})
@@ -97,6 +110,7 @@ def outputs() -> dict[Path, str]:
     dialects = render({"webhook": {"dialects": {"hami": True, "gpushare": "GiB", "kai": True}}})
     own = ("webhook/rbac.yaml", "webhook/deployment.yaml", "webhook/configuration.yaml")
     return {
+        **of_chart(),
         BASE / "kustomization.yaml": _WRITTEN + _KUSTOMIZATION,
         BASE / "plimsoll.yaml": _WRITTEN + _joined([_PRIVILEGED, *plain.values()]),
         DEPLOY / "annotations-policy.yaml": _WRITTEN + plain["policies/annotations.yaml"],
@@ -116,11 +130,12 @@ def _joined(texts: Sequence[str]) -> str:
 
 def main() -> int:
     """Write every file that differs, and name it."""
-    for path, text in outputs().items():
-        if not path.exists() or path.read_text() != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
+    for made in (of_chart, outputs):
+        for path, text in made().items():
+            if not path.exists() or path.read_text() != text:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
     return 0
 
 

@@ -141,7 +141,11 @@ async def demo(directory: Path) -> AsyncIterator[Demo]:
         nodes = tuple(_node(name, kubeconfig, monitors[name], brokers[name]) for name in MODELS)
         local = await stack.enter_async_context(LocalCluster(directory / "local", nodes))
         placer = await local.placer(
-            kubeconfig=kubeconfig, kubernetes="on", http_port=str(placing), extender_port=str(extending)
+            kubeconfig=kubeconfig,
+            kubernetes="on",
+            unheld_pods="place",
+            http_port=str(placing),
+            extender_port=str(extending),
         )
         hook = await stack.enter_async_context(webhook(plane, admin, http_port=str(reviewing)))
         manager = await stack.enter_async_context(alertmanager(directory / "alertmanager"))

@@ -92,12 +92,13 @@ def kube_scheduler_kind(servers: Servers, folder: Path) -> ServerKind:
 
 
 def placer_kind(servers: Servers) -> ServerKind:
-    """The placer with its default settings."""
+    """The placer with its default settings, for pods that no node starts."""
     settings = {
         "NATS_URL": servers.nats.url,
         "REDIS_URL": servers.redis_url,
         "KUBECONFIG": str(servers.plane.kubeconfig()),
         "HTTP_PORT": str(free_port()),
+        "UNHELD_PODS": "place",
     }
     environment = {
         "PYTHONPATH": str(ROOT),

@@ -117,19 +117,12 @@ class Settings:
         Raises:
             InputError: `share_ahead_ms` is below a tick, or above `share_alone_ms`.
         """
-        field, ahead_ms = PREFIX + "SHARE_AHEAD_MS", self.share_ahead_ms
-        if ahead_ms < self.share_tick_ms:
-            remedy = f"give at least {self.share_tick_ms:g}, or a shorter {PREFIX}SHARE_TICK_MS"
-            raise InputError(field, ahead_ms, f"is below a tick of {self.share_tick_ms:g}", remedy)
-        if ahead_ms > self.share_alone_ms:
-            remedy = f"give at most {self.share_alone_ms:g}, or raise {PREFIX}SHARE_ALONE_MS"
-            raise InputError(
-                field, ahead_ms, f"is above the {self.share_alone_ms:g} of a container that is alone", remedy
-            )
+        for rule in RULES:
+            rule(self)
         return ShareSettings(
             tick_ms=self.share_tick_ms,
             quantum_ms=self.share_quantum_ms,
-            ahead_ms=ahead_ms,
+            ahead_ms=self.share_ahead_ms,
             alone_ms=self.share_alone_ms,
             slice_ms=self.share_slice_ms,
             relax_s=self.share_relax_s,
@@ -138,6 +131,11 @@ class Settings:
 
 
 PREFIX: Final = "PLIMSOLL_BROKER_"
+
+RULES: Final = (
+    settings.NotBelow(PREFIX, "share_ahead_ms", "share_tick_ms"),
+    settings.NotBelow(PREFIX, "share_alone_ms", "share_ahead_ms"),
+)
 
 
 def load(environment: Mapping[str, str]) -> Settings:

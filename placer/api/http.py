@@ -309,7 +309,8 @@ def _page(request: web.Request, page: RowPage) -> web.Response:
 
 
 def _no_pod(namespace: str, name: str) -> web.Response:
-    return _json(Problem(message=f"pod: {f'{namespace}/{name}'!r} does not exist"), status=404)
+    text = f"pod: {f'{namespace}/{name}'!r} does not exist; name a pod, and its namespace"
+    return _json(Problem(message=text), status=404)
 
 
 def _json(body: object, status: int = 200) -> web.Response:

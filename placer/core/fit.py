@@ -19,6 +19,7 @@ from placer.core.mounts import NO_MOUNTS, Mounts, mounts_of
 from placer.core.requests import Amounts, effective_requests, is_sidecar
 from placer.core.selector import Selector, Traits, selector_of, traits_of
 from placer.core.standing import OPEN, REPELLING, Standing, readiness_of, standing_of
+from plimsoll import cordons
 from plimsoll.broker.volume import uses_volume
 from plimsoll.contract import OPT_OUT_LABEL, RESOURCES
 from plimsoll.kube.models import Node, Pod, Quantities, Taint
@@ -31,7 +32,7 @@ OPERATING_SYSTEM: Final = "node(s) didn't match Pod's operating system"
 PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS: Final = "Too many pods"
 OPTED_OUT: Final = "node(s) had opted out of Plimsoll by label"
-PAUSED: Final = "node(s) take no pods while placing is paused"
+PAUSED: Final = f"node(s) take no pods while placing is paused by {cordons.PAUSED} of the placer's namespace"
 UNKNOWN_NODE: Final = "node(s) were not known to the API server"
 """The reason against a node that has no object. kube-scheduler never sees such a node."""
 

@@ -107,7 +107,8 @@ class Pool:
             view,
             gpus=tuple(gpu for gpu in view.gpus if gpu.uuid in inside),
             outside=tuple(gpu for gpu in view.gpus if gpu.uuid not in inside),
-            acquirable=part.acquirable,
+            # The device plugin's free GPUs may all be cordoned, and nobody says which are free.
+            acquirable=min(part.acquirable, sum(gpu.uuid not in inside for gpu in view.gpus)),
         )
 
 

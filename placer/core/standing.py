@@ -1,20 +1,20 @@
 """The standing of a node for new pods: why none is placed there, its taints, and its cordoned GPUs.
 
-What always holds: the standing follows from the node's object alone. The pods that a node has stay, and count as
-before, whatever its standing. Pure.
+What always holds: the standing follows from the node's object, and from a pause of all placing. The pods that a node
+has stay, and count as before, whatever its standing. Pure.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.contract import OPT_OUT
+from plimsoll.contract import OPT_OUT, opt_out_of
 from plimsoll.cordons import cordoned_gpus
 from plimsoll.events import NodeState
 from plimsoll.kube.models import Node
 
 CORDONED: Final = "cordoned"
-OFF: Final = "off"
+PAUSED: Final = "paused"
 NOT_READY: Final = "not ready"
 UNKNOWN: Final = "unknown to Kubernetes"
 
@@ -54,7 +54,7 @@ class Standing:
     @property
     def is_off(self) -> bool:
         """Whether the node's label takes it out of Plimsoll."""
-        return OFF in self.closed
+        return any(reason.startswith(OPT_OUT) for reason in self.closed)
 
 
 OPEN: Final = Standing()
@@ -81,8 +81,8 @@ def standing_of(node: Node, opt_out_label: str) -> Standing:
 
 
 def _closed(node: Node, opt_out_label: str) -> Iterator[str]:
-    if (node.metadata.labels or {}).get(opt_out_label) == OPT_OUT:
-        yield OFF
+    if (off := opt_out_of(node.metadata.labels, opt_out_label)) is not None:
+        yield off
     if node.spec.unschedulable:
         yield CORDONED
     if readiness_of(node) != "True":

@@ -117,6 +117,7 @@ def _options(settings: Settings, namespace: str) -> KubeOptions:
             settings.relocation_spare_gpus,
         ),
         namespace=namespace,
+        places_unheld=settings.unheld_pods == "place",
     )
 
 

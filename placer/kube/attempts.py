@@ -12,20 +12,20 @@ from typing import Final
 
 from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
-from placer.core.policies import Policy
 from placer.kube.binding.committer import Placed
 from placer.kube.choice import NodeChoice
 from placer.kube.claims import PodClaims
 from placer.kube.clock import loop_now_s
 from placer.kube.pods.pending import PendingPod
-from placer.kube.pods.wanted import understood
+from placer.kube.pods.wanted import PodReader
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.queue.hints import NOTHING, causes_of
 from placer.kube.queue.queue import Queue
 from placer.kube.queue.tries import Probe, Try
 from placer.kube.refusals.refusals import PUT_OFF, Refusals
-from placer.kube.reporting.condition import SCHEDULER_ERROR
+from placer.kube.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.kube.reporting.results import Results
+from placer.kube.resize.quotas import NamespaceRules
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from plimsoll.ids import PodUid
@@ -45,12 +45,13 @@ class Attempts:
         queue: the pods that wait, by rank.
         waiting: the same pods, by uid.
         choice: decides, and judges nodes.
-        policy: the policy for pods that name none.
+        reader: reads pods.
         claims: reserves the volumes of a pod that has a place.
         preempting: knows what a parked pod could gain by preemption, and holds the rooms of nominated pods.
         refusals: explains refusals.
         results: reports each result to people, and on the bus.
         wakeups: passes changes on to the queue.
+        rules: holds pods to quotas after raises.
         metrics: measures waits, and counts probes.
         work: set when the queue may have work.
     """
@@ -58,12 +59,13 @@ class Attempts:
     queue: Queue
     waiting: Mapping[PodUid, PendingPod]
     choice: NodeChoice
-    policy: Policy
+    reader: PodReader
     claims: PodClaims
     preempting: Preempting
     refusals: Refusals
     results: Results
     wakeups: Wakeups
+    rules: NamespaceRules
     metrics: Metrics
     work: asyncio.Event
 
@@ -105,15 +107,25 @@ class Attempts:
             causes |= causes_of(left, wanted.request.demand) if left else NOTHING
         self.queue.probed(probe, causes, loop_now_s(), is_news=is_news)
 
+    def again(self, uid: PodUid) -> None:
+        """Try a pod again now, if it still waits."""
+        self.queue.at_once(uid, loop_now_s())
+        self.work.set()
+
     def attempt(self, uid: PodUid) -> Placed | None:
         """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
         waiting = self.waiting[uid]
         pod, cluster = waiting.pod, self.choice.cluster
         try:
-            wanted = waiting.wanted = waiting.wanted or understood(pod, self.policy)
+            wanted = waiting.wanted = waiting.wanted or self.reader.understood(pod)
         except InputError as error:
             self.queue.give_up(uid, loop_now_s())
             self.results.refused(pod, f"Pod cannot be scheduled: {error}.")
+            return None
+        if (problem := self.rules.problem(pod)) is not None:
+            self.queue.again(uid, loop_now_s())
+            if problem:
+                self.results.refused(pod, problem, UNSCHEDULABLE)
             return None
         if self.refusals.share(waiting, wanted):
             return None

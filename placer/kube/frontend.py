@@ -56,6 +56,7 @@ class KubeFrontEnd:
                 _start(group, "relocate", parts.relocating.run)
                 _start(group, "release GPUs of the pool", parts.pool.run)
                 _start(group, "carry out resizes", parts.tickets.run)
+                _start(group, "read quotas", partial(parts.rules.run, parts.attempts.again))
                 _start(group, "bind for kube-scheduler", parts.extender.binds.run)
         finally:
             unsubscribe()

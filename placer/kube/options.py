@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
+from placer.kube.pods.wanted import PodReader
 from placer.kube.pool import OFF
 from placer.kube.relocation.rules import RelocationRules
 from placer.kube.volumes.binder import BIND_TIMEOUT_S
@@ -25,6 +26,7 @@ class KubeOptions:
         opt_out_label: a node with this label and the value `off` takes no pods.
         relocation: which pods are moved, and for which.
         namespace: the placer's own namespace, on which an annotation pauses placing; empty: nothing pauses it.
+        places_unheld: place pods with containers that nothing would hold to their lines, see `placer.kube.pods.held`.
     """
 
     policy: Policy
@@ -37,3 +39,9 @@ class KubeOptions:
     opt_out_label: str = OPT_OUT_LABEL
     relocation: RelocationRules = field(default_factory=RelocationRules)
     namespace: str = ""
+    places_unheld: bool = False
+
+    @property
+    def reader(self) -> PodReader:
+        """Reads pods as this placer places them."""
+        return PodReader(self.policy, self.places_unheld)

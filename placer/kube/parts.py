@@ -6,12 +6,13 @@ from its making on, so the order of these methods is the order in which the part
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
 from placer.core.booking import Booking
+from placer.core.standing import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.kube.attempts import Attempts
@@ -29,7 +30,6 @@ from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preemption.budgets import Budgets
 from placer.kube.preemption.nominating import Nominating
@@ -126,6 +126,7 @@ class KubeParts:
     stuck: StuckPods = field(init=False)
     relocating: Relocating = field(init=False)
     evictions: Evictions = field(init=False)
+    rules: NamespaceRules = field(init=False)
     resizer: KubeResizer = field(init=False)
     tickets: Tickets = field(init=False)
     pod_changes: PodChanges = field(init=False)
@@ -223,7 +224,7 @@ class KubeParts:
             self.choice,
             orders,
             self.leads,
-            lambda pod: understood(pod, self.options.policy),
+            self.options.reader.understood,
             self.metrics.preemption.nominations,
             self.work.set,
         )
@@ -239,13 +240,14 @@ class KubeParts:
         )
 
     def _wire_resizes(self) -> None:
+        self.rules = NamespaceRules(self.transport, self.decider.ledger, self.pods)
         self.resizer = KubeResizer(
             self.writes,
             self.decider,
             self.cluster,
             self.scopes,
             self.leads,
-            NamespaceRules(self.transport, self.decider.ledger, self.pods),
+            self.rules,
             self.results.resized,
         )
         self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
@@ -309,12 +311,13 @@ class KubeParts:
             self.queue,
             self.waiting,
             self.choice,
-            self.options.policy,
+            self.options.reader,
             self.claims,
             self.preempting,
             self.refusals,
             self.results,
             self.wakeups,
+            self.rules,
             self.metrics,
             self.work,
         )
@@ -339,7 +342,7 @@ class KubeParts:
             self.queue,
             self.choice,
             self.cluster,
-            self.options.policy,
+            self.options.reader,
             self.synced,
             self.leads,
             self.relocating.plan_for,
@@ -355,17 +358,20 @@ class KubeParts:
             self.transport,
             self.binder,
             self.nominating,
-            self.options.policy,
+            self.options.reader,
             self.bus.placed,
             self.clock,
             asyncio.Semaphore(self.options.binds_at_once),
         )
         leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
-        self.extender = Extender(leadership, self.decider, binds, self.options.policy)
+        self.extender = Extender(leadership, self.decider, binds, self.options.reader)
 
     def _note_standing(self, node: NodeName) -> None:
         offer = self.cluster.offer(node)
-        self.decider.pool.put_standing(node, offer.standing if offer is not None else None)
+        standing = offer.standing if offer is not None else None
+        if standing is not None and self.cluster.paused is not None:
+            standing = replace(standing, closed=(PAUSED, *standing.closed))
+        self.decider.pool.put_standing(node, standing)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:

@@ -16,7 +16,7 @@ class GpuMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.phases = Gauge(
             "plimsoll_pool_gpus",
-            "GPUs that the pool has of device plugins, by phase: acquiring, active, idle, releasing.",
+            "GPUs that the pool has of device plugins, by phase: acquiring, active, idle, releasing, cordoned.",
             ["phase"],
             registry=registry,
         )

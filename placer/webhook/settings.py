@@ -78,6 +78,9 @@ class Settings:
     log_level: LogLevel = "info"
 
 
+RULES: Final = (settings.NotBelow(PREFIX, "certificate_life_s", "check_s", ROUNDS_PER_LIFE),)
+
+
 def load(environment: Mapping[str, str]) -> Settings:
     """Read and check the settings.
 
@@ -89,18 +92,8 @@ def load(environment: Mapping[str, str]) -> Settings:
         environment,
         PREFIX,
         checks={"kubeconfig": check_kubeconfig},
-        rules=[_check_life, _check_configurations, _check_schedulers],
+        rules=[*RULES, _check_configurations, _check_schedulers],
     )
-
-
-def _check_life(given: Settings) -> None:
-    if given.certificate_life_s < ROUNDS_PER_LIFE * given.check_s:
-        raise InputError(
-            PREFIX + "CERTIFICATE_LIFE_S",
-            given.certificate_life_s,
-            f"is less than {ROUNDS_PER_LIFE} times {PREFIX}CHECK_S",
-            f"give {ROUNDS_PER_LIFE * given.check_s:.0f} or more",
-        )
 
 
 def _check_configurations(given: Settings) -> None:

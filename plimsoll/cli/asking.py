@@ -4,14 +4,16 @@ import contextlib
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from plimsoll.cli.output import note
+from plimsoll.cli.output import named_if_slow, note
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.settings import check_url, shown_url
 from plimsoll.placer_api.access import check_token, read_token
 from plimsoll.placer_api.client import PlacerAwayError, PlacerClient
+from plimsoll.placer_api.ways import Direct
 
 if TYPE_CHECKING:
     from plimsoll.cli.service_proxy import PlacerService
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 Where: TypeAlias = "str | PlacerService"
 """The URL of a placer, the path of its control socket, or the placer of a cluster."""
 
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 30.0
 """The longest time for an answer. On 20 000 nodes an explanation may take some seconds, and others come before it."""
 
 NAMED: Final = "--placer or PLIMSOLL_PLACER_URL"
@@ -94,7 +96,8 @@ async def connected(where: Where, timeout_s: float) -> AsyncIterator[PlacerClien
                 )
             if "://" in where:
                 check_url(NAMED, where, ("http", "https"))
-            client = PlacerClient(where, timeout_s, token)
+            named = partial(named_if_slow, f"the placer at {shown_url(where)}")
+            client = PlacerClient(Direct(where, token, named), timeout_s)
         try:
             await stack.enter_async_context(client)
         except InputError as error:

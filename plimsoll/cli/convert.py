@@ -19,6 +19,8 @@ def converted(path: str, gpushare_unit: Literal["GiB", "MiB"]) -> tuple[str, lis
     """
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError("FILE", path, f"is no UTF-8 ({error})", "save it as UTF-8") from error
+    except OSError as error:
         raise InputError("FILE", path, f"cannot be read ({error})", "name a manifest") from error
     return convert(text, (Hami(), Gpushare(gpushare_unit), Kai()))

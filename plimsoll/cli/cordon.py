@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from plimsoll.cli.asking import Where, asking
+from plimsoll.cli.cluster import Cluster, client_of
 from plimsoll.cli.doctor.finding import listed
 from plimsoll.cli.gpus import nodes_of
-from plimsoll.cli.resize_pod import Cluster, kubeconfig_of
 from plimsoll.cordons import CORDONED_GPUS, cordon_value, cordoned_gpus
-from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.client import KubeClient, Sent
 from plimsoll.kube.models import Node
 from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError
 from plimsoll.part.errors import InputError, PlimsollError
@@ -155,15 +155,17 @@ async def connected(cluster: Cluster) -> AsyncIterator[KubeClient]:
     Raises:
         NotCordonedError: a request was refused or not answered.
     """
-    try:
-        async with connect(kubeconfig_of(cluster), cluster.context) as client:
-            yield client
-    except RefusedError as error:
-        raise NotCordonedError(
-            f"{error}; {RIGHTS if error.status == 403 else 'see `kubectl auth whoami`'}"
-        ) from error
-    except ApiError as error:
-        raise NotCordonedError(f"{error}; it is unknown whether it was done; ask again") from error
+    with Sent() as sent:
+        try:
+            async with client_of(cluster) as client:
+                yield client
+        except RefusedError as error:
+            raise NotCordonedError(
+                f"{error}; {RIGHTS if error.status == 403 else 'see `kubectl auth whoami`'}"
+            ) from error
+        except ApiError as error:
+            outcome = "it is unknown whether it was done" if sent.any else "nothing was changed"
+            raise NotCordonedError(f"{error}; {outcome}; ask again") from error
 
 
 async def _write(client: KubeClient, target: Target, *, cordoned: bool) -> bool:

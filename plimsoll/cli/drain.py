@@ -13,10 +13,10 @@ import msgspec
 
 from plimsoll.cli import cordon
 from plimsoll.cli.asking import Where
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, Target
 from plimsoll.cli.doctor.finding import listed
 from plimsoll.cli.output import printable
-from plimsoll.cli.resize_pod import Cluster
 from plimsoll.contract import assigned_gpus
 from plimsoll.kube.client import KubeClient
 from plimsoll.kube.models import TERMINAL_PHASES, Page, Pod, decode_pod
@@ -66,15 +66,16 @@ async def drain(
     say(await cordon.cordon_target(where, cluster, target))
     async with cordon.connected(cluster) as client:
         said: set[str] = set()
-        left: list[Pod] = []
+        left = await _pods_on(client, target)  # before the timeout, whose text names them
         try:
             async with asyncio.timeout(rules.timeout_s):
-                while left := await _pods_on(client, target):
+                while left:
                     staying = [pod for pod in left if not pod.metadata.deletionTimestamp]
                     _check(staying, rules)
                     for pod in staying:
                         await _evict(client, pod, said, say)
                     await asyncio.sleep(LOOK_S)
+                    left = await _pods_on(client, target)
         except TimeoutError as error:
             names = listed(pod.full_name for pod in left)
             problem = f"{target}: after {rules.timeout_s:g} s these pods are still there: {names}"

@@ -24,7 +24,7 @@ from plimsoll.bus.consumers import BATCH, reading
 from plimsoll.bus.stream import LOST_PINGS, NATS_SCHEMES, PING_S
 from plimsoll.bus.subjects import STREAM, node_token
 from plimsoll.cli.columns import shortened
-from plimsoll.cli.output import printable
+from plimsoll.cli.output import named_if_slow, printable
 from plimsoll.envelope import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -228,17 +228,18 @@ async def connected(url: str, access: BusAccess, name: str, failures: list[Excep
     servers = url.split(",")
     try:
         # nats-py has no limit for a server that greets, or echoes the greeting, and answers nothing then.
-        async with asyncio.timeout(2 * CONNECT_S * len(servers)):
-            await client.connect(
-                servers,
-                error_cb=note,
-                name=name,
-                connect_timeout=int(CONNECT_S),
-                max_reconnect_attempts=1,
-                ping_interval=PING_S,
-                max_outstanding_pings=LOST_PINGS,
-                **access.options(),
-            )
+        with named_if_slow(f"NATS at {shown_url(url)}"):
+            async with asyncio.timeout(2 * CONNECT_S * len(servers)):
+                await client.connect(
+                    servers,
+                    error_cb=note,
+                    name=name,
+                    connect_timeout=int(CONNECT_S),
+                    max_reconnect_attempts=1,
+                    ping_interval=PING_S,
+                    max_outstanding_pings=LOST_PINGS,
+                    **access.options(),
+                )
     except (nats.errors.Error, OSError, TimeoutError, *_ODD_DATA) as error:  # _ODD_DATA: it is no NATS
         with suppress(nats.errors.Error, OSError, TimeoutError, *_ODD_DATA):
             async with asyncio.timeout(CLOSE_S):

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plimsoll.cli.asking import Where, asking
+from plimsoll.part.errors import InputError
 from plimsoll.placer_api.explain import (
     CandidateRow,
     Expected,
@@ -60,6 +61,19 @@ async def explanation(where: Where, namespace: str, pod: str, nodes: int, reason
         query["reason"] = reason
     async with asking(where) as placer:
         return await placer.explain(namespace, pod, query)
+
+
+def check_reason(answer: bytes, reason: str) -> None:
+    """Refuse a reason that is the first one of no node.
+
+    Raises:
+        InputError: the message names the reasons that there are.
+    """
+    waiting = msgspec.json.decode(answer, type=Explained).waiting
+    first = [one.reason for one in waiting.reasons] if waiting is not None else []
+    if reason not in first:
+        remedy = f"give one of: {'; '.join(first)}" if first else "leave it out: no node refuses the pod"
+        raise InputError("--reason", reason, "is the first reason of no node", remedy)
 
 
 def shown(answer: bytes) -> Iterator[RenderableType]:
@@ -165,6 +179,7 @@ def _running(running: Running) -> Iterator[RenderableType]:
         decided.append(f"resized since: {', '.join(running.resized)}")
     if running.doubt:
         decided.append(f"in doubt: {running.doubt}")
+    decided += running.taken_out
     yield from _section("Decision", decided)
     if running.grants:
         when = f"report of {running.reported}" if running.reported else "no report of the node"

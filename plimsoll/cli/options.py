@@ -45,18 +45,42 @@ def where(given: argparse.Namespace) -> "Where":
     if given.placer:
         placer: str = given.placer
         return placer
-    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.service_proxy import PlacerService  # noqa: PLC0415 - likewise
 
     return PlacerService(Cluster(given.kubeconfig, given.context), given.release_namespace)
 
 
-def add_namespace(
-    parser: argparse._ActionsContainer, default: str = DEFAULT_NAMESPACE, more: str = ""
-) -> None:
-    """`-n`; `more` is a sentence for its help."""
-    text = f"the namespace ({default}){'; ' if more else ''}{more}"
+def add_namespace(parser: argparse._ActionsContainer, default: str | None = None, more: str = "") -> None:
+    """`-n`; `more` is a sentence for its help. Without a default, `namespace_of` reads the option."""
+    shown = (
+        default or f"as for kubectl: that of the kubeconfig's context, of this pod, or {DEFAULT_NAMESPACE}"
+    )
+    text = f"the namespace ({shown}){'; ' if more else ''}{more}"
     parser.add_argument("-n", "--namespace", metavar="NAME", default=default, help=text)
+
+
+def namespace_of(given: argparse.Namespace) -> str:
+    """`-n`, or the namespace that kubectl would take; `default` where the options name local nodes or no cluster.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    named: str | None = given.namespace
+    if named is not None:
+        return named
+    placer = getattr(given, "placer", "")
+    if getattr(given, "nats_url", "") or (placer and "://" not in placer):  # a bus or a socket of local nodes
+        return DEFAULT_NAMESPACE
+    from plimsoll.cli.cluster import Cluster, namespace_in  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.part.errors import InputError  # noqa: PLC0415 - likewise
+
+    try:
+        return namespace_in(Cluster(given.kubeconfig, given.context)) or DEFAULT_NAMESPACE
+    except InputError as error:
+        if error.value is not None:
+            raise
+        return DEFAULT_NAMESPACE  # there is no kubeconfig: a command that needs one says so
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +89,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig",
         metavar="FILE",
         default="",
-        help="as for kubectl; without it: KUBECONFIG, a service account, or ~/.kube/config",
+        help="as for kubectl; without it: KUBECONFIG, ~/.kube/config, or a service account",
     )
     parser.add_argument("--context", metavar="NAME", help="the context in it, as for kubectl")
 
@@ -113,6 +137,13 @@ def _folder(text: str) -> Path:
     except OSError as error:
         message = f"{text!r} has no working directory to begin in ({error}); give a path that begins with /"
         raise argparse.ArgumentTypeError(message) from error
+
+
+def filled(given: str) -> str:
+    """A name from an option. An empty variable of a shell must not mean all, nor none."""
+    if not given.strip():
+        raise argparse.ArgumentTypeError(f"{given!r} is empty; give a value, or leave the option out")
+    return given
 
 
 def seconds(text: str) -> float:

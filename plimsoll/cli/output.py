@@ -7,10 +7,11 @@ with its control characters: names and reasons come from tenants.
 
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console, RenderableType
 
@@ -22,6 +23,10 @@ DOCUMENTS: Final = ("json", "yaml")
 
 WHOLE_LINES: Final = 100_000
 """The columns of an output that is no terminal: more than any line has."""
+
+SLOW_S: Final = 3.0
+"""Seconds without an answer after which standard error says who gave none: longer than a busy cluster takes, and
+shorter than a person waits before pressing Ctrl-C."""
 
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
@@ -79,6 +84,23 @@ def fail(text: str, code: int = 1) -> int:
     """Write why the command failed to standard error; gives the exit code."""
     note(f"plimsoll: {text}", _RED if has_colours(sys.stderr) else "")
     return code
+
+
+@contextmanager
+def named_if_slow(who: str) -> "Iterator[None]":
+    """Write a line to standard error if the context lasts for `SLOW_S`, so that no command is silent for long.
+
+    Args:
+        who: the name of the server or program that is asked.
+    """
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+
+    text = f"plimsoll: {who} has not answered for {SLOW_S:g} s; waiting on"
+    timer = asyncio.get_running_loop().call_later(SLOW_S, note, text)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def has_colours(stream: TextIO | None) -> bool:

@@ -23,6 +23,7 @@ from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.stream import NATS_SCHEMES
 from plimsoll.bus.subjects import RESIZE, STREAM
+from plimsoll.cli.output import named_if_slow
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
 from plimsoll.part.causes import cause_of
@@ -115,16 +116,19 @@ async def _connected(url: str) -> Client:
     access.check()
     client = BusClient()
     try:
-        async with asyncio.timeout(CONNECT_S):
-            await client.connect(
-                url.split(","),
-                allow_reconnect=False,
-                connect_timeout=int(CONNECT_S),  # nats-py's own is shorter, and a busy server answers later
-                error_cb=note,
-                name="plimsoll-resize",
-                **access.options(),
-            )
-            return client
+        with named_if_slow(f"NATS at {shown_url(url)}"):
+            async with asyncio.timeout(CONNECT_S):
+                await client.connect(
+                    url.split(","),
+                    allow_reconnect=False,
+                    connect_timeout=int(
+                        CONNECT_S
+                    ),  # nats-py's own is shorter, and a busy server answers later
+                    error_cb=note,
+                    name="plimsoll-resize",
+                    **access.options(),
+                )
+                return client
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
         with suppress(nats.errors.Error, OSError, TimeoutError):
             await client.close()

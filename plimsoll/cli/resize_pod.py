@@ -6,25 +6,36 @@ change for every GPU of the container. A ticket that no placer took up in time i
 """
 
 import asyncio
-import os
-import re
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack, aclosing
 from typing import Final, NoReturn
 
 import msgspec
 
+from plimsoll.cli.cluster import NAME, Cluster, client_of
+from plimsoll.cli.output import named_if_slow
 from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError
-from plimsoll.kube.client import KubeClient, connect
-from plimsoll.kube.kubeconfig import check_kubeconfig
-from plimsoll.kube.models import Pod, decode_pod
-from plimsoll.kube.names import NAME_PATTERN
-from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, PatchKind, RefusedError
+from plimsoll.kube.client import KubeClient, Sent
+from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
+from plimsoll.kube.transport import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    PatchKind,
+    RefusedError,
+    TransientError,
+)
 from plimsoll.part.errors import InputError
-from plimsoll.placer_api.resize_tickets import AUTHOR, TICKET, VERB, answer_on, ticket_for, ticket_on
+from plimsoll.placer_api.resize_tickets import (
+    AUTHOR,
+    TICKET,
+    VERB,
+    Answered,
+    answer_on,
+    ticket_for,
+    ticket_on,
+)
 from plimsoll.placer_api.rpc import Failed, Refused, Resize, Resizing
 
 LOOK_S: Final = 0.5
@@ -36,26 +47,10 @@ SILENT_S: Final = 60.0
 TAKE_BACK_S: Final = 10.0
 """Seconds that taking a ticket back may take."""
 
-NAME: Final = re.compile(NAME_PATTERN)
-"""The names of pods and namespaces: nothing else may stand in the path of a request."""
-
 REMEDY: Final = (
     f"the account needs `get` and `patch` on pods and the verb `{VERB}` on pods in that namespace: see "
     "deploy/resize-role.yaml; the cluster needs deploy/annotations-policy.yaml of this version"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The cluster to ask, as kubectl names it.
-
-    Attributes:
-        kubeconfig: `--kubeconfig`; empty for KUBECONFIG, the pod's own service account, or `~/.kube/config`.
-        context: `--context`; None for the kubeconfig's current one.
-    """
-
-    kubeconfig: str = ""
-    context: str | None = None
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -81,70 +76,67 @@ async def resize_pod(request: Resize, cluster: Cluster, timeout_s: float) -> Con
     Args:
         request: the change.
         cluster: the cluster of the pod.
-        timeout_s: the longest time for the placer's answer and the broker's confirmation together.
+        timeout_s: the longest time for the answers of API server, placer and broker together.
 
     Raises:
         NotResizedError: the API server or the placer refused; nothing was changed.
         NotConfirmedError: the API server or the placer did not answer, or no confirmation came in time.
         InputError: a name cannot be one, or there is no usable kubeconfig.
     """
-    path = _path(request)
-    async with connect(kubeconfig_of(cluster), cluster.context) as client:
-        ticket = ticket_for(request, secrets.token_hex(8))
-        await _write(client, path, request, ticket)
-        asked: Resizing | None = None
+    path, ticket = _path(request), ticket_for(request, secrets.token_hex(8))
+    asked: Resizing | None = None
+    sent = Sent()
+    async with client_of(cluster) as client:
         try:
-            async with asyncio.timeout(timeout_s), aclosing(_versions(client, path)) as versions:
-                async for pod in versions:
-                    if ticket_on(pod) != ticket:
-                        raise NotConfirmedError(
-                            "another resize replaced this one on the pod; look at it, and ask again"
-                        )
-                    answered = answer_on(pod, ticket)
-                    if answered is None:
-                        continue
-                    match answered.answer:
-                        case Refused(message=words):
-                            raise NotResizedError(words)
-                        case Failed(message=words):
-                            raise NotConfirmedError(words)
-                        case Resizing() as asked if answered.confirmed is not None:
-                            return Confirmed(request, asked, answered.confirmed)
-                        case Resizing() as asked:
-                            pass
+            async with asyncio.timeout(timeout_s):
+                await _write(client, path, request, ticket, sent)
+                with ExitStack() as waiting:
+                    waiting.enter_context(named_if_slow("the placer"))
+                    async with aclosing(_versions(client, path)) as versions:
+                        async for pod in versions:
+                            match _answered(pod, ticket):
+                                case Answered(answer=Resizing() as asked, confirmed=limits) if (
+                                    limits is not None
+                                ):
+                                    return Confirmed(request, asked, limits)
+                                case Answered(answer=Resizing() as asked):
+                                    waiting.close()
+                                    waiting.enter_context(named_if_slow(f"the broker on {asked.node}"))
+                                case None:
+                                    _check_running(pod)
         except TimeoutError as error:
+            if not sent.any:
+                text = f"{client.host} gave no answer in {timeout_s:g} s; nothing was changed; ask again"
+                raise NotConfirmedError(text) from error
             text = await _late(client, path, ticket, asked, timeout_s)
             raise NotConfirmedError(text) from error
         raise AssertionError("the versions of a pod have no end")
 
 
-def kubeconfig_of(cluster: Cluster) -> Path | None:
-    """The kubeconfig to use; None for the pod's own service account.
+def _answered(pod: Pod, ticket: str) -> Answered | None:
+    """The placer's answer on a version of the pod, if it accepted the change; None before it answered.
 
     Raises:
-        InputError: a named file is missing, or none is named and none is there.
+        NotResizedError, NotConfirmedError: the change was refused, failed, or was replaced by another one.
     """
-    if cluster.kubeconfig:
-        check_kubeconfig("--kubeconfig", cluster.kubeconfig)
-        return Path(cluster.kubeconfig)
-    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    if named:
-        # As kubectl, leave out files that are missing, unless all are.
-        there = [path for path in named if Path(path).exists()] or named
-        for path in there:
-            check_kubeconfig("KUBECONFIG", path)
-        return Path(os.pathsep.join(there))
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return None
-    home = Path.home() / ".kube" / "config"
-    if home.exists():
-        check_kubeconfig("--kubeconfig", str(home))
-        return home
-    remedy = (
-        "give --kubeconfig or KUBECONFIG; or --nats-url for a pod of a placer's local nodes; "
-        "or -n plimsoll-run for a command of `plimsoll run`"
-    )
-    raise InputError("--kubeconfig", None, "is not given, and there is no ~/.kube/config", remedy)
+    if ticket_on(pod) != ticket:
+        raise NotConfirmedError("another resize replaced this one on the pod; look at it, and ask again")
+    answered = answer_on(pod, ticket)
+    match answered.answer if answered is not None else None:
+        case Refused(message=words):
+            raise NotResizedError(words)
+        case Failed(message=words):
+            raise NotConfirmedError(words)
+    return answered
+
+
+def _check_running(pod: Pod) -> None:
+    """Refuse a pod to whose ticket no placer would ever answer."""
+    if not pod.spec.nodeName:
+        remedy = "wait until it is placed (`plimsoll explain` says why it waits), or change its manifest"
+        raise NotResizedError(f"pod: {pod.full_name!r} is not placed yet; {remedy}")
+    if pod.status.phase in TERMINAL_PHASES:
+        raise NotResizedError(f"pod: {pod.full_name!r} has ended; name a running pod")
 
 
 def _path(request: Resize) -> str:
@@ -154,11 +146,14 @@ def _path(request: Resize) -> str:
     return f"/api/v1/namespaces/{request.namespace}/pods/{request.pod}"
 
 
-async def _write(client: KubeClient, path: str, request: Resize, ticket: str) -> None:
+async def _write(client: KubeClient, path: str, request: Resize, ticket: str, sent: Sent) -> None:
+    """Write the ticket on a pod that runs; `sent` then knows whether it may be there."""
     name = f"{request.namespace}/{request.pod}"
     try:
+        _check_running(decode_pod(await client.get(path)))
         body = {"metadata": {"annotations": {TICKET: ticket, AUTHOR: await _own_name(client)}}}
-        await client.patch(path, body, PatchKind.MERGE)
+        with sent:
+            await client.patch(path, body, PatchKind.MERGE)
     except NotFoundError as error:
         raise NotResizedError(
             f"pod: {name!r} does not exist; name a running pod, and its namespace with -n"
@@ -167,9 +162,9 @@ async def _write(client: KubeClient, path: str, request: Resize, ticket: str) ->
         remedy = REMEDY if error.status in (403, 422) else "see `kubectl auth whoami`"
         raise NotResizedError(f"{error}; {remedy}") from error
     except ApiError as error:
-        raise NotConfirmedError(
-            f"{error}; it is unknown whether the ticket was written; ask again"
-        ) from error
+        is_known = not sent.any or (isinstance(error, TransientError) and error.is_unwritten)
+        outcome = "nothing was changed" if is_known else "it is unknown whether the ticket was written"
+        raise NotConfirmedError(f"{error}; {outcome}; ask again") from error
 
 
 async def _own_name(client: KubeClient) -> str | None:

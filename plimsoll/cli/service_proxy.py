@@ -7,7 +7,6 @@ reading from placers and for nothing else; the API server makes it, if the calle
 ServiceAccount `plimsoll-reader`.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -17,8 +16,8 @@ from typing import Final, NoReturn, Self
 import aiohttp
 import msgspec
 
-from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
-from plimsoll.kube.client import KubeClient, connect
+from plimsoll.cli.cluster import NAME, Cluster, client_of
+from plimsoll.kube.client import KubeClient
 from plimsoll.kube.transport import ApiError
 from plimsoll.part.errors import InputError
 from plimsoll.part.log import log_nothing
@@ -97,9 +96,7 @@ class ServiceProxy:
             raise InputError("--release-namespace", self._service.namespace, "cannot be a namespace", remedy)
         # The commands have a line for each outcome; the log of the client would stand between.
         log_nothing()
-        kubeconfig = await asyncio.to_thread(kubeconfig_of, self._service.cluster)
-        context = self._service.cluster.context
-        self._client = await self._stack.enter_async_context(connect(kubeconfig, context))
+        self._client = await self._stack.enter_async_context(client_of(self._service.cluster))
         return self
 
     async def __aexit__(

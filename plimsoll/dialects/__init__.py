@@ -6,7 +6,7 @@ name of the field that has no counterpart; `foreign` knows the names that would 
 dialects, or a dialect with our own resources on one container, is refused. The given pod is never changed in place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -39,6 +39,10 @@ class Dialect(Protocol):
     def name(self) -> str:
         """The scheduler's name, for people."""
 
+    @property
+    def scheduler(self) -> str | None:
+        """The name by which pods ask for the scheduler; None where it is kube-scheduler's."""
+
     def asks(self, pod: Json) -> str | None:
         """The first field by which the pod asks in this dialect, or None for a pod that does not."""
 
@@ -50,7 +54,7 @@ class Dialect(Protocol):
         """
 
 
-def translated(pod: Json, dialects: Iterable[Dialect], schedulers: Sequence[str] = ()) -> Translation:
+def translated(pod: Json, dialects: Sequence[Dialect], schedulers: Sequence[str] = ()) -> Translation:
     """A pod in our terms, to be placed by our scheduler.
 
     Args:
@@ -63,14 +67,17 @@ def translated(pod: Json, dialects: Iterable[Dialect], schedulers: Sequence[str]
     """
     pod, changes = without_defaults(pod, is_gpu_resource)
     asked = [(dialect, field) for dialect in dialects if (field := dialect.asks(pod)) is not None]
-    if not asked:
+    spec = pod["spec"]
+    is_named = any(one.scheduler and spec.get("schedulerName") == one.scheduler for one in dialects)
+    if not asked and not is_named:
         return Translation(pod, changes)
     if len(asked) > 1:
         problem = (
             f"asks for GPUs in the way of {asked[1][0].name}, beside {asked[0][1]} of {asked[0][0].name}"
         )
         raise InputError(asked[1][1], asked[1][0].name, problem, "ask in one way")
-    found = asked[0][0].translate(pod)
+    # A pod that asks for no GPU waits for a scheduler that is gone all the same.
+    found = asked[0][0].translate(pod) if asked else Translation(pod)
     refuse_foreign(found.pod)
     spec = found.pod["spec"]
     scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER

@@ -24,6 +24,7 @@ class Gpushare:
 
     unit: Literal["GiB", "MiB"] = "GiB"
     name: str = field(default="gpushare", init=False)
+    scheduler: None = field(default=None, init=False)
 
     def asks(self, pod: Json) -> str | None:
         """See `Dialect`."""

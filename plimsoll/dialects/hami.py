@@ -31,6 +31,7 @@ class Hami:
     """Project-HAMi/HAMi; see the module."""
 
     name: str = field(default="HAMi", init=False)
+    scheduler: str = field(default=SCHEDULER, init=False)
 
     def asks(self, pod: Json) -> str | None:
         """See `Dialect`."""

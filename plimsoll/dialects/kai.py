@@ -26,6 +26,7 @@ class Kai:
     """KAI Scheduler; see the module."""
 
     name: str = field(default="KAI", init=False)
+    scheduler: str = field(default="kai-scheduler", init=False)
 
     def asks(self, pod: Json) -> str | None:
         """See `Dialect`."""

@@ -2,36 +2,50 @@
 
 A pod template is any mapping with `spec.containers`, so workloads of other projects (`PyTorchJob`, …) are covered
 too. What always holds: each scalar that no dialect changes is written as it stood in the text, in the same quotes, so
-it means the same to every reader of YAML. Comments are lost.
+it means the same to every reader of YAML. JSON stays JSON. Comments are lost, and aliases and merged mappings are
+written out: pods that share a part in the text may differ afterwards.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 import yaml
+from yaml.composer import ComposerError
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 from yaml.representer import SafeRepresenter
 from yaml.resolver import BaseResolver
 
-from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.contract import SCHEDULER_NAME, refuse_node_name
 from plimsoll.demand import parse_pod
 from plimsoll.dialects import Dialect, Json, translated
 from plimsoll.dialects.containers import KINDS
 from plimsoll.dialects.foreign import refuse_annotations, refuse_foreign, whose_resource
+from plimsoll.dialects.shape import check_shape, no_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError
 
 _Resolver = TypeVar("_Resolver", bound=BaseResolver)
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
 _NULL: Final = "tag:yaml.org,2002:null"
 _TEXT: Final = "tag:yaml.org,2002:str"
 _PLAIN: Final = re.compile(
     r"(?!(?:y|n|yes|no|on|off|true|false|null|nan|inf)$)[a-z][a-z0-9_./-]*", re.IGNORECASE
 )
 """Texts that every reader of YAML takes for a text without quotes, as all our keys."""
+
+_MARKS: Final = re.compile("^\ufeff", re.MULTILINE)
+"""Byte order marks: at the beginning, and where files were put together."""
+
+_FIRST: Final = re.compile(r"[ \t\r\n]*[{\[]")
+"""The beginning of an object or a list in JSON."""
+
+_MOST_NODES: Final = 1_000_000
+"""The most values of a manifest; etcd takes 1.5 MB for one object."""
 
 _AMOUNTS: Final = {"limits", "requests", "hard", "default", "defaultRequest", "max", "min"}
 """Fields whose values are amounts by the names of resources."""
@@ -58,7 +72,26 @@ def _resolving_as_kubectl(kind: type[_Resolver]) -> type[_Resolver]:
 
 @_resolving_as_kubectl
 class _Loader(yaml.SafeLoader):
-    """Resolves texts without quotes as kubectl does."""
+    """Resolves texts without quotes as kubectl does, and puts merged mappings in their places."""
+
+    def compose_mapping_node(self, anchor: Any) -> MappingNode:  # noqa: ANN401 - as PyYAML has it
+        """A mapping with each key once.
+
+        Raises:
+            ComposerError: a key is given twice, or is no text; kubectl refuses both too.
+        """
+        node: MappingNode = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ComposerError(None, None, "a key is no text", key.start_mark)
+            if key.tag != _MERGE and key.value in seen:
+                raise ComposerError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        self.flatten_mapping(node)
+        # Merged keys come first, and the mapping's own win over them.
+        node.value = list({key.value: (key, value) for key, value in node.value}.values())
+        return node
 
 
 @_resolving_as_kubectl
@@ -67,25 +100,104 @@ class _Dumper(yaml.SafeDumper):
 
 
 def convert(text: str, dialects: Sequence[Dialect]) -> tuple[str, list[str]]:
-    """The manifest in our terms, as YAML, and a line for people on each change.
+    """The manifest in our terms, in the format of the text, and a line for people on each change.
 
     Args:
-        text: YAML or JSON, one document or several.
+        text: YAML, one document or several; or JSON, one object or several one behind the other.
         dialects: those to understand.
 
     Raises:
         InputError: the text is no manifest, or has a pod that cannot be translated.
     """
+    text = _MARKS.sub("", text)
     try:
-        conversion = _Conversion(dialects)
-        documents = [one for one in yaml.compose_all(text, _Loader) if one.tag != _NULL]
-        done = [conversion.converted(one, ()) for one in documents]
+        conversion, objects = _Conversion(dialects), _json_objects(text)
+        # Outside of texts, where JSON has none, YAML takes no tabs.
+        sources = [one.replace("\t", " ") for one in objects] if objects else [text]
+        documents = [
+            one for source in sources for one in yaml.compose_all(source, _Loader) if one.tag != _NULL
+        ]
+        done = [_without_aliases(conversion.converted(one, ())) for one in documents]
+        if objects:
+            texts = (json.dumps(_json(one), indent=4, ensure_ascii=False, allow_nan=False) for one in done)
+            return "".join(f"{one}\n" for one in texts), conversion.changes
         written = yaml.serialize_all(done, Dumper=_Dumper, allow_unicode=True, width=2**16)
+    except yaml.MarkedYAMLError as error:
+        raise _no_yaml(text, error) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError("manifest", text[:40], f"is no YAML ({error})", "give Kubernetes objects") from error
+        problem = f"is no YAML ({' '.join(str(error).split())})"
+        raise InputError("manifest", text[:40], problem, "give Kubernetes objects") from error
     except RecursionError as error:
         raise InputError("manifest", text[:40], "is nested too deeply", "give Kubernetes objects") from error
     return written, conversion.changes
+
+
+def _json_objects(text: str) -> list[str]:
+    """The objects of a text that is JSON, one behind the other; empty for any other text."""
+    decoder, objects, at = json.JSONDecoder(parse_constant=_no_number), list[str](), 0
+    while start := _FIRST.match(text, at):
+        try:
+            _, at = decoder.raw_decode(text, start.end() - 1)
+        except ValueError:
+            return []
+        objects.append(text[start.end() - 1 : at])
+    return [] if text[at:].strip() else objects
+
+
+def _no_number(text: str) -> NoReturn:
+    """Python would read NaN and Infinity, which are no JSON."""
+    raise ValueError(text)
+
+
+def _json(node: Node) -> Any:  # noqa: ANN401 - any JSON
+    """The value of a node that was read from JSON, or made here."""
+    if isinstance(node, MappingNode):
+        return {_json_text(str(key.value)): _json(value) for key, value in node.value}
+    if isinstance(node, SequenceNode):
+        return [_json(one) for one in node.value]
+    assert isinstance(node, ScalarNode)
+    return _json_text(node.value) if node.tag == _TEXT else json.loads(node.value)
+
+
+def _json_text(text: str) -> str:
+    """A text whose characters beyond 16 bits JSON may have given by two escapes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _no_yaml(text: str, error: yaml.MarkedYAMLError) -> InputError:
+    """The refusal of a text that is no YAML, by the number of its line."""
+    mark = error.problem_mark or error.context_mark
+    line = text.splitlines()[mark.line] if mark and mark.line < len(text.splitlines()) else ""
+    remedy = "mend the line"
+    if "{{" in line:
+        remedy = "render the template first, as by helm template"
+    elif line.lstrip(" ").startswith("\t"):
+        remedy = "indent by spaces"
+    problem = " ".join(f"is no YAML ({error.problem or error.context})".split())
+    return InputError(f"manifest line {mark.line + 1 if mark else 1}", line[:80], problem, remedy)
+
+
+def _without_aliases(root: Node) -> Node:
+    """The node with each part that stands in several places written in each.
+
+    Raises:
+        ValueError: the whole would be larger than any manifest.
+    """
+    left = [_MOST_NODES]
+
+    def copied(node: Node) -> Node:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ValueError(f"more than {_MOST_NODES} values with its aliases written out")
+        if isinstance(node, MappingNode):
+            pairs = [(copied(key), copied(value)) for key, value in node.value]
+            return MappingNode(node.tag, pairs, flow_style=node.flow_style)
+        if isinstance(node, SequenceNode):
+            return SequenceNode(node.tag, [copied(one) for one in node.value], flow_style=node.flow_style)
+        assert isinstance(node, ScalarNode)
+        return ScalarNode(node.tag, node.value, style=node.style)
+
+    return copied(root)
 
 
 @dataclass(slots=True)
@@ -160,16 +272,29 @@ class _Conversion:
         try:
             found = translated(pod, self.dialects)
             if found.changes:
+                check_shape(found.pod)
                 _check_contract(found.pod)
             else:
                 refuse_foreign(pod)
         except InputError as error:
-            raise InputError(f"{named}{error.field}", error.value, error.problem, error.remedy) from error
-        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
-            remedy = "mend the manifest first"
-            raise InputError(named.rstrip(": "), "", f"is no pod ({error!r})", remedy) from error
+            raise _of_object(named, error) from error
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _of_object(named, _shape_error(pod, error)) from error
         self.changes += [named + change for change in found.changes]
         return _rewritten(node, pod, found.pod)
+
+
+def _of_object(named: str, error: InputError) -> InputError:
+    return InputError(f"{named}{error.field}", error.value, error.problem, error.remedy)
+
+
+def _shape_error(pod: Json, cause: Exception) -> InputError:
+    """The refusal of a mapping with containers that is no pod."""
+    try:
+        check_shape(pod)
+    except InputError as error:
+        return error
+    return no_pod(cause)
 
 
 def _check_contract(pod: Json) -> None:
@@ -180,7 +305,11 @@ def _check_contract(pod: Json) -> None:
         kind: [{key: one[key] for key in kept if key in one} for one in pod["spec"].get(kind) or ()]
         for kind in KINDS
     }
-    parse_pod(decode_pod(msgspec.json.encode({"metadata": {"annotations": annotations}, "spec": asking})))
+    demand = parse_pod(
+        decode_pod(msgspec.json.encode({"metadata": {"annotations": annotations}, "spec": asking}))
+    )
+    if demand.containers:
+        refuse_node_name(pod["spec"].get("nodeName"))
 
 
 def _value(node: Node) -> Any:  # noqa: ANN401 - any YAML

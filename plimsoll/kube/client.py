@@ -7,12 +7,12 @@ patch states its kind.
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -63,6 +63,34 @@ nothing is sent. That moment may come long after the call: a connection is opene
 still."""
 
 
+class Sent:
+    """Notes, while it is the context, whether a request with a body is sent: only such a one may change something.
+
+    Attributes:
+        any: whether one was sent.
+    """
+
+    def __init__(self) -> None:
+        self.any = False
+        self._outer: Token[Callable[[], None]] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to note."""
+        check = before_sending.get()
+
+        def noted() -> None:
+            check()
+            self.any = True
+
+        self._outer = before_sending.set(noted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End noting."""
+        assert self._outer is not None, "left without having been entered"
+        before_sending.reset(self._outer)
+
+
 class _WithStatus(Protocol):
     @property
     def status(self) -> int:
@@ -85,6 +113,7 @@ class KubeClient:
         way: what each request needs to reach the server: a proxy, a TLS server name, or nothing.
         credentials: for each request. A request that is refused with 401 is sent once more with renewed ones.
         writes: the connections of requests with a body; None where these go through a proxy, by the session.
+        waiting: makes the context in which a request waits for its answer, from the server's address.
         outage: logs once, and not for each request, that no server answers, or that it refuses the credentials.
     """
 
@@ -93,6 +122,7 @@ class KubeClient:
     way: Mapping[str, Any]
     credentials: Credentials
     writes: Connections | None = None
+    waiting: Callable[[str], AbstractContextManager[object]] = nullcontext
     outage: Outage = field(default_factory=lambda: Outage(log.warning))
 
     async def get(self, path: str, query: Query = ()) -> bytes:
@@ -225,9 +255,10 @@ class KubeClient:
     def _transient(self, what: str, timeout_s: float) -> Iterator[None]:
         """Turn the failures of a connection into `TransientError`, and log the first of an outage."""
         try:
-            yield
+            with self.waiting(self.host):
+                yield
         except TimeoutError as error:
-            raise self._away(what, f"no answer in {timeout_s:.0f} s") from error
+            raise self._away(what, f"{self.host} gave no answer in {timeout_s:.0f} s") from error
         except CredentialsError as error:
             failure = TransientError(f"{what}: {text_of(error)}")
             failure.is_logged = True  # each failed renewal is logged
@@ -308,12 +339,17 @@ async def _lines(content: aiohttp.StreamReader, what: str, read_timeout_s: float
 
 
 @asynccontextmanager
-async def connect(kubeconfig: Path | None = None, context: str | None = None) -> AsyncIterator[KubeClient]:
+async def connect(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> AsyncIterator[KubeClient]:
     """A client for a cluster, closed when the context ends; entering sends nothing.
 
     Args:
         kubeconfig: a kubeconfig file, or several with `:`; None for the pod's own service account.
         context: the context of the kubeconfig; None for the current one.
+        waiting: see `KubeClient`.
 
     Raises:
         InputError: the configuration is missing or unreadable.
@@ -338,7 +374,7 @@ async def connect(kubeconfig: Path | None = None, context: str | None = None) ->
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=READ_BUFFER_BYTES,
         ) as http:
-            yield KubeClient(configuration.host, http, way, credentials, writes)
+            yield KubeClient(configuration.host, http, way, credentials, writes, waiting)
     finally:
         if writes is not None:
             writes.close()

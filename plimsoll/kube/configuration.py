@@ -51,10 +51,11 @@ async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any,
             await asyncio.to_thread(config.load_incluster_config, configuration, try_refresh_token=False)
             credentials = await file_credentials(kube_credentials.SERVICE_TOKEN)
         else:
-            loader, plugin = await asyncio.to_thread(_loader, config.kube_config, str(kubeconfig), context)
+            loader = await asyncio.to_thread(_loader, config.kube_config, str(kubeconfig), context)
+            plugin = await asyncio.to_thread(_plugin_of, config.kube_config, loader)
             await asyncio.to_thread(asyncio.run, loader.load_and_set(configuration))
             # The cluster may stand in one of several files, and no public attribute says in which.
-            kubeconfig_check.check_server(loader._cluster.path, configuration.host)  # noqa: SLF001
+            kubeconfig_check.check_cluster(loader._cluster.path, loader._cluster.value)  # noqa: SLF001
             credentials = await _credentials(configuration, loader, plugin)
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)
@@ -123,21 +124,52 @@ def _imported() -> tuple[Any, Any]:
     return client, config
 
 
-def _loader(library: Any, files: str, context: str | None) -> tuple[Any, ExecPlugin | None]:  # noqa: ANN401 - untyped library
-    """The library's loader of a kubeconfig, and the exec plugin, which is run by our own means. Blocks.
+def namespace_of(kubeconfig: Path, context: str | None) -> str | None:
+    """The namespace that a context of a kubeconfig names, or None. Blocks.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    _, config = _imported()
+    try:
+        entry = _loader(config.kube_config, str(kubeconfig), context).current_context
+    except Exception as error:  # as in `configured`
+        raise _unusable(kubeconfig, error) from error
+    named = entry["context"].get("namespace")
+    return None if named is None else str(named)
+
+
+def _loader(library: Any, files: str, context: str | None) -> Any:  # noqa: ANN401 - untyped library
+    """The library's loader of a kubeconfig, which then reads what kubectl would read. Blocks."""
+    paths = [path for path in files.split(os.pathsep) if path and Path(path).stat().st_size > 0]
+    merger = library.KubeConfigMerger(os.pathsep.join(paths) or files)  # it fails at an empty file
+    for kind in ("cluster", "user", "context"):
+        for node in merger.config.value[f"{kind}s"]:
+            fields = node.value.get(kind) or {}
+            if isinstance(fields, dict):
+                node.value[kind] = kubeconfig_check.corrected(kind, fields, Path(node.path).absolute().parent)
+    # The first file counts that names a current context; the library takes the last one.
+    named = filter(None, (config.get("current-context") for config in merger.config_files.values() if config))
+    loader = library.KubeConfigLoader(
+        merger.config, active_context=context or next(named, None), config_base_path=None
+    )
+    if loader._user is None:  # noqa: SLF001 - a context may name no user, and the library fails then
+        loader._user = library.ConfigNode("user", {}, loader._cluster.path)  # noqa: SLF001 - likewise
+    return loader
+
+
+def _plugin_of(library: Any, loader: Any) -> ExecPlugin | None:  # noqa: ANN401 - untyped library
+    """The exec plugin of a loader, which is run by our own means; None without one. Blocks.
 
     The library gives a plugin no information about the cluster, and starts it relative to our own folder.
 
     Raises:
         InputError: the user's entry cannot be used.
     """
-    loader = library._get_kube_config_loader_for_yaml_file(files, active_context=context)  # noqa: SLF001 - with no public name
-    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry; None without one
-    kubeconfig_check.check_user(
-        node.path if node is not None else files, node.value if node is not None else {}
-    )
+    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry
+    kubeconfig_check.check_user(node.path, node.value)
     plugin = None
-    if node is not None and "exec" in node.value:
+    if "exec" in node.value:
         cluster = loader._cluster  # noqa: SLF001 - likewise
         plugin = exec_plugin(
             node.value["exec"], Path(node.path).parent, cluster.value, Path(cluster.path).parent
@@ -160,14 +192,14 @@ def _loader(library: Any, files: str, context: str | None) -> tuple[Any, ExecPlu
         return True
 
     loader.load_from_exec_plugin = run
-    return loader, plugin
+    return plugin
 
 
 async def _credentials(configuration: Any, loader: Any, plugin: ExecPlugin | None) -> Credentials:  # noqa: ANN401 - untyped library
     """The credentials of a kubeconfig's user. Only an exec plugin's token and a token's file are ever renewed."""
     header = configuration.api_key.get("BearerToken")
-    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry; None without one
-    user = node.value if node is not None else {}
+    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry
+    user = node.value
     if "auth-provider" in user:
         return Credentials(Token(header))
     if plugin is not None and (header is not None or configuration.cert_file is None):

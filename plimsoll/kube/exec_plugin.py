@@ -115,7 +115,8 @@ def exec_plugin(
     added["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
     arguments = (str(argument) for argument in config.get("args") or ())
     command = str(config["command"])
-    program = str(folder / command) if os.sep in command else command
+    # A `Path` would drop the "./" by which the working directory is searched, and not PATH.
+    program = os.path.join(folder, command) if os.sep in command else command  # noqa: PTH118
     hint = str(config.get("installHint") or "").strip()
     return ExecPlugin((program, *arguments), {**os.environ, **added}, hint)
 

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +17,9 @@ IN_CLUSTER: Final = "in-cluster"
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The pod's own namespace, inside a cluster."""
+
+_PROVIDERS: Final = ("oidc", "gcp")
+"""The login providers of the Kubernetes client, which passes over any other and sends no login."""
 
 REMEDY: Final = f"name a readable kubeconfig, or, in a pod with a service account, {IN_CLUSTER}"
 
@@ -37,25 +40,60 @@ def check_kubeconfig(field: str, where: str) -> None:
         _check_file(field, path)
 
 
-def check_server(kubeconfig: str, server: str) -> None:
-    """Refuse the address of a server that no request could ever reach.
+def corrected(kind: str, fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The fields of a cluster, user or context, changed so that the Kubernetes client reads them as kubectl does.
+
+    The client fails at a null, takes an empty text for data, and a user's certificate from the cluster's folder. It
+    uses no certificates where the scheme is in capitals. It prefers a plugin to the user's own login, and sends no
+    login where a user has no password.
 
     Args:
-        kubeconfig: the file that names it.
-        server: its `clusters[].cluster.server`.
+        kind: `cluster`, `user` or `context`.
+        fields: the fields as they stand in the file.
+        folder: that of the file.
+    """
+    given = {name: value for name, value in fields.items() if value is not None and value != ""}
+    server = given.get("server")
+    if kind == "cluster" and isinstance(server, str):
+        scheme, mark, rest = server.partition("://")
+        given["server"] = scheme.lower() + mark + rest
+    if kind == "user":
+        files = given.keys() & {"client-certificate", "client-key"}
+        given |= {name: str(folder / given[name]) for name in files if isinstance(given[name], str)}
+        if "username" in given:
+            given.setdefault("password", "")
+        if given.keys() & {"token", "tokenFile", "username"}:
+            given.pop("exec", None)
+    return given
+
+
+def check_cluster(kubeconfig: str, cluster: Mapping[str, object]) -> None:
+    """Refuse the address of a server that no request could ever reach, and an unclear word on trusting the server.
+
+    Args:
+        kubeconfig: the file that has the cluster.
+        cluster: its `clusters[].cluster`.
 
     Raises:
-        InputError: the address is no URL, or has a user in it; the message names file and field.
+        InputError: the address is no URL, or has a user in it; or it is not clear whether the server's certificate
+            is verified. The message names file and field.
     """
-    field = f"{kubeconfig}: clusters[].cluster.server"
+    field, server = f"{kubeconfig}: clusters[].cluster.server", str(cluster.get("server", ""))
     check_url(field, server, ("https", "http"))
     if urlsplit(server).username is not None:
         remedy = "write them into users[].user of the same file"
         raise InputError(field, shown_url(server), "has a user or password in it", remedy)
+    name = "insecure-skip-tls-verify"
+    field, is_insecure = f"{kubeconfig}: clusters[].cluster.{name}", cluster.get(name, False)
+    if not isinstance(is_insecure, bool):
+        raise InputError(field, is_insecure, "is neither true nor false", "write it without quotes")
+    if is_insecure and any(other.startswith("certificate-authority") for other in cluster):
+        problem = "contradicts the certificate-authority beside it"
+        raise InputError(field, is_insecure, problem, "leave one of both out")
 
 
-def check_user(kubeconfig: str, user: Mapping[str, object]) -> None:
-    """Refuse a user who wants to act as another one: without that, requests would have rights that nobody meant.
+def check_user(kubeconfig: str, user: Mapping[str, Any]) -> None:
+    """Refuse a user whose login Plimsoll does not know: requests would have rights that nobody meant.
 
     Args:
         kubeconfig: the file that has the user.
@@ -68,11 +106,14 @@ def check_user(kubeconfig: str, user: Mapping[str, object]) -> None:
         if user.get(name):
             remedy = "give Plimsoll credentials of its own, without impersonation"
             raise InputError(f"{kubeconfig}: users[].user.{name}", user[name], "is not supported", remedy)
+    provider = user.get("auth-provider", {}).get("name", "oidc")
+    if provider not in _PROVIDERS:
+        field, remedy = f"{kubeconfig}: users[].user.auth-provider.name", "name an exec plugin for this cloud"
+        raise InputError(field, provider, "is not supported", remedy)
 
 
 class _Context(msgspec.Struct):
     cluster: str
-    user: str
 
 
 class _NamedContext(msgspec.Struct):

@@ -88,6 +88,14 @@ class RestartRule(Struct, frozen=True):
     action: str = ""
 
 
+class VolumeMount(Struct, frozen=True):
+    """A `volumeMounts` entry."""
+
+    name: str = ""
+    mountPath: str = ""  # noqa: N815
+    subPath: str | None = None  # noqa: N815
+
+
 class Container(Struct, frozen=True):
     """A container, init container or sidecar (an init container with `restartPolicy: Always`)."""
 
@@ -99,6 +107,7 @@ class Container(Struct, frozen=True):
     workingDir: str | None = None  # noqa: N815
     ports: list[ContainerPort] | None = None
     resources: ResourceRequirements | None = None
+    volumeMounts: list[VolumeMount] | None = None  # noqa: N815
     restartPolicy: str | None = None  # noqa: N815
     restartPolicyRules: list[RestartRule] | None = None  # noqa: N815
 

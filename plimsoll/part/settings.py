@@ -34,6 +34,36 @@ _OPTIONS: Final = re.compile(r"\?.*$")
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class NotBelow:
+    """A rule of two settings, which the chart's templates check as well (`tools.chart_schema`).
+
+    Attributes:
+        prefix: the beginning of the variables' names.
+        field: the setting that must be large enough.
+        other: the setting by which it is measured.
+        factor: it must be at least this many times the other.
+    """
+
+    prefix: str
+    field: str
+    other: str
+    factor: int = 1
+
+    def __call__(self, given: object) -> None:
+        """Check a part's settings.
+
+        Raises:
+            InputError: the setting is too small beside the other.
+        """
+        value, least = getattr(given, self.field), self.factor * getattr(given, self.other)
+        if value < least:
+            other = f"{self.prefix}{self.other.upper()} ({getattr(given, self.other):g})"
+            problem = f"is less than {f'{self.factor} times ' if self.factor > 1 else ''}{other}"
+            remedy = f"give at least {least:.12g}, or lower the other"
+            raise InputError(self.prefix + self.field.upper(), value, problem, remedy)
+
+
 def load(
     kind: type[T],
     environment: Mapping[str, str],
@@ -179,7 +209,7 @@ def check_url(variable: str, url: str, schemes: Sequence[str], shown: str | None
     Args:
         variable: the environment variable that holds it.
         url: one URL.
-        schemes: the allowed schemes; `unix` has a path where the others have a host.
+        schemes: the allowed schemes, which a URL has in lower case; `unix` has a path where the others have a host.
         shown: the value in the error; None for the URL without credentials.
 
     Raises:
@@ -188,7 +218,9 @@ def check_url(variable: str, url: str, schemes: Sequence[str], shown: str | None
     try:
         parts = urlsplit(url)
         place = parts.path if parts.scheme == "unix" else parts.hostname
-        works = parts.scheme in schemes and bool(place) and parts.port != 0
+        # In capitals, clients take a scheme for a host, or a URL for a path, and TLS is not spoken.
+        is_scheme = parts.scheme in schemes and url.startswith(parts.scheme)
+        works = is_scheme and bool(place) and parts.port != 0
     except ValueError:
         works = False
     if not works:

@@ -78,8 +78,8 @@ class NodeRow(Struct, frozen=True, kw_only=True):
         health: the GPUs that are not healthy. A fatal condition keeps pods away; a lost GPU is not in `gpus`.
         unreported: GPUs with pods that are not in `gpus`. A node of which there is no report at all has only these:
             its `time` is empty then, and it is silent.
-        closed: why the node takes no new pods, by its object: `off`, `cordoned`, `not ready`, or `unknown to
-            Kubernetes`; empty for an open node.
+        closed: why the node takes no new pods, by its object: `paused`, which all nodes are together, `off`,
+            `cordoned`, `not ready`, or `unknown to Kubernetes`; empty for an open node.
         taints: the taints that pods must tolerate there, as `key=value:effect`.
         stale_cordons: the UUIDs that the node's annotation names as cordoned, and that are no GPUs of the node.
     """

@@ -1,8 +1,8 @@
 """The ways on which a client's requests reach its placer."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -56,11 +56,18 @@ class Direct:
     Args:
         where: the path of the socket, or the `http://` URL.
         token: a bearer token, which is sent to the URL and never to a socket, nor anywhere else; None for none.
+        waiting: makes the context in which a request waits for its answer.
     """
 
-    def __init__(self, where: Path | str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        where: Path | str,
+        token: str | None = None,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._is_url = str(where).startswith(("http://", "https://"))
         self._where = where
+        self._waiting = waiting
         self._base = str(where).rstrip("/") if self._is_url else "http://placer"
         self._token = token if self._is_url else None
         self._session: aiohttp.ClientSession | None = None
@@ -84,12 +91,14 @@ class Direct:
         """See `Way`. A placer never sends anybody elsewhere, so a redirection is not followed."""
         assert self._session is not None, "used outside its context"
         url = URL(self._base + request.path, encoded=True).update_query(request.query)
-        async with self._session.request(
-            request.method,
-            url,
-            data=request.body,
-            timeout=request.timeout,
-            allow_redirects=False,
-            read_bufsize=LONGEST_LINE_BYTES,
-        ) as response:
+        with self._waiting():
+            response = await self._session.request(
+                request.method,
+                url,
+                data=request.body,
+                timeout=request.timeout,
+                allow_redirects=False,
+                read_bufsize=LONGEST_LINE_BYTES,
+            )
+        async with response:
             yield response

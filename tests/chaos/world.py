@@ -250,6 +250,7 @@ def _placer(
         "INSTANCE": f"placer-{number}",
         "KUBECONFIG": str(kubeconfig),
         "KUBERNETES": "on",
+        "UNHELD_PODS": "place",
         "HTTP_PORT": str(port),
         "CHECK_S": "1",
         "DRIFT_S": "2",

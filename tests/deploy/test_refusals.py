@@ -67,6 +67,19 @@ def external(name: str, value: str) -> Object:
         ({"redis": {"podLabels": {"team": 7}}}, "/redis/podLabels/team"),
         ({"webhook": {"securityContext": {"runAsUser": "1000"}}}, "/webhook/securityContext/runAsUser"),
         ({"runbookUrl": "runbooks"}, "/runbookUrl"),
+        ({"placer": {"settings": {"policy": "spread"}}}, "'/placer/settings/policy': value must be one of"),
+        (
+            {"placer": {"settings": {"lease_s": 0}}},
+            "'/placer/settings/lease_s': minimum: got 0, want 1",
+        ),
+        ({"placer": {"settings": {"check_s": "1s"}}}, "'/placer/settings/check_s': got string, want number"),
+        ({"monitor": {"settings": {"heartbeat_s": 10**9}}}, "'/monitor/settings/heartbeat_s': maximum: got"),
+        ({"broker": {"settings": {"wait_policy": "lifo"}}}, "'/broker/settings/wait_policy': value must be"),
+        ({"alerts": {"settings": {"kinds": "gpu.fire"}}}, "'/alerts/settings/kinds': 'gpu.fire' does not"),
+        ({"alerts": {"alertmanagerUrl": "http://a:99999"}}, "/alerts/alertmanagerUrl"),
+        ({"alerts": {"alertmanagerUrl": "http://:9093"}}, "/alerts/alertmanagerUrl"),
+        ({"stream": {"maxAgeS": 10**12}}, "'/stream/maxAgeS': maximum: got"),
+        ({"pool": {"policy": "reservation(10000000)"}}, "'/pool/policy': 'reservation(10000000)' does not"),
     ],
 )
 def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
@@ -90,6 +103,33 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
         (
             {"placer": {"auth": "kubernetes", "tokenSecret": "s"}},
             'placer.tokenSecret: "s" would protect nothing with placer.auth=kubernetes',
+        ),
+        (
+            {"monitor": {"settings": {"pressure_pct": 20}}},
+            "monitor.settings.pressure_end_pct: 10 is less than 1 times pressure_pct (20); give at least 20",
+        ),
+        (
+            {"monitor": {"settings": {"reload_bytes": 0}}},
+            "monitor.settings.reload_bytes: 0 is less than 1 times tolerance_bytes (8388608)",
+        ),
+        (
+            {"webhook": {"settings": {"certificate_life_s": 5999}}},
+            "webhook.settings.certificate_life_s: 5999 is less than 100 times check_s (60); give at least 6000",
+        ),
+        (
+            {"broker": {"settings": {"share_tick_ms": 10.5}}},
+            "broker.settings.share_ahead_ms: 10 is less than 1 times share_tick_ms (10.5)",
+        ),
+        (
+            {"broker": {"settings": {"share_ahead_ms": 200, "share_tick_ms": 7}}},
+            "broker.settings.share_alone_ms: 100 is less than 1 times share_ahead_ms (200)",
+        ),
+        (
+            {
+                "placer": {"replicas": 1},
+                "extender": {"enabled": True, "tlsSecret": "s", "schedulers": ["plimsoll"]},
+            },
+            'extender.schedulers: "plimsoll" is the placer\'s own scheduler; leave it out',
         ),
         ({"stream": {"replicas": 3}}, "stream.replicas: 3 is more than nats.replicas (1)"),
         ({"nats": {"enabled": False}}, "nats.external: is needed with nats.enabled=false"),

@@ -260,7 +260,7 @@ def _placer_kind(settings: dict[str, str]) -> ServerKind:
         environment["PLIMSOLL_HTTP_PORT"] = str(port)
         return ("-m", "placer")
 
-    environment["PYTHONPATH"] = str(ROOT)
+    environment |= {"PYTHONPATH": str(ROOT), "PLIMSOLL_UNHELD_PODS": "place"}
     return ServerKind("placer", "http", "placer ready", lambda: Path(sys.executable), arguments, environment)
 
 

@@ -2,13 +2,19 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import yaml
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from plimsoll.part.times import rfc3339
 from tests.servers.waiting import until_true
@@ -110,26 +116,65 @@ class Guard:
 
     Attributes:
         url: its address.
-        good: the good tokens; None accepts any.
+        good: the good tokens; None accepts any request.
         seen: the token of each request, in order.
+        headers: all headers of the last request.
+        certificate: the client's certificate of the last request; None without one.
     """
 
     url: str = ""
     good: set[str] | None = None
     seen: list[str] = field(default_factory=list)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    certificate: object = None
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer any request."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         self.seen.append(token)
+        self.headers = request.headers
+        self.certificate = request.get_extra_info("peercert")
         await request.read()
-        is_good = scheme == "Bearer" and (self.good is None or token in self.good)
+        is_good = self.good is None or (scheme == "Bearer" and token in self.good)
         await asyncio.sleep(0)
         return web.json_response({}, status=200 if is_good else 401)
 
 
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The files of a certificate of 127.0.0.1, which is its own authority and may be a client's too."""
+
+    certificate: Path
+    key: Path
+
+    def serving(self) -> ssl.SSLContext:
+        """TLS of a server that asks for clients' certificates, and needs none."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.certificate)
+        context.load_cert_chain(self.certificate, self.key)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+
+def certificate_in(folder: Path) -> Certificate:
+    """Make one; it lacks what Python 3.13 asks for beyond OpenSSL, as authorities of clusters may."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "one")]), datetime.now(UTC)
+    addresses = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1")), x509.DNSName("api")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=False)
+        .add_extension(addresses, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = Certificate(folder / "one.crt", folder / "one.key")
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    files.certificate.write_bytes(made.public_bytes(pem))
+    files.key.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return files
+
+
 @contextlib.asynccontextmanager
-async def guard() -> AsyncIterator[Guard]:
+async def guard(tls: ssl.SSLContext | None = None) -> AsyncIterator[Guard]:
     """Run a guard until the context ends."""
     made = Guard()
     application = web.Application()
@@ -137,9 +182,9 @@ async def guard() -> AsyncIterator[Guard]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
         host, port = runner.addresses[0][:2]
-        made.url = f"http://{host}:{port}"
+        made.url = f"{'https' if tls else 'http'}://{host}:{port}"
         yield made
     finally:
         await runner.cleanup()

@@ -297,6 +297,10 @@ async def test_a_plugin_knows_its_cluster_and_a_relative_command_its_kubeconfig(
         "cluster": {"server": server.url, "tls-server-name": "api", "config": {"shoot": "a"}},
     }
     assert len(plugin.pids()) == 1
+    monkeypatch.chdir(plugin.folder)
+    async with connect(Path("config")) as client:  # as by KUBECONFIG=config, without a folder
+        await client.get("/version")
+    assert len(plugin.pids()) == 2
 
 
 async def test_a_missing_plugin_is_named_with_the_kubeconfigs_hint(plugin: Plugin) -> None:
@@ -308,31 +312,6 @@ async def test_a_missing_plugin_is_named_with_the_kubeconfigs_hint(plugin: Plugi
     async with connect(path) as client:
         with pytest.raises(TransientError, match=r"no-such-login cannot be started .*; brew install"):
             await client.get("/version")
-
-
-@pytest.mark.parametrize(
-    ("user", "cluster", "named"),
-    [
-        ({"as": "root"}, {}, "users\\[\\].user.as: 'root' is not supported"),
-        ({"as-groups": ["system:masters"]}, {}, "user.as-groups"),
-        ({"as-uid": "7"}, {}, "user.as-uid"),
-        ({"as-user-extra": {"a": ["b"]}}, {}, "user.as-user-extra"),
-        (
-            {"exec": {"command": "x", "apiVersion": "v1", "interactiveMode": "Always"}},
-            {},
-            "exec.interactiveMode: 'Always' cannot be met",
-        ),
-        ({}, {"proxy-url": "socks5://127.0.0.1:1"}, "cluster.proxy-url: 'socks5://127.0.0.1:1' is a SOCKS"),
-        ({}, {"proxy-url": "gopher://127.0.0.1:1"}, "is no HTTP proxy"),
-    ],
-)
-async def test_what_cannot_be_honoured_is_refused_by_name(
-    tmp_path: Path, user: dict[str, object], cluster: dict[str, object], named: str
-) -> None:
-    """A field that kubectl honours and Plimsoll does not is never passed over."""
-    with pytest.raises(InputError, match=named):
-        async with connect(kubeconfig(tmp_path / "config", "http://127.0.0.1:9", user, cluster)):
-            pass
 
 
 @contextlib.asynccontextmanager

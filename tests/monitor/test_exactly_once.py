@@ -326,7 +326,7 @@ async def test_it_stops_cleanly(tmp_path: Path, nats: EmbeddedServer, how: signa
         ({"nats_url_file": "/proc/version"}, ("PLIMSOLL_NATS_URL_FILE", "nats://host:port")),
         ({"settle_s": "soon"}, ("PLIMSOLL_SETTLE_S", "soon")),
         ({"sharers_per_gpu": 0}, ("PLIMSOLL_SHARERS_PER_GPU", "0")),
-        ({"reload_bytes": 1}, ("PLIMSOLL_RELOAD_BYTES", "1", "give at least as much")),
+        ({"reload_bytes": 1}, ("PLIMSOLL_RELOAD_BYTES", "1", "give at least 8388608, or lower the other")),
         ({"state_dir": "/proc/none"}, ("PLIMSOLL_STATE_DIR", "/proc/none", "writable")),
         ({"kubeconfig": "/does/not/exist"}, ("kubeconfig", "/does/not/exist", "readable kubeconfig")),
     ],

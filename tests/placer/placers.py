@@ -108,7 +108,13 @@ class Placers:
 
     async def start(self, name: str, **settings: str) -> Placer:
         """Start one placer; it has not logged anything yet."""
-        ours = {"instance": name, "http_port": "0", "check_s": "0.2", "lease_s": LEASE_S}
+        ours = {
+            "instance": name,
+            "http_port": "0",
+            "check_s": "0.2",
+            "lease_s": LEASE_S,
+            "unheld_pods": "place",
+        }
         given = {**ours, **self.settings, **settings}
         environment = {f"PLIMSOLL_{key.upper()}": value for key, value in given.items()}
         path = self.directory / f"{name}.log"

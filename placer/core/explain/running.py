@@ -1,13 +1,15 @@
 """The explanation of a pod that has a node: what it was given, what it holds, and what may slow it."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from placer.core.booking import Booking, Grant
 from placer.core.explain.slowness import GpuPart, LimitNews, Observed, checks_of, verdict_of
 from placer.core.ledger import Ledger
+from placer.core.standing import OPEN, Standing
 from plimsoll.decision import Decision
 from plimsoll.events import Gpu, NodeState, Task
-from plimsoll.ids import PodUid
+from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.placer_api.explain import GrantRow, Running
 
 
@@ -21,6 +23,7 @@ class PodFacts:
         decision: the placer's decision, as the pod states it; None where there is none that can be read.
         news: recent events about its limits; None where none are read.
         cpu: its CPU requests and limits, for people; None where they are not known.
+        standing: its node for new pods.
     """
 
     state: NodeState | None
@@ -28,6 +31,7 @@ class PodFacts:
     decision: Decision | None = None
     news: tuple[LimitNews, ...] | None = None
     cpu: str | None = None
+    standing: Standing = OPEN
 
 
 def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
@@ -64,9 +68,19 @@ def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
         note=decision.note if decision else "",
         resized=decision.resized if decision else (),
         doubt=booking.doubt.reason if booking.doubt else "",
+        taken_out=tuple(_taken_out(booking, reported, facts.standing)),
         verdict=verdict_of(observed, checks),
         checks=checks,
     )
+
+
+def _taken_out(booking: Booking, reported: Mapping[GpuUuid, Gpu], standing: Standing) -> Iterator[str]:
+    for uuid in sorted({grant.gpu for grant in booking.grants}):
+        gpu = reported.get(uuid)
+        if standing.has_cordoned(uuid, gpu.mig_parent if gpu is not None else None):
+            yield f"{uuid} is cordoned: it takes no new pods, and this one may stay"
+    if standing.closed:
+        yield f"{booking.node} takes no new pods: {', '.join(standing.closed)}"
 
 
 def _on(booking: Booking, grant: Grant) -> list[Grant]:

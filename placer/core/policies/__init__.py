@@ -35,7 +35,7 @@ POLICIES: Final[dict[str, Policy]] = {
 ENTRY_POINTS: Final = "plimsoll.policies"
 """The group of entry points under which packages offer policies. A policy of ours cannot be replaced."""
 
-_OURS: Final = {
+OURS_LATER: Final = {
     "fragmentation": "placer.core.policies.fragmentation:FRAGMENTATION",
     "plimsoll": "placer.core.policies.plimsoll:PLIMSOLL",
 }
@@ -49,7 +49,7 @@ def listed_policies() -> dict[str, "EntryPoint"]:
 
     return {
         **{one.name: one for one in entry_points(group=ENTRY_POINTS)},
-        **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in _OURS.items()},
+        **{name: EntryPoint(name, value, ENTRY_POINTS) for name, value in OURS_LATER.items()},
     }
 
 
@@ -96,7 +96,7 @@ def policy_named(name: str, field: str) -> Policy:
 def _loaded(name: str) -> Policy | BaseException:
     if name not in _LOADED:
         found = _load(name)
-        _LOADED[name] = Installed(found) if isinstance(found, Policy) and name not in _OURS else found
+        _LOADED[name] = Installed(found) if isinstance(found, Policy) and name not in OURS_LATER else found
     return _LOADED[name]
 
 

@@ -74,8 +74,7 @@ class Cluster:
         bookings: the GPU bookings of bound pods.
         occupants: the bound pods.
         nominations: the room that is held for pods without a node.
-        changes: the nodes for which `misfits` may have changed, apart from rules about other pods (`PodRules.state`)
-            and from changes of many volumes (see `Volumes.state`).
+        changes: the nodes whose `misfits` may have changed, apart from `PodRules.state` and `Volumes.state`.
         volumes: the persistent volumes, and the pods that use them.
         pod_rules: the rules about other pods, of pods with a node and of those without.
         paused: the reason why no pod is placed anywhere, as the text of a refusal; None while pods are placed.
@@ -182,6 +181,7 @@ class Cluster:
         self.paused = paused
         for name in self._offers:
             self.changes.note(name)
+            self._note_filled(name)
         if paused is None:
             self._announce(None, EVERYTHING)
 

@@ -15,7 +15,6 @@ import msgspec
 
 from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
-from placer.core.policies import Policy
 from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
 from placer.kube.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
@@ -25,6 +24,7 @@ from placer.kube.extender.errors import NotBoundError, UnavailableError, Undecid
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.extender.wire import BindingArgs
 from placer.kube.pods.nominations import bookings_of
+from placer.kube.pods.wanted import PodReader
 from placer.kube.preemption.nominating import Nominating
 from placer.publisher import placement
 from plimsoll.contract import DECISION, asks_gpu
@@ -56,7 +56,7 @@ class Binds:
         transport: reads pods that the watch has not shown.
         binder: writes.
         nominating: holds room for nominated pods.
-        policy: the policy for pods that name none.
+        reader: reads pods.
         on_placed: called with each placement.
         clock: the wall clock in UTC.
         permits: one for each write that may be under way together with others.
@@ -68,7 +68,7 @@ class Binds:
     transport: Transport
     binder: Binder
     nominating: Nominating
-    policy: Policy
+    reader: PodReader
     on_placed: Callable[[Placement], None]
     clock: Callable[[], datetime]
     permits: asyncio.Semaphore
@@ -157,7 +157,7 @@ class Binds:
         return under_way
 
     def _decide(self, pod: Pod, node: NodeName) -> Plan:
-        asked, name = extender_demand(pod, self.policy), pod.full_name
+        asked, name = extender_demand(pod, self.reader), pod.full_name
         if not self.cluster.has_node(node):
             raise NotBoundError(f"pod {name}: node {node} is not known to the placer")
         try:

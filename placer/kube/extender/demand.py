@@ -11,6 +11,7 @@ from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
+from placer.kube.pods.wanted import PodReader
 from plimsoll.contract import POLICY, SCHEDULER_NAME, refuse_answers, refuse_long_annotations
 from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid
@@ -35,15 +36,15 @@ class ExtenderDemand:
     policy: Policy
 
 
-def extender_demand(pod: Pod, default: Policy) -> ExtenderDemand:
+def extender_demand(pod: Pod, reader: PodReader) -> ExtenderDemand:
     """Read a pod.
 
     Args:
         pod: the pod.
-        default: the policy for a pod that names none.
+        reader: the options under which pods are read.
 
     Raises:
-        InputError: the pod is malformed, or belongs to the placer's own scheduler.
+        InputError: the pod is malformed, belongs to the placer's own scheduler, or nothing would hold it.
     """
     if pod.spec.schedulerName == SCHEDULER_NAME:
         problem = "is the placer's own scheduler, which places the pod without kube-scheduler"
@@ -54,6 +55,9 @@ def extender_demand(pod: Pod, default: Policy) -> ExtenderDemand:
     demand = parse_pod(pod)
     refuse_answers(pod)
     check_supported(demand)
-    policy = policy_named(demand.policy, f"metadata.annotations[{POLICY}]") if demand.policy else default
+    reader.check_held(pod, demand)
+    policy = (
+        policy_named(demand.policy, f"metadata.annotations[{POLICY}]") if demand.policy else reader.policy
+    )
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
     return ExtenderDemand(pod, request, needs_of(pod), policy)

@@ -12,7 +12,6 @@ from typing import Final
 
 from placer.core.fit import OPTED_OUT
 from placer.core.plan import Plan
-from placer.core.policies import Policy
 from placer.core.supposition import Supposition
 from placer.decide import Decider
 from placer.kube.extender.binds import Binds
@@ -21,6 +20,7 @@ from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.fits import Answer, Fits
 from placer.kube.extender.wire import BindingArgs
 from placer.kube.pods.nominations import bookings_of
+from placer.kube.pods.wanted import PodReader
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.models import Pod
@@ -78,13 +78,13 @@ class Extender:
         leadership: whether this placer may answer.
         decider: the reports and the ledger.
         binds: carries out binds; its owner runs it.
-        policy: the policy for pods that name none.
+        reader: reads pods.
     """
 
     leadership: Leadership
     decider: Decider
     binds: Binds
-    policy: Policy
+    reader: PodReader
     fits: Fits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Extender:
             UnavailableError: this placer cannot answer now.
         """
         self.leadership.check()
-        asked = extender_demand(pod, self.policy)
+        asked = extender_demand(pod, self.reader)
         if not asked.request.demand.containers:
             return {}
         place = self.binds.place_of(PodUid(pod.metadata.uid))
@@ -118,7 +118,7 @@ class Extender:
             UnavailableError: this placer cannot answer now.
         """
         self.leadership.check()
-        asked = extender_demand(pod, self.policy)
+        asked = extender_demand(pod, self.reader)
         if not asked.request.demand.containers:
             return dict.fromkeys(nodes, 0.0)
         answers = await self._answers(asked, nodes)
@@ -132,7 +132,7 @@ class Extender:
             UnavailableError: this placer cannot answer now.
         """
         self.leadership.check()
-        asked = extender_demand(pod, self.policy)
+        asked = extender_demand(pod, self.reader)
         helped = set()
         for node, evicted in victims.items():
             if not asked.request.demand.containers or self._fits_without(asked, evicted, node):

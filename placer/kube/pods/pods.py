@@ -1,9 +1,14 @@
 """All pods of the cluster by name and by uid, for readers: the objects are those that the watch keeps anyway."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
+from plimsoll.contract import DECISION
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
+
+RESIZED: Final = '"resized"'
+"""The field of a decision that only resized pods have, as it stands in the annotation."""
 
 
 class PodIndex:
@@ -13,9 +18,13 @@ class PodIndex:
         self._by_uid: dict[PodUid, Pod] = {}
         self._by_name: dict[tuple[str, str], PodUid] = {}
 
+        self._resized: dict[str, set[PodUid]] = {}
+
     def put(self, pod: Pod) -> None:
         """Keep a pod that is new or changed; a later pod of the same name takes the name over."""
         uid = PodUid(pod.metadata.uid)
+        if RESIZED in (pod.metadata.annotations or {}).get(DECISION, ""):
+            self._resized.setdefault(pod.metadata.namespace, set()).add(uid)
         self._by_uid[uid] = pod
         self._by_name[_name(pod)] = uid
 
@@ -23,12 +32,20 @@ class PodIndex:
         """Forget a pod that is gone; an unknown pod is no error."""
         uid = PodUid(pod.metadata.uid)
         self._by_uid.pop(uid, None)
+        resized = self._resized.get(pod.metadata.namespace, set())
+        resized.discard(uid)
+        if not resized:
+            self._resized.pop(pod.metadata.namespace, None)
         if self._by_name.get(_name(pod)) == uid:
             del self._by_name[_name(pod)]
 
     def in_namespace(self, namespace: str) -> Iterator[Pod]:
         """The pods of a namespace."""
         return (self._by_uid[uid] for (where, _), uid in self._by_name.items() if where == namespace)
+
+    def resized_in(self, namespace: str) -> Collection[PodUid]:
+        """The pods of a namespace that a resize has changed."""
+        return self._resized.get(namespace, ())
 
     def get(self, uid: PodUid) -> Pod | None:
         """The pod of this uid, or None."""

@@ -14,11 +14,12 @@ from placer.core.site import Request
 from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.domains.wishes import NO_WISHES, DomainWishes, domain_wishes_of
+from placer.kube.pods.held import refuse_unheld
 from placer.kube.pods.lengths import refuse_long
 from placer.kube.pods.occupants import priority_of
 from placer.kube.pods.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
-from plimsoll.demand import parse_pod
+from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
@@ -94,6 +95,38 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     weight = _weight(pod, request, needs, rules, about_pods)
     wishes = wishes_of(pod, rules.tolerations)
     return Wanted(pod, request, needs, rules, domains, policy, kind, weight, wishes, domain_wishes)
+
+
+@dataclass(frozen=True, slots=True)
+class PodReader:
+    """Reads pods under a placer's options.
+
+    Attributes:
+        policy: the policy for pods that name none.
+        places_unheld: take pods with containers that nothing would hold to their lines, see `placer.kube.pods.held`.
+    """
+
+    policy: Policy
+    places_unheld: bool = False
+
+    def understood(self, pod: Pod) -> Wanted:
+        """A pod of this scheduler as its decision reads it.
+
+        Raises:
+            InputError: the pod is malformed, uses a feature that is not handled, or nothing would hold it.
+        """
+        wanted = understood(pod, self.policy)
+        self.check_held(pod, wanted.request.demand)
+        return wanted
+
+    def check_held(self, pod: Pod, demand: PodDemand) -> None:
+        """Refuse a pod that nothing would hold to this demand.
+
+        Raises:
+            InputError: the message names the container, and what it lacks.
+        """
+        if not self.places_unheld:
+            refuse_unheld(pod, (one.container for one in demand.containers))
 
 
 def _kind(

@@ -18,13 +18,12 @@ from placer.core.explain.shortage import Freeing, PodIdentity
 from placer.core.explain.slowness import LimitNews
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
-from placer.core.policies import Policy
 from placer.core.reasons import without_unhealthy
 from placer.kube.choice import NodeChoice
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.wanted import Wanted, understood
+from placer.kube.pods.wanted import PodReader, Wanted
 from placer.kube.queue.queue import Queue
 from placer.kube.reporting.condition import refusal_on
 from placer.kube.reporting.standing import standing_of
@@ -54,7 +53,7 @@ class KubeExplainer:
         queue: the same pods.
         choice: judges nodes.
         cluster: the nodes and what runs there.
-        policy: the policy for pods that name none.
+        reader: reads pods.
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
         relocation_of: gives the last plan to move pods for a waiting one, for people; empty without any.
@@ -66,7 +65,7 @@ class KubeExplainer:
     queue: Queue
     choice: NodeChoice
     cluster: Cluster
-    policy: Policy
+    reader: PodReader
     synced: asyncio.Event
     leads: asyncio.Event
     relocation_of: Callable[[PodUid], str]
@@ -135,7 +134,7 @@ class KubeExplainer:
         )
         try:
             wanted = known.wanted if known is not None else None
-            wanted = wanted or understood(pod, self.policy)
+            wanted = wanted or self.reader.understood(pod)
         except InputError as error:
             text = f"Only a change of the pod helps: {error}."
             return self._explained(pod, PodState.REFUSED, text=text, waiting=before)
@@ -212,6 +211,7 @@ class KubeExplainer:
             decision=decision,
             news=self.news_of(booking.pod) if self.news_of is not None else None,
             cpu=cpu_of(pod.spec.containers),
+            standing=decider.pool.standing(booking.node),
         )
         return running_of(booking, decider.ledger, known)
 

@@ -4,12 +4,17 @@ Kubernetes counts what a pod asks for when it comes, and never looks again. So a
 what the placer really promises in the namespace: percentages, best effort, whole GPUs and earlier resizes included.
 Pods that were admitted and wait for a node count by what they ask. What always holds: a scope that is not understood
 counts every pod, so it may refuse too much and never too little. A lowering is never refused.
+
+After a raise Kubernetes still admits pods by its own count, so placement looks at the same sum: in a namespace with a
+pod that was raised, a pod that would pass a quota waits until there is room in it.
 """
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -17,6 +22,7 @@ from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.requests import effective_requests
 from placer.core.resize.change import MEMORY, SHARE, NotNowError, ResizeChange, grants_of
+from placer.kube.clock import loop_now_s
 from placer.kube.pods.pods import PodIndex
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
 from plimsoll.ids import PodUid
@@ -29,9 +35,15 @@ from plimsoll.kube.quota_models import (
     ScopeRequirement,
 )
 from plimsoll.kube.transport import ApiError, RefusedError, Transport
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import parse_exact, write_bytes
+
+REREAD_S: Final = 15.0
+"""The age at which the rules of a namespace are read again before they keep a pod waiting, or let it pass."""
+REST_S: Final = 1.0
+"""The pause between two readings: each change of a booking may end a pod's wait."""
 
 REQUESTS: Final = "requests."
 """The API takes an extended resource into a quota under this prefix alone."""
@@ -57,10 +69,10 @@ class Rules:
 
 
 class _Raised(NamedTuple):
-    """A resource that a resize raises.
+    """A resource of which a pod is to get more.
 
     Attributes:
-        field: the field of the request, as the command line names it.
+        field: the field of the request, as the command line names it; empty for a new pod, here and below.
         resource: its name in a manifest.
         asked: the text of the request.
         of: the resource's part of `Amounts`.
@@ -74,9 +86,15 @@ class _Raised(NamedTuple):
     shown: Callable[[int], str]
 
 
+_RESOURCES: Final = (
+    _Raised("", GPU_MEMORY, "", lambda one: one.memory_bytes, write_bytes),
+    _Raised("", GPU_SHARE, "", lambda one: one.share_pct, str),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceRules:
-    """Reads the rules of a namespace, and checks raises against them.
+    """Reads the rules of a namespace, and checks raises and new pods against them.
 
     Attributes:
         transport: the connection to the API server.
@@ -87,6 +105,10 @@ class NamespaceRules:
     transport: Transport
     ledger: Ledger
     pods: PodIndex
+    # By namespace: its rules, and when they were read, on the loop's clock. Read where a pod was raised alone.
+    _known: dict[str, tuple[float, Rules]] = field(default_factory=dict, init=False)
+    _held: dict[str, set[PodUid]] = field(default_factory=dict, init=False)  # pods that wait for a quota
+    _work: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def read(self, namespace: str) -> Rules:
         """The rules of a namespace as they are now.
@@ -140,12 +162,74 @@ class NamespaceRules:
             )
             raise InputError(raised.field, raised.asked, problem, "give less, or have the LimitRange changed")
 
+    def problem(self, pod: Pod) -> str | None:
+        """Why a pod has to wait for a quota of its namespace, for people; None if it need not. Awaits nothing.
+
+        Empty: the quotas are read now, which takes a moment.
+        """
+        namespace = pod.metadata.namespace
+        if not any(self._is_raised(uid) for uid in self.pods.resized_in(namespace)):
+            return None
+        read_s, rules = self._known.get(namespace, (-math.inf, None))
+        if rules is None or loop_now_s() - read_s > REREAD_S:
+            self._hold(pod)
+            self._work.set()
+            return ""
+        asked = _asked(pod)
+        for one in _RESOURCES:
+            for quota in rules.quotas:
+                name, wanted = f"{REQUESTS}{one.resource}", one.of(asked)
+                if not wanted or name not in (quota.spec.hard or {}) or not applies(quota, pod):
+                    continue
+                used = one.of(self._used_beside(pod, quota, with_waiting=False))
+                is_past = False
+                with contextlib.suppress(InputError):  # a bound that cannot be read holds no pod up
+                    is_past = passes(quota, name, used + wanted)
+                if is_past:
+                    self._hold(pod)
+                    return _waits_for(quota, name, one.shown(used), one.shown(wanted))
+        return None
+
+    def _hold(self, pod: Pod) -> None:
+        self._held.setdefault(pod.metadata.namespace, set()).add(PodUid(pod.metadata.uid))
+
+    async def run(self, again: Callable[[PodUid], None]) -> NoReturn:
+        """Read the rules of namespaces where pods wait, and have these tried `again` after each change; endless."""
+        self.ledger.on_change(lambda *_: self._work.set() if self._held else None)
+        while True:
+            heed_cancellation()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REREAD_S if self._held else None):
+                    await self._work.wait()
+            self._work.clear()
+            for namespace in [
+                one for one, (at_s, _) in self._known.items() if loop_now_s() - at_s > REREAD_S
+            ]:
+                del self._known[namespace]
+            for namespace in tuple(self._held):
+                rules = Rules((), ())  # an account that may not read quotas keeps to Kubernetes' own count
+                with contextlib.suppress(NotNowError):
+                    with contextlib.suppress(InputError):
+                        rules = await self.read(namespace)
+                    self._known[namespace] = loop_now_s(), rules
+                for uid in self._held.pop(namespace):
+                    again(uid)
+            await asyncio.sleep(REST_S)
+
+    def _is_raised(self, uid: PodUid) -> bool:
+        """Whether a pod is promised more than it asked for."""
+        pod, booking = self.pods.get(uid), self.ledger.booking(uid)
+        if pod is None or booking is None:
+            return False
+        has, asked = promised(booking, self.ledger), _asked(pod)
+        return any(has_one > asked_one for has_one, asked_one in zip(has, asked, strict=True))
+
     def _check_quota(self, quota: ResourceQuota, raised: _Raised, pod: Pod, change: ResizeChange) -> None:
         name = f"{REQUESTS}{raised.resource}"
         hard = (quota.spec.hard or {})[name]
-        used = raised.of(self._used_beside(pod, quota))
+        used = raised.of(self._used_beside(pod, quota, with_waiting=True))
         wanted = raised.of(promised(change.new, self.ledger))
-        if used + wanted <= parse_exact(hard, f"ResourceQuota {quota.metadata.name}: {name}"):
+        if not passes(quota, name, used + wanted):
             return
         problem = (
             f"makes {raised.shown(wanted)} of the pod, past the ResourceQuota {quota.metadata.name} of namespace "
@@ -156,27 +240,43 @@ class NamespaceRules:
             raised.field, raised.asked, problem, "give less, lower another pod, or have the quota raised"
         )
 
-    def _used_beside(self, pod: Pod, quota: ResourceQuota) -> Amounts:
-        """The sum that a quota counts in its namespace, without this pod."""
+    def _used_beside(self, pod: Pod, quota: ResourceQuota, *, with_waiting: bool) -> Amounts:
+        """The sum that a quota counts in its namespace, without this pod; with or without pods that wait."""
         total = Amounts()
         for other in self.pods.in_namespace(pod.metadata.namespace):
             if other.metadata.uid != pod.metadata.uid and applies(quota, other):
-                total = total.plus(self._has(other))
+                total = total.plus(self._has(other, with_waiting=with_waiting))
         return total
 
-    def _has(self, pod: Pod) -> Amounts:
+    def _has(self, pod: Pod, *, with_waiting: bool) -> Amounts:
         if pod.status.phase in TERMINAL_PHASES:
             return Amounts()
         booking = self.ledger.booking(PodUid(pod.metadata.uid))
         if booking is not None:
             return promised(booking, self.ledger)
-        if pod.spec.nodeName:
-            return Amounts()
-        try:
-            asked = effective_requests(pod)
-        except InputError:
-            return Amounts()  # such a pod is never placed
-        return Amounts(asked.get(GPU_MEMORY, 0), asked.get(GPU_SHARE, 0))
+        return _asked(pod) if with_waiting and not pod.spec.nodeName else Amounts()
+
+
+def passes(quota: ResourceQuota, name: str, amount: int) -> bool:
+    """Whether an amount is more than a quota allows of a resource."""
+    return amount > parse_exact((quota.spec.hard or {})[name], f"ResourceQuota {quota.metadata.name}: {name}")
+
+
+def _waits_for(quota: ResourceQuota, name: str, used: str, wanted: str) -> str:
+    meta, hard = quota.metadata, (quota.spec.hard or {})[name]
+    return (
+        f"Pod waits for ResourceQuota {meta.name} of namespace {meta.namespace}: {name} has hard {hard}, {used} are "
+        f"promised to its pods after raises, and this pod asks for {wanted}."
+    )
+
+
+def _asked(pod: Pod) -> Amounts:
+    """What a pod asks for, as Kubernetes counts it; nothing for a pod that is never placed."""
+    try:
+        asked = effective_requests(pod)
+    except InputError:
+        return Amounts()
+    return Amounts(asked.get(GPU_MEMORY, 0), asked.get(GPU_SHARE, 0))
 
 
 def promised(booking: Booking, ledger: Ledger) -> Amounts:

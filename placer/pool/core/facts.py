@@ -11,6 +11,7 @@ from typing import Final
 from placer.core.fit import amounts_of
 from placer.core.requests import effective_requests
 from plimsoll.contract import GPU_MEMORY, SCHEDULER_NAME, assigned_gpus
+from plimsoll.cordons import cordoned_gpus
 from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
@@ -30,6 +31,7 @@ class NodeFacts:
         ready: its kubelet is there.
         schedulable: it takes new pods.
         gpu_bytes: the memory of one of its GPUs, roughly; None where it is not known.
+        cordoned: the UUIDs of its GPUs that take no new pods.
     """
 
     devices: int = 0
@@ -37,6 +39,7 @@ class NodeFacts:
     ready: bool = False
     schedulable: bool = False
     gpu_bytes: int | None = None
+    cordoned: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +229,5 @@ def _node_facts(node: Node) -> NodeFacts:
         schedulable=not node.spec.unschedulable
         and not any(one.effect in _REPELLING and one.key.startswith("node.kubernetes.io/") for one in taints),
         gpu_bytes=memory_bytes // devices if devices and memory_bytes else None,
+        cordoned=cordoned_gpus(node.metadata.annotations),
     )

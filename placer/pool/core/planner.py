@@ -5,7 +5,8 @@ GPU, *active* while a pod uses it, *idle* while none does, *deletion* from the r
 
 What always holds: a step follows from the present facts, so a step that was lost or came twice does no harm. A
 reservation whose GPU pods use is not given back, and a GPU that pods use without a reservation is reserved again
-before anything else happens on its node. A GPU is given back only after the placer has granted its release.
+before anything else happens on its node. A cordoned GPU without pods serves no waiting pod, and stays reserved, so
+that nobody gets it. A GPU is given back only after the placer has granted its release.
 """
 
 import math
@@ -106,7 +107,9 @@ class Planner:
             node.unplaced += not one.bound
         else:
             node.held.add(one.gpu)
-            if is_used:
+            is_shut = not is_used and node.takes_pods and one.gpu in node.facts.cordoned
+            node.cordoned += is_shut
+            if is_used or is_shut:
                 self._idle_s.pop((node.name, one.gpu), None)
                 if one.release is not None:
                     draft.steps.append(Keep(one))

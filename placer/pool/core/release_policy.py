@@ -15,7 +15,7 @@ from typing import Final
 
 from plimsoll.part.errors import InputError
 
-_FORM: Final = re.compile(
+FORM: Final = re.compile(
     r"(on-demand)|reservation\(\s*(\d{1,6})\s*\)|hybrid\(\s*(\d{1,6})\s*,\s*(\d{1,9})\s*\)"
 )
 
@@ -39,7 +39,7 @@ def release_policy_of(field: str, text: str) -> ReleasePolicy:
     Raises:
         InputError: the text is no policy.
     """
-    found = _FORM.fullmatch(text.strip())
+    found = FORM.fullmatch(text.strip())
     if found is None:
         remedy = "give on-demand, reservation(2) or hybrid(1, 300)"
         raise InputError(field, text, "is no release policy", remedy)

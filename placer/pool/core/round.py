@@ -37,6 +37,7 @@ class PoolNode:
         strangers: the names that reservations cannot have.
         held: the GPUs of reservations.
         idle: reservations whose GPUs no pod uses, by name.
+        cordoned: the number of further such reservations whose GPUs take no new pods. Nobody else gets these GPUs.
         young: the number of these that have joined, or become idle, so lately that pods may just be placed there.
         acquiring: the number of reservations whose GPUs are not known yet.
         unplaced: the number of these that have no node yet, so that the device plugin has yet to give a GPU.
@@ -54,6 +55,7 @@ class PoolNode:
     strangers: frozenset[str]
     held: set[GpuUuid] = field(default_factory=set)
     idle: list[Reservation] = field(default_factory=list)
+    cordoned: int = 0
     young: int = 0
     packing: Packing = field(init=False)
     pinned: dict[PodUid, GpuUuid] = field(default_factory=dict)
@@ -129,11 +131,12 @@ def other_nodes(draft: Draft) -> Iterator[PoolNode]:
 
 
 def _phases(nodes: Iterable[PoolNode]) -> dict[str, int]:
-    phases = dict.fromkeys(("acquiring", "active", "idle", "releasing"), 0)
+    phases = dict.fromkeys(("acquiring", "active", "idle", "releasing", "cordoned"), 0)
     for node in nodes:
         phases["acquiring"] += node.acquiring
         releasing = sum(one.release is not None for one in node.idle)
         phases["releasing"] += releasing
         phases["idle"] += len(node.idle) - releasing
-        phases["active"] += sum(one.holds and one not in node.idle for one in node.there)
+        phases["cordoned"] += node.cordoned
+        phases["active"] += sum(one.holds and one not in node.idle for one in node.there) - node.cordoned
     return phases

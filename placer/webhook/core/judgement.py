@@ -16,7 +16,6 @@ from placer.core.policies import check_name
 from placer.kube.pods.lengths import refuse_long
 from placer.kube.pods.unhandled import refuse_unhandled
 from placer.webhook.core.injection import Injector
-from placer.webhook.core.shape import check_shape, no_pod
 from plimsoll.contract import (
     ASSIGNED_PREFIX,
     DOMAIN,
@@ -27,10 +26,12 @@ from plimsoll.contract import (
     from_limit_range,
     refuse_answers,
     refuse_long_annotations,
+    refuse_node_name,
 )
 from plimsoll.demand import parse_pod
 from plimsoll.dialects import DEFAULT_SCHEDULER, Dialect, Json, Translation, translated
 from plimsoll.dialects.foreign import is_gpu_resource
+from plimsoll.dialects.shape import check_shape, no_pod
 from plimsoll.kube.models import Container, Pod, PodSpec, decode_pod
 from plimsoll.part.errors import InputError
 
@@ -202,10 +203,7 @@ def _check_demand(pod: Pod) -> None:
 
 
 def _check_place(pod: Pod, rules: AdmissionRules) -> None:
-    if pod.spec.nodeName:
-        problem = "is set by the pod's author, so the placer would never see the pod"
-        remedy = "remove it, and select the node by spec.nodeSelector"
-        raise InputError("spec.nodeName", pod.spec.nodeName, problem, remedy)
+    refuse_node_name(pod.spec.nodeName)
     if rules.access is GpuAccess.NONE:
         problem = "cannot be given here: no container runtime of this cluster reads NVIDIA_VISIBLE_DEVICES"
         remedy = "ask an operator for a RuntimeClass of NVIDIA's container runtime"

@@ -20,8 +20,8 @@ from placer.webhook.core.judgement import (
     judge_ephemeral,
     judge_update,
 )
-from placer.webhook.core.shape import no_pod
 from plimsoll.dialects import Json
+from plimsoll.dialects.shape import no_pod
 from plimsoll.part.errors import InputError, PlimsollError
 
 API_VERSION: Final = "admission.k8s.io/v1"

@@ -29,7 +29,7 @@ def run(given: argparse.Namespace, work: Callable[..., Awaitable[str]]) -> int:
     """Do the work of a command, and print its line."""
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
-    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - likewise
     from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
 
     # The command has one line for each outcome; the log of its parts would stand between.

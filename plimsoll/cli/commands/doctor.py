@@ -70,9 +70,9 @@ def _run(given: argparse.Namespace) -> int:
 def _places(given: argparse.Namespace) -> "Places":
     from plimsoll.broker.root import default_root  # noqa: PLC0415 - keeps --help fast
     from plimsoll.bus.access import BusAccess  # noqa: PLC0415 - likewise
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.examine import Places  # noqa: PLC0415 - likewise
     from plimsoll.cli.doctor.machine import Machine  # noqa: PLC0415 - likewise
-    from plimsoll.cli.resize_pod import Cluster  # noqa: PLC0415 - likewise
     from plimsoll.cli.service_proxy import PlacerService  # noqa: PLC0415 - likewise
     from plimsoll.native import HOOK_LIBRARY  # noqa: PLC0415 - likewise
 

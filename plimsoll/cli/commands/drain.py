@@ -10,7 +10,7 @@ from plimsoll.cli.options import seconds
 
 if TYPE_CHECKING:
     from plimsoll.cli.asking import Where
-    from plimsoll.cli.resize_pod import Cluster
+    from plimsoll.cli.cluster import Cluster
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:

@@ -5,18 +5,21 @@ import os
 
 from plimsoll.cli import output
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_nats, add_output
+from plimsoll.cli.options import add_nats, add_output, filled
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--type", default="", help="a type, task.loaded, or a group of types, task")
+    parser.add_argument("--type", type=filled, help="a type, task.loaded, or a group of types, task")
     parser.add_argument(
-        "--node", metavar="NAME", default="", help="only events of this node, and placements on it"
+        "--node",
+        metavar="NAME",
+        type=filled,
+        help="only events of this node, and placements on it",
     )
     parser.add_argument(
         "--pod",
         metavar="UID",
-        default="",
+        type=filled,
         help="only events of the pod with this uid; or its name, for placement events",
     )
     parser.add_argument(
@@ -36,7 +39,10 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli.columns import terminal_columns  # noqa: PLC0415 - likewise
 
     async def print_all() -> None:
-        wanted, access = events.EventFilter(given.type, given.node, given.pod), BusAccess.of(os.environ)
+        wanted, access = (
+            events.EventFilter(given.type or "", given.node or "", given.pod or ""),
+            BusAccess.of(os.environ),
+        )
         async for message in events.events(given.nats_url, wanted, access, follow=given.follow):
             width = terminal_columns() if given.output == "table" else None
             output.lines(message.decode() if given.output == "json" else events.line(message, width))

@@ -4,7 +4,7 @@ import argparse
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_namespace, add_output, add_release, nodes, where
+from plimsoll.cli.options import add_namespace, add_output, add_release, filled, namespace_of, nodes, where
 from plimsoll.part.errors import InputError
 
 
@@ -19,7 +19,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         default=10,
         help="the most nodes that are listed one by one (10)",
     )
-    parser.add_argument("--reason", metavar="TEXT", help="list only nodes whose first reason is this text")
+    parser.add_argument(
+        "--reason", metavar="TEXT", type=filled, help="list only nodes whose first reason is this text"
+    )
     add_output(parser, ("table", "json", "yaml"), "json and yaml are the placer's answer as it is")
     parser.add_argument("--json", action="store_const", const="json", dest="output", help="as -o json")
 
@@ -30,14 +32,17 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import explain  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
-    for field, name in (("POD", given.pod), ("--namespace", given.namespace)):
+    namespace = namespace_of(given)
+    for field, name in (("POD", given.pod), ("--namespace", namespace)):
         if not name or "/" in name:
             raise InputError(field, name, "is no name", "name a pod, and its namespace with -n")
-    asked = explain.explanation(where(given), given.namespace, given.pod, given.nodes, given.reason)
+    asked = explain.explanation(where(given), namespace, given.pod, given.nodes, given.reason)
     try:
         answer = asyncio.run(asked)
     except NoSuchPodError as error:
         return output.fail(str(error), REFUSED)
+    if given.reason is not None:
+        explain.check_reason(answer, given.reason)
     output.answer(answer, given.output, explain.shown)
     return 0
 
@@ -48,7 +53,7 @@ COMMAND = Command(
     run=_run,
     exits={
         "0": "the placer explained the pod, whatever its state",
-        "2": "the placer knows no such pod, or a name or address is malformed",
+        "2": "the placer knows no such pod, or a name, reason or address is wrong",
         "1": "no placer answers, or it cannot answer now",
     },
 )

@@ -3,13 +3,13 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_output, add_release, add_watch, where
+from plimsoll.cli.options import add_output, add_release, add_watch, filled, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add_release(parser)
-    parser.add_argument("--node", metavar="NAME", help="only the GPUs of this node")
-    parser.add_argument("--model", metavar="NAME", help="only GPUs of this model: 'NVIDIA L4'")
+    parser.add_argument("--node", metavar="NAME", type=filled, help="only the GPUs of this node")
+    parser.add_argument("--model", metavar="NAME", type=filled, help="only GPUs of this model: 'NVIDIA L4'")
     add_output(
         parser,
         ("table", "wide", "json", "yaml"),

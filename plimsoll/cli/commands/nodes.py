@@ -3,13 +3,13 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_output, add_release, add_watch, where
+from plimsoll.cli.options import add_output, add_release, add_watch, filled, where
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add_release(parser)
     parser.add_argument(
-        "--model", metavar="NAME", help="only nodes that have a GPU of this model: 'NVIDIA L4'"
+        "--model", metavar="NAME", type=filled, help="only nodes that have a GPU of this model: 'NVIDIA L4'"
     )
     add_output(
         parser,

@@ -3,7 +3,15 @@
 import argparse
 
 from plimsoll.cli.command import Command
-from plimsoll.cli.options import add_namespace, add_output, add_release, add_watch, where
+from plimsoll.cli.options import (
+    add_namespace,
+    add_output,
+    add_release,
+    add_watch,
+    filled,
+    namespace_of,
+    where,
+)
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -11,7 +19,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     add_namespace(which)
     which.add_argument("-A", "--all-namespaces", action="store_true", help="the pods of all namespaces")
-    parser.add_argument("--node", metavar="NAME", help="only pods on this node")
+    parser.add_argument("--node", metavar="NAME", type=filled, help="only pods on this node")
     add_output(
         parser,
         ("table", "wide", "json", "yaml"),
@@ -24,7 +32,7 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import pods  # noqa: PLC0415 - keeps --help fast
     from plimsoll.cli.watching import shown  # noqa: PLC0415 - likewise
 
-    wanted = pods.PodFilter(None if given.all_namespaces else given.namespace, given.node)
+    wanted = pods.PodFilter(None if given.all_namespaces else namespace_of(given), given.node)
     placer = where(given)
     return shown(lambda width: pods.pods(placer, wanted, given.output, width), given)
 

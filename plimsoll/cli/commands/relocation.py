@@ -4,7 +4,14 @@ import argparse
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_namespace, add_output, add_release, where
+from plimsoll.cli.options import (
+    DEFAULT_NAMESPACE,
+    add_namespace,
+    add_output,
+    add_release,
+    namespace_of,
+    where,
+)
 from plimsoll.part.errors import InputError
 
 
@@ -21,11 +28,12 @@ def _run(given: argparse.Namespace) -> int:
     from plimsoll.cli import relocation  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
 
-    for field, name in (("POD", given.pod), ("--namespace", given.namespace)):
+    namespace = DEFAULT_NAMESPACE if given.pod is None else namespace_of(given)
+    for field, name in (("POD", given.pod), ("--namespace", namespace)):
         if name is not None and (not name or "/" in name):
             raise InputError(field, name, "is no name", "name a pod, and its namespace with -n")
     try:
-        answer = asyncio.run(relocation.preview(where(given), given.namespace, given.pod))
+        answer = asyncio.run(relocation.preview(where(given), namespace, given.pod))
     except NoSuchPodError as error:
         return output.fail(str(error), REFUSED)
     output.answer(answer, given.output, relocation.shown)

@@ -6,7 +6,15 @@ import sys
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, seconds
+from plimsoll.cli.options import (
+    add_broker_root,
+    add_cluster,
+    add_namespace,
+    add_nats,
+    filled,
+    namespace_of,
+    seconds,
+)
 
 RUN_NAMESPACE = "plimsoll-run"
 """As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
@@ -30,7 +38,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--gpu-share-limit", metavar="PERCENT", help="the most compute time, in percent of each GPU: 80"
     )
     add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`")
-    parser.add_argument("--container", metavar="NAME", help="needed where several containers have a GPU")
+    parser.add_argument(
+        "--container", metavar="NAME", type=filled, help="needed where several containers have a GPU"
+    )
     add_cluster(parser)
     add_nats(parser, "", "the bus of a placer's local nodes, without Kubernetes")
     parser.add_argument(
@@ -38,7 +48,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=seconds,
         default=30.0,
-        help="time for the answers of placer and broker together (30)",
+        help="time for the answers of API server, placer and broker together (30)",
     )
     add_broker_root(parser)
 
@@ -49,6 +59,7 @@ def _run(given: argparse.Namespace) -> int:
     if not asked:
         return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
     _check(asked)
+    given.namespace = namespace_of(given)
     if given.namespace == RUN_NAMESPACE:
         _become_solo(given, asked)
     return _resize(given)
@@ -78,7 +89,8 @@ def _resize(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
     from plimsoll.cli import resize  # noqa: PLC0415 - likewise
-    from plimsoll.cli.resize_pod import Cluster, resize_pod  # noqa: PLC0415 - likewise
+    from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import resize_pod  # noqa: PLC0415 - likewise
     from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
     from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise

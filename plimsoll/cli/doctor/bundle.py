@@ -24,12 +24,12 @@ import yaml
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.cli.asking import asking
+from plimsoll.cli.cluster import NAME, client_of, kubeconfig_of
 from plimsoll.cli.doctor.examine import Group, Places
 from plimsoll.cli.doctor.report import shown
 from plimsoll.cli.doctor.secrets import REMOVED, Secrets
 from plimsoll.cli.events import EventFilter, events
-from plimsoll.cli.resize_pod import NAME, kubeconfig_of
-from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.client import KubeClient
 from plimsoll.part.errors import InputError, PlimsollError
 
 SOURCE_S: Final = 30.0
@@ -146,12 +146,12 @@ async def _cluster(places: Places) -> Files:
     if not NAME.fullmatch(places.namespace):
         return
     try:
-        kubeconfig = await asyncio.to_thread(kubeconfig_of, places.cluster)
+        await asyncio.to_thread(kubeconfig_of, places.cluster)
     except InputError as error:
         if error.value is None and not places.cluster.context:
             return  # no cluster was named
         raise
-    async with connect(kubeconfig, places.cluster.context) as client:
+    async with client_of(places.cluster) as client:
         for name, path in OBJECTS.items():
             listed = msgspec.json.decode(await client.get(path.format(namespace=places.namespace)))
             yield (

@@ -70,7 +70,8 @@ async def bus(url: str, access: BusAccess) -> AsyncIterator[Finding]:
         yield failed_by("nats", error)
         return
     try:
-        yield ok("nats", f"answers, version {client.connected_server_version}")
+        version = str(client.connected_server_version).removeprefix("<nats server v").removesuffix(">")
+        yield ok("nats", f"answers, version {version}")
         async for finding in _stream(client, failures):
             yield finding
     finally:

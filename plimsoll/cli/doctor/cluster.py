@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
+from plimsoll.cli.cluster import NAME, Cluster, client_of
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.doctor.installation import gpu_access, missing_rights, nodes, policies, webhook, workloads
 from plimsoll.cli.doctor.taken_out import placing, volumes
-from plimsoll.cli.resize_pod import NAME, Cluster, kubeconfig_of
-from plimsoll.kube.client import KubeClient, connect
+from plimsoll.kube.client import KubeClient
 from plimsoll.kube.lease_rules import NOTE
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.kube.transport import ApiError, NotFoundError
@@ -68,8 +68,7 @@ async def cluster(where: Cluster, namespace: str) -> AsyncIterator[Finding]:
         yield failed("namespace", f"--namespace: {namespace!r} cannot be a namespace", remedy)
         return
     try:
-        kubeconfig = await asyncio.to_thread(kubeconfig_of, where)
-        async with connect(kubeconfig, where.context) as client:
+        async with client_of(where) as client:
             version = msgspec.json.decode(await client.get("/version"), type=_Version)
             yield ok("api-server", f"answers, Kubernetes {version.gitVersion}")
             for check, run in CHECKS.items():

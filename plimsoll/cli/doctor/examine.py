@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from plimsoll.bus.access import BusAccess
 from plimsoll.cli.asking import Where
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.doctor.bus import bus
 from plimsoll.cli.doctor.cluster import cluster
 from plimsoll.cli.doctor.finding import Finding, failed
 from plimsoll.cli.doctor.machine import Machine, machine
 from plimsoll.cli.doctor.placer import placer
 from plimsoll.cli.doctor.redis import redis_list
-from plimsoll.cli.resize_pod import Cluster
 
 GROUP_S: Final = 90.0
 """The longest time for a group: a driver that hangs takes 30 s, and each request to a server that hangs 5 to 30."""

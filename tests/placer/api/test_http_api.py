@@ -110,7 +110,7 @@ async def test_local_pods_are_explained(tmp_path: Path, nats: EmbeddedServer, va
         status, body = await explained(tcp, "nobody")
         assert (status, msgspec.json.decode(body, type=Problem).message) == (
             404,
-            "pod: 'default/nobody' does not exist",
+            "pod: 'default/nobody' does not exist; name a pod, and its namespace",
         )
         await part.client.delete(f"http://placer/v1/pods/{(await part.state()).pods[0].uid}")
         body = (await explained(tcp, "runs"))[1]

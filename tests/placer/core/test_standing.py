@@ -31,6 +31,14 @@ TAINTS = [
         ({}, Standing()),
         ({"metadata": {"labels": {OPT_OUT_LABEL: "off"}}}, Standing(("off",))),
         ({"metadata": {"labels": {OPT_OUT_LABEL: "on"}}}, Standing()),
+        ({"metadata": {"labels": {OPT_OUT_LABEL: "On"}}}, Standing()),
+        *(
+            (
+                {"metadata": {"labels": {OPT_OUT_LABEL: word}}},
+                Standing((f"off by the label {OPT_OUT_LABEL}={word}, whose words are off and on",)),
+            )
+            for word in ("OFF", "Off", "false", "no", "true", "")
+        ),
         ({"spec": {"unschedulable": True}}, Standing(("cordoned",))),
         ({"spec": {"unschedulable": True}, "status": NOT_READY}, Standing(("cordoned", "not ready"))),
         ({"spec": {"taints": TAINTS}}, Standing(taints=("dedicated=ml:NoSchedule", "drained:NoExecute"))),
@@ -42,7 +50,18 @@ TAINTS = [
 )
 def test_a_node_says_what_keeps_pods_away(document: Mapping[str, Any], standing: Standing) -> None:
     """Each state of its object has a word; a taint that Kubernetes sets beside a field says nothing more."""
-    assert standing_of(msgspec.convert(document, Node), OPT_OUT_LABEL) == standing
+    found = standing_of(msgspec.convert(document, Node), OPT_OUT_LABEL)
+    assert found == standing
+    assert found.is_off == any("off" in reason for reason in found.closed)
+
+
+@pytest.mark.parametrize(
+    ("word", "is_off"), [("OFF", True), ("off", True), ("a100", False), ("false", False)]
+)
+def test_the_values_of_another_label_are_its_owners(word: str, is_off: bool) -> None:  # noqa: FBT001 - a table
+    """Where an operator names an own label, it may have other values for other readers."""
+    node = msgspec.convert({"metadata": {"labels": {"mine/gpus": word}}}, Node)
+    assert standing_of(node, "mine/gpus").is_off == is_off
 
 
 def test_a_cordon_without_its_gpu_is_stale() -> None:
@@ -80,6 +99,7 @@ def test_a_cordoned_gpu_is_seen_as_one_with_a_fault(cordoned: str, left: list[st
     [
         (None, None),
         ("false", None),
+        (" FALSE\n", None),
         ("", ""),
         ("true", "true"),
         ("new\ncards  come", "new cards come"),
@@ -87,5 +107,5 @@ def test_a_cordoned_gpu_is_seen_as_one_with_a_fault(cordoned: str, left: list[st
     ],
 )
 def test_a_pause_has_a_reason_of_one_line(value: str | None, reason: str | None) -> None:
-    """Any value but `false` pauses; a long reason is cut, as each waiting pod shows it."""
+    """Any value but `false`, in any case, pauses; a long reason is cut, as each waiting pod shows it."""
     assert pause_of(None if value is None else {PAUSED: value}) == reason

@@ -63,6 +63,7 @@ class Scene:
                 POLICIES["headroom"],
                 pool_namespace=pool_namespace,
                 relocation=relocation or RelocationRules(),
+                places_unheld=True,
             ),
             clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
             relocation_memory=rooms or NoMemory(),

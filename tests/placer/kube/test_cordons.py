@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from placer.api.http import Api, serving_port
+from placer.core.explain.scan import PageAsked
 from placer.core.fit import PAUSED
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, cordon, uncordon
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.drain import DrainRules, drain
 from plimsoll.cli.gpus import nodes_of, shown
-from plimsoll.cli.resize_pod import Cluster
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.objects import MEMORY
@@ -91,6 +92,15 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
             (True, 0, 0),
             (False, 8 * GIB, 100),
         ]
+        await cordon(url, operator, "n1/1")
+        name = bound["metadata"]["name"]
+        explained = await world.parts.explainer.explain(namespace, name, PageAsked())
+        assert explained is not None
+        assert explained.running is not None
+        assert explained.running.taken_out == (
+            "GPU-n1-1 is cordoned: it takes no new pods, and this one may stay",
+        )
+        await uncordon(url, operator, "n1/1")
         assert await uncordon(url, operator, "n1/0") == "n1: GPU-n1-0: uncordoned"
         assert gpu_of(await world.until_bound(waiting)) == ("n1", "GPU-n1-0")
 
@@ -160,15 +170,18 @@ async def test_a_paused_cluster_places_no_pod_and_says_so(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """A new pod, and one that waits already, name the pause and its reason; afterwards both are tried."""
-    async with two_gpus(apiserver, valkey, namespace) as (world, _):
+    async with two_gpus(apiserver, valkey, namespace) as (world, url):
         await create_pod(apiserver, namespace, pod("large", 40))
         await world.until_refused("large", SHORT)
         await apiserver.kubectl("annotate", "namespace", namespace, "plimsoll.dev/paused=new cards")
         await world.until_refused("large", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
         await create_pod(apiserver, namespace, pod("small", 4))
         await world.until_refused("small", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
+        [row] = await nodes_of(url)
+        assert (row.closed, {gpu.free_bytes for gpu in row.gpus}) == (("paused",), {0})
         await apiserver.kubectl("annotate", "namespace", namespace, "plimsoll.dev/paused-")
         await world.until_bound("small")
+        assert (await nodes_of(url))[0].closed == ()
         await world.until_refused("large", SHORT)
 
 

@@ -220,6 +220,7 @@ async def scheduler(
     volumes_s: float = 600.0,
     evictions: EvictionRules = EvictionRules(),  # noqa: B008 - frozen
     relocation: RelocationRules = RelocationRules(),  # noqa: B008 - frozen
+    places_unheld: bool = True,
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -235,6 +236,7 @@ async def scheduler(
         volumes_s: see `KubeOptions`.
         evictions: likewise.
         relocation: likewise.
+        places_unheld: likewise; most tests have neither a webhook nor brokers.
     """
     ledger, reports, published, metrics = Ledger(), ReportView(), Published(), Metrics()
     decider = Decider(reports, ledger, metrics)
@@ -256,6 +258,7 @@ async def scheduler(
                     evictions=evictions,
                     relocation=relocation,
                     namespace=namespace,
+                    places_unheld=places_unheld,
                 ),
             )
             writer = ListWriter(scores, decider, CHECK_S)

@@ -5,6 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from placer.core.pool import Pool, PoolPart
+from placer.core.standing import Standing
+from placer.core.view import node_view
 from placer.pool.core.packing import Packing
 from placer.pool.core.planner import PINNED_RETRY_S, RETRY_S, SETTLE_S, reservation_name
 from placer.pool.core.release_policy import ReleasePolicy, release_policy_of
@@ -14,6 +17,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.locality import Locality
 from plimsoll.part.errors import InputError
 from plimsoll.pool import Release, acquiring_on, wanted_nodes
+from tests.placer.core.worlds import gpu, state
 from tests.placer.kube.objects import pod_of
 from tests.placer.pool.model import ACQUIRE_S, NODE, Model, best_effort, sharing, whole
 
@@ -349,3 +353,37 @@ def test_a_node_that_fails_is_not_the_only_choice() -> None:
     assert [step.node for step in planned.steps if isinstance(step, Reserve)] == [other]
     model.settle()
     assert model.pool == ["GPU-b"]
+
+
+@pytest.mark.parametrize("ready", [0, 1])
+def test_a_cordoned_card_serves_nobody_and_stays_reserved(ready: int) -> None:
+    """Neither a waiting pod nor the reserve counts it, no native pod gets it, and it goes back once uncordoned."""
+    model = Model(ReleasePolicy(ready=ready))
+    model.node(cordoned=frozenset({"GPU-0"}))
+    model.wait("a")
+    model.settle()
+    assert model.pool == ["GPU-0", "GPU-1", "GPU-2"][: 2 + ready]  # the kubelet gave the cordoned one first
+    model.use("a", GpuUuid("GPU-1"))
+    model.settle()
+    assert model.pool == ["GPU-0", "GPU-1", "GPU-2"][: 2 + ready]
+    assert model.last is not None
+    assert (model.last.phases["cordoned"], model.last.phases["active"]) == (1, 1)
+    model.end("a", GpuUuid("GPU-1"))
+    model.settle(1000)
+    assert "GPU-0" in model.pool
+    model.node(cordoned=frozenset())
+    model.settle(1000)
+    assert len(model.pool) == ready
+
+
+def test_a_node_whose_other_cards_are_cordoned_has_none_to_acquire() -> None:
+    """The placer names no node for a card that would join the pool and take no pod."""
+    pool = Pool()
+    pool.is_on = True
+    pool.put(NODE, PoolPart(frozenset({GpuUuid("GPU-n1-0")}), 2))
+    view = node_view(state(NODE, *(gpu(f"GPU-n1-{number}") for number in range(3))))
+    assert pool.split(view).acquirable == 2
+    pool.put_standing(NODE, Standing(cordoned=frozenset({"GPU-n1-1"})))
+    assert pool.split(view).acquirable == 1
+    pool.put_standing(NODE, Standing(cordoned=frozenset({"GPU-n1-1", "GPU-n1-2"})))
+    assert pool.split(view).acquirable == 0

@@ -190,6 +190,7 @@ async def test_without_a_placer_the_message_says_how_to_name_one(tmp_path: Path)
 async def test_json_and_exit_codes_of_the_answers() -> None:
     """The answer is printed as it came with `--json`; an unknown pod ends with 2, a placer that cannot with 1."""
     asked: list[str] = []
+    reason = "Insufficient memory"
 
     async def explain(request: web.Request) -> web.Response:
         asked.append(request.path_qs)
@@ -203,9 +204,17 @@ async def test_json_and_exit_codes_of_the_answers() -> None:
     routes = [web.get("/v1/pods/{namespace}/{name}/explain", explain)]
     async with serving_tcp(routes, "127.0.0.1", 0, "PORT") as port:
         placer = f"--placer=http://127.0.0.1:{port}/"
-        code, out, _ = await run("trainer", "-n", "team-a", "--json", "--nodes=3", "--reason=a b", placer)
+        code, out, _ = await run(
+            "trainer", "-n", "team-a", "--json", "--nodes=3", f"--reason={reason}", placer
+        )
         assert (code, msgspec.json.decode(out, type=Explained)) == (0, WAITS)
-        assert asked == ["/v1/pods/team-a/trainer/explain?limit=3&reason=a+b"]
+        assert asked == ["/v1/pods/team-a/trainer/explain?limit=3&reason=Insufficient+memory"]
+        code, out, err = await run("trainer", "-n", "team-a", "--reason=nope", placer)
+        assert (code, out) == (2, "")
+        assert err == (
+            "plimsoll: --reason: 'nope' is the first reason of no node; give one of: Insufficient memory; "
+            "tainted [red]x[/]\n"
+        )
         code, out, _ = await run("trainer", placer)
         assert (code, out.splitlines()[0]) == (0, "team-a/trainer  waiting")
         for name, expected in (("nobody", 2), ("later", 1)):

@@ -13,6 +13,8 @@ from plimsoll.cli import output
 from plimsoll.cli.columns import aligned, columns, shortened
 from plimsoll.cli.commands import SUMMARIES, command_of
 from plimsoll.cli.completion import candidates
+from plimsoll.cli.main import main
+from plimsoll.part.errors import BAD_INPUT
 from tests.cluster import assets
 from tests.placer.live.world import serving
 from tests.placer.local.world import REPOSITORY
@@ -181,3 +183,25 @@ def test_cells_are_cut_by_columns_and_not_by_letters() -> None:
 def test_texts_of_tenants_cannot_command_a_terminal() -> None:
     """Escapes and other control characters are replaced, letters of all scripts stay."""
     assert output.printable("a\x1b[2Jb\x9bc\r模型") == "a\ufffd[2Jb\ufffdc\ufffd模型"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "nodes --model",
+        "gpus --model",
+        "gpus --node",
+        "pods --node",
+        "explain p --reason",
+        "events --type",
+        "events --node",
+        "events --pod",
+        "resize p --gpu-memory 1Gi --container",
+    ],
+)
+def test_an_empty_variable_of_a_shell_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--model "$MODEL"` without the variable would otherwise list nothing, or everything."""
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), " "])
+    assert ended.value.code == BAD_INPUT
+    assert "' ' is empty; give a value, or leave the option out" in capsys.readouterr().err

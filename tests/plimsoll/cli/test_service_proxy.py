@@ -16,9 +16,9 @@ import pytest
 
 from placer.api.access import UnknownReaderError
 from plimsoll.cli.asking import NoPlacerError, asking
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.gpus import gpus
 from plimsoll.cli.live import snapshot
-from plimsoll.cli.resize_pod import Cluster
 from plimsoll.cli.service_proxy import PORT, SERVICE, PlacerService
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.access import READER

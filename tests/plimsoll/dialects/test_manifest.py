@@ -1,5 +1,6 @@
 """`plimsoll convert` changes the pods of a manifest, wherever they stand, and nothing else."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_a_text_stands_as_it_was_written() -> None:
 
 
 def test_pods_that_share_parts_by_aliases() -> None:
-    """Each pod is converted, although they share a part, and aliases of aliases take no time."""
+    """Each pod is converted and written out, although they share a part; aliases of aliases are refused at once."""
     shared = """\
 kind: List
 items:
@@ -148,7 +149,8 @@ items:
     assert [change.split(":")[0] for change in changes] == ["Pod/one"] * 2 + ["Pod/other"] * 2
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 20))
     bomb = f"l0: &l0 [x]\n{levels}kind: ConfigMap\n"
-    assert "*" in convert(bomb, ALL)[0]
+    with pytest.raises(InputError, match="more than 1000000 values with its aliases written out"):
+        convert(bomb, ALL)
 
 
 def test_a_converted_manifest_has_nothing_to_convert() -> None:
@@ -214,7 +216,23 @@ CONTAINER = "{{name: a, resources: {{limits: {{{0}: 2}}}}}}"
             + "]}}}]}",
             r"^Job/v: schedulerName: 'volcano' is given for all pods",
         ),
-        ("a: [", "is no YAML"),
+        (
+            "kind: Pod\nmetadata: {name: x}\nspec: {nodeName: n1, containers: ["
+            + CONTAINER.format("nvidia.com/gpumem")
+            + "]}",
+            r"^Pod/x: spec.nodeName: 'n1' is set by the pod's author, .*select the node by spec.nodeSelector",
+        ),
+        (
+            "kind: Service\nmetadata: {name: k}\nspec: {template: {spec: {containers: ["
+            + CONTAINER.format("nvidia.com/gpumem").replace("name: a, ", "")
+            + "]}}}",
+            r"^Service/k: spec.containers\[0\]: '' is no pod \(Object missing required field `name`\); give a pod",
+        ),
+        ("kind: A\nspec:\n\ta: 1", r"^manifest line 3: '\\ta: 1' is no YAML .*; indent by spaces"),
+        ("kind: A\nname: {{ .Name }}", r"^manifest line 2: .*; render the template first"),
+        ("kind: A\nkind: B", r"^manifest line 2: 'kind: B' is no YAML \(the key 'kind' is given twice\)"),
+        ('{"kind": "A", "kind": "B"}', r"^manifest line 1: .*the key 'kind' is given twice"),
+        ("a: [", "^manifest line 1: .*is no YAML"),
         ("a: &a [*a]", "is nested too deeply"),
         (
             NEGATIVE,
@@ -248,6 +266,70 @@ def test_a_manifest_without_requests_of_other_schedulers_is_kept(text: str) -> N
     converted, changes = convert(text, ALL)
     assert not changes
     assert list(yaml.safe_load_all(converted)) == [one for one in yaml.safe_load_all(text) if one is not None]
+
+
+ASKS = "{{name: a, image: i, resources: {{limits: {{nvidia.com/gpumem: {0}}}}}}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec: &s {containers: [" + ASKS.format(8) + "]}",
+        "kind: Pod\r\nspec:\r\n  containers:\r\n  - " + ASKS.format(8) + "\r\n",
+        "\ufeffkind: A\n---\n\ufeffkind: Pod\nspec: {containers: [" + ASKS.format(8) + "]}\n---\n---\n",
+        "kind: List\nitems:\n- kind: Pod\n  spec: &s {containers: ["
+        + ASKS.format(8)
+        + "]}\n- kind: Pod\n  spec: {<<: *s, restartPolicy: Never}",
+        "spec: {containers: [&b " + ASKS.format(8) + ", {<<: *b, name: b}], initContainers: [*b]}",
+        "spec: {containers: [{name: a, resources: {limits: &r {nvidia.com/gpumem: 8}, requests: *r}}]}",
+    ],
+)
+def test_each_way_of_yaml_is_read(text: str) -> None:
+    """Line ends and marks of Windows, empty documents, merged mappings and aliases; the last are written out."""
+    done, changes = convert(text, ALL)
+    assert "nvidia.com/gpumem: 8 became plimsoll.dev/gpu-memory: 8Mi" in changes[0]
+    assert "nvidia.com" not in done
+    assert "plimsoll.dev/gpu-memory" in done
+    assert not {"&", "*", "<<", "\r", "\ufeff"} & set(done.split())
+    assert convert(done, ALL)[0] == done
+
+
+def test_json_stays_json() -> None:
+    """Texts stay as they are, and several objects stand one behind the other again."""
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p\u00e9\U0001f600", "annotations": {"a": "1e-4", "b": "a/b\t\u0001"}},
+        "spec": {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpumem": 8}}}], "x": None},
+    }
+    config = {"kind": "ConfigMap", "data": {"n": "no"}, "list": [1.5, True, {}], "items": []}
+    for text in (json.dumps([pod, config]), json.dumps(pod, indent="\t") + "\n" + json.dumps(config)):
+        done, changes = convert(text, ALL)
+        parts = (
+            json.loads(done) if text[0] == "[" else json.loads("[" + done.replace("\n}\n{", "\n},{") + "]")
+        )
+        assert len(changes) == 2
+        assert parts[1] == config
+        assert parts[0]["metadata"] == pod["metadata"]
+        assert parts[0]["spec"]["schedulerName"] == "plimsoll"
+        assert parts[0]["spec"]["containers"][0]["resources"] == {
+            "limits": {"plimsoll.dev/gpu-memory": "8Mi"}
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "becomes"),
+    [
+        ("hami-scheduler", "plimsoll"),
+        ("kai-scheduler", "plimsoll"),
+        ("mine", "mine"),
+        ("plimsoll", "plimsoll"),
+    ],
+)
+def test_a_pod_that_only_names_the_scheduler_is_converted(name: str, becomes: str) -> None:
+    """Once that scheduler is gone, a pod without a GPU would wait for it as well."""
+    done, changes = convert(f"spec: {{schedulerName: {name}, containers: [{{name: a}}]}}", ALL)
+    assert yaml.safe_load(done)["spec"]["schedulerName"] == becomes
+    assert bool(changes) == (name != becomes)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_urls_of_servers_are_taken(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "h:4222", "http://h", "nats://", "nats://h:nope", "nats://h:0", "unix://"]
+    "url", ["", "h:4222", "http://h", "nats://", "nats://h:nope", "nats://h:0", "unix://", "TLS://h"]
 )
 def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
     """The message names variable, value and the expected form."""

@@ -187,7 +187,7 @@ async def ground(api: ApiServer, folder: Path) -> AsyncIterator[Ground]:
     loaded = asyncio.Event()
     loaded.set()
     async with oracle(api.kubeconfig(), folder) as asked, connect(api.kubeconfig()) as client:
-        parts = KubeParts(client, decider, Published(), KubeOptions(POLICY))
+        parts = KubeParts(client, decider, Published(), KubeOptions(POLICY, places_unheld=True))
         made = Ground(api, asked, parts)
         async with running(KubeFrontEnd(parts, loaded).run(), "the placer of the differential test"):
             try:

@@ -7,8 +7,9 @@ import pytest
 
 from placer.core.resize.change import NotNowError
 from placer.kube.resize.quotas import applies
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.resize_pod import Cluster, resize_pod
+from plimsoll.cli.resize_pod import resize_pod
 from plimsoll.kube.models import Container, Pod, PodSpec, ResourceRequirements
 from plimsoll.kube.quota_models import QuotaSpec, ResourceQuota, ScopeRequirement, ScopeSelector
 from plimsoll.kube.transport import Query, TransientError, Transport
@@ -20,6 +21,7 @@ from tests.placer.kube.resize.test_tickets import Brokers
 from tests.placer.kube.world import World
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
+from tests.servers.waiting import until
 
 
 async def rule(world: World, kind: str, name: str, spec: dict[str, Any]) -> None:
@@ -72,6 +74,37 @@ async def test_a_raise_keeps_to_the_quota_of_what_is_promised(
         with pytest.raises(InputError, match="and 9Gi are promised"):
             await resize(world, "a", "4Gi")
         assert (await counted(world, "a")).line_gib == 3
+
+
+async def test_a_new_pod_waits_for_a_quota_that_a_raise_used_up(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Kubernetes admits by its own count, which knows no raise; pods that wait do not count against each other."""
+    async with one_gpu(apiserver, valkey, namespace) as world:
+        await rule(world, "resourcequotas", "team", {"hard": {f"requests.{MEMORY}": "12Gi"}})
+        await placed(world, "a", "4Gi")
+        await placed(world, "b", "1Gi")
+        await resize(world, "a", "9Gi")
+        for name in ("c", "d"):  # 9 of 12 by Kubernetes' count
+            await create_pod(world.api, namespace, pod_manifest(name, {MEMORY: "3Gi"}))
+            await world.until_refused(
+                name,
+                f"Pod waits for ResourceQuota team of namespace {namespace}: requests.{MEMORY} has hard 12Gi, 10Gi "
+                "are promised to its pods after raises, and this pod asks for 3Gi.",
+            )
+        await create_pod(world.api, namespace, pod_manifest("small", {MEMORY: "1Gi"}))
+        await world.until_bound("small")
+        await resize(world, "a", "6Gi")  # still more than it asked for
+        [bound] = await until(lambda: _bound(world, "c", "d"))
+        waits = ({"c", "d"} - {bound}).pop()
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas/team"
+        await world.api.must("PATCH", path, {"spec": {"hard": {f"requests.{MEMORY}": "20Gi"}}})
+        await world.until_bound(waits)
+
+
+async def _bound(world: World, *names: str) -> list[str]:
+    """Those of these pods that have a node."""
+    return [name for name in names if (await world.pod(name))["spec"].get("nodeName")]
 
 
 @pytest.mark.parametrize("kind", ["Container", "Pod"])

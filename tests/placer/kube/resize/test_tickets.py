@@ -8,9 +8,10 @@ import nats.errors
 import pytest
 
 from placer.kube.resize.tickets import NotByBus
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.resize import NotConfirmedError, NotResizedError
-from plimsoll.cli.resize_pod import Cluster, resize_pod
+from plimsoll.cli.resize_pod import resize_pod
 from plimsoll.events import Limit
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.resize_tickets import TICKET
@@ -165,12 +166,36 @@ async def test_without_a_placer_the_ticket_is_taken_back(apiserver: ApiServer, n
     path = f"/api/v1/namespaces/{namespace}/pods"
     pod = {
         "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "main", "image": "none"}]},
+        "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "none"}]},
     }
     await apiserver.must("POST", path, pod)
     with pytest.raises(NotConfirmedError, match=r"no placer took it up in 1 s.*nothing was changed"):
         await resize_pod(
             Resize(pod="p", namespace=namespace, gpu_memory="6Gi"), Cluster(str(apiserver.kubeconfig())), 1.0
+        )
+    assert TICKET not in (await apiserver.get(f"{path}/p"))["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "phase", "said"),
+    [
+        ({}, "Pending", "is not placed yet; wait until it is placed"),
+        ({"nodeName": "n"}, "Succeeded", "has ended; name a running pod"),
+    ],
+)
+async def test_a_pod_that_no_placer_would_resize_is_refused_at_once(
+    apiserver: ApiServer, namespace: str, spec: Object, phase: str, said: str
+) -> None:
+    """Placers look at tickets of pods that have a node and run, so nobody waits for an answer on another pod."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    pod = {"metadata": {"name": "p"}, "spec": {**spec, "containers": [{"name": "main", "image": "none"}]}}
+    await apiserver.must("POST", path, pod)
+    await apiserver.must("PATCH", f"{path}/p/status", {"status": {"phase": phase}})
+    with pytest.raises(NotResizedError, match=said):
+        await resize_pod(
+            Resize(pod="p", namespace=namespace, gpu_memory="6Gi"),
+            Cluster(str(apiserver.kubeconfig())),
+            PATIENCE_S,
         )
     assert TICKET not in (await apiserver.get(f"{path}/p"))["metadata"].get("annotations", {})
 
@@ -190,7 +215,7 @@ async def test_a_ticket_that_was_taken_back_is_not_carried_out(
 async def test_a_user_without_rights_is_told_which(apiserver: ApiServer, namespace: str) -> None:
     """The refusal is the API server's own, with the role that would help."""
     asked = Resize(pod="p", namespace=namespace, gpu_memory="6Gi")
-    with pytest.raises(NotResizedError, match=r'cannot patch resource "pods".*deploy/resize-role.yaml'):
+    with pytest.raises(NotResizedError, match=r'cannot get resource "pods".*deploy/resize-role.yaml'):
         await resize_pod(asked, Cluster(str(apiserver.kubeconfig("somebody"))), PATIENCE_S)
 
 

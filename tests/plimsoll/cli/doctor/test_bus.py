@@ -1,5 +1,6 @@
 """The checks of NATS, each against a real server that is broken in one way."""
 
+import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -168,6 +169,12 @@ async def test_what_the_reports_say_of_brokers_and_gpus(nats: EmbeddedServer) ->
     assert of(findings, "brokers").text == "no broker on n1 (since 2026-01-01T00:00:00Z)"
     assert of(findings, "gpus").text == f"fatal: n1 GPU-1 ({text})"
     assert of(findings, "gpus").remedy.startswith("drain the node")
+
+
+async def test_the_server_says_its_version(nats: EmbeddedServer) -> None:
+    """The version is a number, as in docs/doctor.md, for people and for scripts."""
+    text = of(await examined(nats, report("n1")), "nats").text
+    assert re.fullmatch(r"answers, version \d+\.\d+\.\d+\S*", text), text
 
 
 async def test_a_strangers_message_is_left_out(nats: EmbeddedServer) -> None:

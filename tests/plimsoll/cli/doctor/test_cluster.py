@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.doctor import cluster as checks
 from plimsoll.cli.doctor.cluster import cluster
 from plimsoll.cli.doctor.finding import Finding, Verdict
 from plimsoll.cli.doctor.installation import RIGHTS
-from plimsoll.cli.resize_pod import Cluster
 from plimsoll.kube.lease_rules import NOTE
 from tests.deploy import test_installed
 from tests.deploy.accounts import RIGHTS as RIGHTS_KINDS

@@ -1,7 +1,7 @@
-"""The types of the fields of a pod that the webhook rewrites, checked once before they are used as plain JSON.
+"""The types of the fields of a pod that are rewritten, checked once before they are used as plain JSON.
 
-The API server checks every pod by itself, but anybody who reaches the port can send anything. What always holds:
-after `check_shape`, each named field is absent, null, or of its type.
+The API server checks every pod by itself, but anybody who reaches the webhook's port can send anything, and nobody
+has checked a manifest. What always holds: after `check_shape`, each named field is absent, null, or of its type.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from plimsoll.dialects import Json
+from plimsoll.dialects.containers import Json
 from plimsoll.part.errors import InputError
 
 
@@ -94,5 +94,6 @@ def check_shape(pod: Json) -> None:
 
 
 def no_pod(error: Exception) -> InputError:
-    """The refusal of an object that cannot be read as a pod."""
-    return InputError("object", "", f"is no pod ({error})", "send a pod of v1")
+    """The refusal of an object that cannot be read as a pod, by the path of the field where that is known."""
+    message, _, path = str(error).partition(" - at `$.")
+    return InputError(path.rstrip("`") or "object", "", f"is no pod ({message})", "give a pod of v1")

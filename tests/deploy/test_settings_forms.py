@@ -1,0 +1,89 @@
+"""The chart's schema takes a setting's value exactly where the part itself would start with it."""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+import placer.pool.settings
+import placer.settings
+import plimsoll.alerts.settings
+from plimsoll.part import settings as part_settings
+from plimsoll.part.errors import InputError
+from tests.deploy.test_chart import PARTS
+from tools.chart import CHART
+from tools.chart_schema import CHECKED
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+NUMBERS = (-1, 0, 0.01, 0.5, 1, 3, 20, 60, 101, 3601, 86_401, 10**6, 10**10, 10**13)
+TEXTS = (
+    "",
+    "x",
+    "off",
+    "both",
+    "fifo",
+    "reservation(2)",
+    "reservation(10000000)",
+    "hybrid(1)",
+    "hybrid(1, 3)",
+)
+WORDS = (
+    "gpu.health",
+    "gpu.health, bus.away",
+    "gpu.fire",
+    "gpu.health,",
+    "binpack",
+    "spread",
+    "literal",
+    "evict",
+)
+NEEDED = {"NODE": "n1", "IMAGE": "plimsoll:1", "NAMESPACE": "pool", "ALERTMANAGER_URL": "http://a:9093"}
+LOADS = {
+    "placer": placer.settings.load,
+    "pool": placer.pool.settings.load,
+    "alerts": plimsoll.alerts.settings.load,
+}
+
+
+def starts(part: str, name: str, value: object) -> bool:
+    """Whether the part takes this value, as the chart would write it."""
+    prefix, kind = PARTS[part]
+    text = f"{value:.0f}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
+    text = value if isinstance(value, str) else text
+    given = {prefix + key: one for key, one in NEEDED.items() if hasattr(kind, key.lower())}
+    given |= {prefix + name.upper(): text}
+    try:
+        if (part, name) in CHECKED:
+            LOADS[part](given)
+        else:
+            part_settings.load(kind, given, prefix)
+    except InputError:
+        return False
+    return True
+
+
+def fits(form: dict[str, Any], value: object) -> bool:
+    """Whether Helm takes this value."""
+    valid: bool = jsonschema.Draft7Validator(form).is_valid(value)
+    return valid
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_value_that_ends_the_part_is_refused_by_helm(part: str) -> None:
+    """Of numbers, texts and words, the schema takes those alone that the part takes, in every setting."""
+    for name, form in SCHEMA["properties"][part]["properties"]["settings"]["properties"].items():
+        taken = [value for value in (*NUMBERS, *TEXTS, *WORDS, True) if fits(form, value)]
+        assert taken or form.get("enum"), name
+        for value in (*taken, *form.get("enum", ())):
+            assert starts(part, name, value), (name, value)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_number_that_the_part_takes_is_taken(part: str) -> None:
+    """The ranges are no narrower than the part's. A number in quotes is refused, as it would pass every range."""
+    for name, form in SCHEMA["properties"][part]["properties"]["settings"]["properties"].items():
+        if form.get("type") in ("number", "integer"):
+            assert not fits(form, "5"), name
+            for value in NUMBERS:
+                assert fits(form, value) == starts(part, name, value), (name, value)
