@@ -1,6 +1,7 @@
 """The site has the pages that are generated, and its links out of docs/ lead to copies."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,11 @@ def test_files_outside_of_the_documents_have_copies(site: Path) -> None:
     assert "source/deploy/resize-role.yaml" in (site / "operations.html").read_text()
     for name in ("deploy/resize-role.yaml", "bench/results/placer-decisions.svg"):
         assert (site / "source" / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_tables_and_lists_are_rendered(site: Path) -> None:
+    """No table or list item is left as text, as one would be that is indented by less than four blanks."""
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<(pre|code|script).*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        assert "| --- |" not in text, page.name
+        assert not re.search(r"^ *(\* |\d+\. )\S", text, re.MULTILINE), page.name
