@@ -1,4 +1,4 @@
-"""A broker that is killed, or whose machine crashes, leaves no directory or page that the next broker does not mend."""
+"""A broker that is killed, or whose machine crashes, leaves no directory or page that the next one does not mend."""
 
 import os
 import sys
@@ -82,9 +82,9 @@ def test_files_without_a_record_never_stay(tmp_path: Path, work: Callable[[Path]
 def test_a_pod_waits_for_the_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the record must outlive the machine. A wait for the disk takes long while images are unpacked on it."""
     waits: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda file: waits.append(os.readlink(f"/proc/self/fd/{file}")))
+    monkeypatch.setattr(os, "fsync", lambda file: waits.append(Path(f"/proc/self/fd/{file}").readlink().name))
     register(tmp_path)
-    assert [Path(path).name for path in waits] == [f".{RECORD_NAME}.new"]
+    assert waits == [f".{RECORD_NAME}.new"]
 
 
 @pytest.mark.parametrize("is_long", [False, True], ids=["empty", "zeros"])

@@ -187,7 +187,9 @@ def test_memory_from_outside_counts_whole_however_little_of_it_is_used(
     """A handle counts from its import with its true size, so no burst of imports passes the line."""
     exporter, importer = pair
     importing.rewrite([Line(line.uuid, 200 * MIB, 64 * MIB) for line in lines])
-    fds = exporter.do("made = [create(size * MIB) for size in (2, 62, 66, 64)]; answer = list(map(export, made))")
+    fds = exporter.do(
+        "made = [create(size * MIB) for size in (2, 62, 66, 64)]; answer = list(map(export, made))"
+    )
     importer.do("imported = []")
     for fd, words in zip(fds, (66, 128, 194, None), strict=True):
         step = bring.format(pid=exporter.pid, fd=fd)
