@@ -62,8 +62,9 @@ struct plimsoll_contexts {
     unsigned alive;    /* context_lock; retains under way, and 1 for the primary context while it lives */
     unsigned retained; /* context_lock; the program's retains of the primary context less its releases */
     bool is_announced; /* context_lock; the broker got a message about a context here */
-    uint64_t unmeasured_since_ns; /* atomic; when a context was made that nothing was charged for and that the
-                                     broker has not measured yet; 0: none (memory/measured.c) */
+    uint64_t unmeasured_since_ns; /* atomic; when a context was made, or memory imported, that nothing was
+                                     charged for and that the broker has not measured yet; 0: none
+                                     (memory/measured.c) */
     unsigned present;             /* context_lock; contexts that the driver made here, primary and created */
     uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */
     uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
