@@ -23,6 +23,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import policy_named
+from placer.core.reasons import UNHEALTHY
 from placer.core.refusal import Refusal
 from placer.core.registration import registration
 from placer.core.site import Request
@@ -154,7 +155,9 @@ async def _choose(broker: BrokerClient, pod: Pod, environment: Mapping[str, str]
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)
     if isinstance(decided, Refusal):
         alone = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.unused(), Ledger(), policy)
-        raise _no_room(decided) if isinstance(alone, Plan) else _never_room(alone, machine)
+        if isinstance(alone, Plan) or _names_faults(alone):
+            raise _no_room(decided)
+        raise _never_room(alone, machine)
     return decided
 
 
@@ -162,11 +165,18 @@ def _no_room(refusal: Refusal) -> NoRoomError:
     free = refusal.best_free_bytes
     most = "" if free is None else f" (one has {format_bytes(free)} free)"
     remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"
+    if _names_faults(refusal):
+        remedy = "reset the GPU or restart the machine: `plimsoll status` shows each fault; or " + remedy
     return NoRoomError(f"this machine has no room for the command now: {_reasons(refusal)}{most}; {remedy}")
 
 
+def _names_faults(refusal: Refusal) -> bool:
+    """Whether a GPU that might do is not well. A GPU that cannot be read may come back with any memory."""
+    return any(reason.startswith(UNHEALTHY) for given in refusal.reasons.values() for reason in given)
+
+
 def _never_room(refusal: Refusal, machine: Machine) -> NeverRoomError:
-    gpus = [f"{gpu.uuid} ({gpu.model}, {format_bytes(gpu.usable_bytes)})" for gpu in machine.view.gpus]
+    gpus = [f"{gpu.uuid} ({gpu.model}, {format_bytes(gpu.usable_bytes)})" for gpu in machine.unused().gpus]
     remedy = f"ask for what these have together or alone: {', '.join(gpus)}"
     return NeverRoomError(f"this machine can never run the command: {_reasons(refusal)}; {remedy}")
 

@@ -116,9 +116,9 @@ class Machine:
         """The bytes that all processes hold on the GPU, from the emulator's records."""
         return int(json.loads(await self._book())["gpus"][0]["used_bytes"])
 
-    async def lose_gpu(self) -> None:
-        """Take the GPU off the bus."""
-        await self._book("lose", "0")
+    async def book(self, *arguments: str) -> None:
+        """Change the emulated GPUs as `build/emulator/book` does, for instance `lose 0`."""
+        await self._book(*arguments)
 
     async def slow_nvml(self, milliseconds: int) -> None:
         """Let each query of the GPU's NVML take this long."""
