@@ -36,12 +36,13 @@ from plimsoll.ids import PodUid, ProcessKey
 from plimsoll.kube.models import Pod
 from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.limits import limit_of
 from plimsoll.part.processes import read_stat
 from plimsoll.quantity import format_bytes
 from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
 from solo.orphans import adopt_orphans, bury_orphans
-from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
+from solo.private_broker import START_S, ensure_broker, keep_broker, last_words, locked, make_root, using
 from solo.private_mounts import NO_MOUNTS, PrivateMounts, private_mounts
 
 UNHELD_MAX: Final = 8
@@ -84,7 +85,12 @@ async def run_command(options: RunOptions) -> int:
             async with using(root) as user:
                 async with locked(root):
                     await ensure_broker(root, options.environment, children)
-                    process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
+                    try:
+                        process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
+                    except BrokerAwayError as error:
+                        raise BrokerAwayError(
+                            f"{error}{await asyncio.to_thread(last_words, root)}"
+                        ) from error
                 children.add(process.pid)
                 keep = keep_broker(root, options.environment, children, _Unheld(uid).take)
                 tasks = [asyncio.create_task(keep, name="keep the broker")]
@@ -214,6 +220,8 @@ async def _start(
             sys.stderr.write(f"plimsoll run: {NO_MOUNTS}\n")
         return await start(pass_fds=descriptors)
     except (OSError, ValueError) as error:
+        if limit := limit_of(error):
+            raise PlimsollError(limit) from error
         remedy = "give a program that exists on this machine"
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error
 

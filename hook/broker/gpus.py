@@ -15,6 +15,7 @@ from plimsoll.gpu_health import DriverView
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.nvml.readings import GpuSample, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.limits import memory_limit
 
 if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
@@ -36,7 +37,7 @@ async def read_gpus(engine: Engine, driver: DriverThread) -> GpusRead:
     try:
         samples, seen = await driver.ask(_read)
     except NvmlAwayError as error:
-        raise NvmlAwayError(f"{error}; {error.remedy or _REMEDY}") from error
+        raise NvmlAwayError(f"{error}; {memory_limit() or error.remedy or _REMEDY}") from error
     await engine.judge(seen)
     return GpusRead(gpus=tuple(_gpu(sample, owners) for sample in samples), health=engine.health.unhealthy)
 

@@ -52,10 +52,10 @@ def where(given: argparse.Namespace) -> "Where":
 
 
 def add_namespace(
-    parser: argparse._ActionsContainer, default: str = DEFAULT_NAMESPACE, more: str = ""
+    parser: argparse._ActionsContainer, default: str | None = DEFAULT_NAMESPACE, more: str = ""
 ) -> None:
-    """`-n`; `more` is a sentence for its help."""
-    text = f"the namespace ({default}){'; ' if more else ''}{more}"
+    """`-n`; `more` is a sentence for its help. Without a default, the command chooses where it is not given."""
+    text = f"the namespace ({default or DEFAULT_NAMESPACE}){'; ' if more else ''}{more}"
     parser.add_argument("-n", "--namespace", metavar="NAME", default=default, help=text)
 
 
@@ -109,10 +109,15 @@ def add_nats(parser: argparse.ArgumentParser, default: str, text: str) -> None:
 def _folder(text: str) -> Path:
     """A path that holds in any working directory: programs find their pages by it, and may change theirs."""
     try:
-        return Path(text).absolute()
+        folder = Path(text).absolute()
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        message = f"{text!r} is not UTF-8, with its working directory; give a path that is"
+        raise argparse.ArgumentTypeError(message) from error
     except OSError as error:
         message = f"{text!r} has no working directory to begin in ({error}); give a path that begins with /"
         raise argparse.ArgumentTypeError(message) from error
+    return folder
 
 
 def seconds(text: str) -> float:

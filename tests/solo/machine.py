@@ -60,6 +60,13 @@ class Machine:
         output = asyncio.subprocess.DEVNULL
         return await asyncio.create_subprocess_exec(*arguments, env=self._environment, stdout=output)
 
+    async def run_program(self, *arguments: str) -> tuple[int | None, str]:
+        """Run a program of the machine; returns exit code and error output."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*arguments, env=self._environment, stderr=pipe)
+        _, errors = await process.communicate()
+        return process.returncode, errors.decode()
+
     @property
     def _environment(self) -> dict[str, str]:
         emulated = {"PLIMSOLL_EMULATOR": str(self._config), "LD_LIBRARY_PATH": str(BUILD / "emulator")}

@@ -27,9 +27,10 @@ async def waiting(machine: Machine) -> AsyncIterator[None]:
     """A command that keeps the broker alive, on the second GPU."""
     process = await machine.start("--gpu-memory", "1Mi", "--gpu-id", THERE, "--", "cat")
     await eventually(lambda: _count(machine), 1)
-    yield
-    await process.communicate()
-    assert process.returncode == 0
+    try:
+        yield
+    finally:
+        await process.communicate(b"")
 
 
 async def _count(machine: Machine) -> int:
@@ -114,4 +115,4 @@ async def test_commands_with_one_name_share_a_gpu(machine: Machine) -> None:
         assert ran == (0, f"{gpu}\n", "")
     code, _, errors = await machine.run("--gpu-memory", "20Gi", "--gpu-id", "team", "--", *WHERE)
     assert (code, "no room for the command now" in errors) == (75, True), errors
-    await process.communicate()
+    await process.communicate(b"")

@@ -6,7 +6,14 @@ import sys
 
 from plimsoll.cli import output
 from plimsoll.cli.command import REFUSED, Command
-from plimsoll.cli.options import add_broker_root, add_cluster, add_namespace, add_nats, seconds
+from plimsoll.cli.options import (
+    DEFAULT_NAMESPACE,
+    add_broker_root,
+    add_cluster,
+    add_namespace,
+    add_nats,
+    seconds,
+)
 
 RUN_NAMESPACE = "plimsoll-run"
 """As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
@@ -29,7 +36,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-share-limit", metavar="PERCENT", help="the most compute time, in percent of each GPU: 80"
     )
-    add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`")
+    add_namespace(parser, None, f"{RUN_NAMESPACE} for commands of `plimsoll run`, as with --broker-root")
     parser.add_argument("--container", metavar="NAME", help="needed where several containers have a GPU")
     add_cluster(parser)
     add_nats(parser, "", "the bus of a placer's local nodes, without Kubernetes")
@@ -49,8 +56,14 @@ def _run(given: argparse.Namespace) -> int:
     if not asked:
         return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
     _check(asked)
+    given.namespace = given.namespace or (RUN_NAMESPACE if given.broker_root else DEFAULT_NAMESPACE)
     if given.namespace == RUN_NAMESPACE:
         _become_solo(given, asked)
+    if given.broker_root:
+        problem = (
+            f"has no commands of `plimsoll run`; leave it out, or leave out --broker-root {given.broker_root}"
+        )
+        return output.fail(f"--namespace: {given.namespace!r} {problem}", REFUSED)
     return _resize(given)
 
 
