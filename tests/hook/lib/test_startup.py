@@ -94,7 +94,7 @@ def test_limits_that_come_late_are_waited_for(
 def test_a_broker_that_measures_no_process_is_not_waited_for(
     node: Node, asker: Path, tmp_path: Path, lines: list[Line]
 ) -> None:
-    """An older broker has measured the GPU and makes no `measured`: a first context of unknown cost waits for nothing."""
+    """An older broker measures the GPU and makes no `measured`: a first context of unknown cost waits for nothing."""
     container = Container(tmp_path / "older")
     limits = limits_of([replace(line, context_bytes=0) for line in lines])
     for gpu in limits.gpus:
