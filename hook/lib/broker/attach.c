@@ -268,8 +268,8 @@ static void complain(enum plimsoll_attachment reached, const struct directories 
                       PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
 }
 
-/* Waits for limits, once, and for a slot. The broker clears the slots of dead processes one by one, and a program
- * that forks all the time may fill the table faster. */
+/* Waits for limits, once, and for a slot. The broker clears the slots of dead processes one by one, and a
+ * program that forks all the time may fill the table faster. */
 static enum plimsoll_attachment wait_for_place(struct directories *in) {
     const uint64_t began_ns = plimsoll_now_ns();
     enum plimsoll_attachment reached;
@@ -278,8 +278,7 @@ static enum plimsoll_attachment wait_for_place(struct directories *in) {
         pthread_mutex_lock(&plimsoll.attach_lock);
         reached = attach_locked(in);
         pthread_mutex_unlock(&plimsoll.attach_lock);
-        if (reached == ATTACHMENT_UNKNOWN &&
-            __atomic_load_n(&plimsoll.has_waited_in_vain, __ATOMIC_RELAXED))
+        if (reached == ATTACHMENT_UNKNOWN && __atomic_load_n(&plimsoll.has_waited_in_vain, __ATOMIC_RELAXED))
             return reached;
         is_waiting = reached == ATTACHMENT_UNKNOWN || reached == ATTACHMENT_MAPPED;
         if (is_waiting)
