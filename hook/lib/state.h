@@ -94,14 +94,17 @@ struct plimsoll_state {
     const struct plimsoll_limits *limits; /* the mapping; attach_lock */
     struct plimsoll_counts *counts;       /* the mapping; attach_lock */
     struct plimsoll_exports *exports;     /* the mapping, NULL where the file cannot be had; attach_lock */
-    const struct plimsoll_measured *measured; /* the mapping, NULL under an older broker; attach_lock */
-    char limits_dir[4096];                    /* attach_lock */
-    uint64_t owner;                           /* attach_lock */
-    unsigned slot;                            /* attach_lock */
-    unsigned gpu_count;                       /* attach_lock */
-    bool is_verbose;                          /* attach_lock */
-    bool is_fork_watched;                     /* attach_lock */
-    bool is_end_watched;                      /* written only by the thread that started the keeper */
+    const struct plimsoll_measured
+        *measured;            /* the mapping, NULL where the file cannot be had; attach_lock */
+    bool measures_no_process; /* an older broker, which writes no such file; attach_lock */
+    bool has_waited_in_vain;  /* no valid limits came in time, and standard error says so; atomic */
+    char limits_dir[4096];    /* attach_lock */
+    uint64_t owner;           /* attach_lock */
+    unsigned slot;            /* attach_lock */
+    unsigned gpu_count;       /* attach_lock */
+    bool is_verbose;          /* attach_lock */
+    bool is_fork_watched;     /* attach_lock */
+    bool is_end_watched;      /* written only by the thread that started the keeper */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;    /* atomic */

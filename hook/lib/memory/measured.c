@@ -49,13 +49,14 @@ void plimsoll_measurement_due(unsigned gpu) {
     __atomic_store_n(due(gpu), load(&plimsoll.counts->slots[plimsoll.slot].changed_ns), __ATOMIC_SEQ_CST);
 }
 
-/* NVML's figures reach the broker, but not yet one for this process. */
+/* NVML's figures reach the broker, and it writes one for each process, but not yet for this one. */
 static bool is_outstanding(unsigned gpu, uint64_t since_ns) {
     const struct plimsoll_measured_slot *own =
         plimsoll.measured ? &plimsoll.measured->slots[plimsoll.slot] : NULL;
     bool is_measured = own && load(&own->owner) == plimsoll.owner && load(&own->measured_ns[gpu]) > since_ns;
     plimsoll_refresh(); /* the excess stands in `limits` before the measurement is dated */
-    return !is_measured && __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
+    return !is_measured && !plimsoll.measures_no_process &&
+           __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
 }
 
 static void end_wait(unsigned gpu, uint64_t since_ns, bool is_given_up) {
