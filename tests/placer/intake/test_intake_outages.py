@@ -88,7 +88,9 @@ async def test_list_that_went_back_in_time_is_brought_forward(
             snapshot = {key: await client.dump(key) for key in await client.keys("*")}
             await publish(jetstream, report("a", 2), report("b", 2))
             await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
-            async with client.pipeline(transaction=True) as restoring:  # a write in between would be of no snapshot
+            async with client.pipeline(
+                transaction=True
+            ) as restoring:  # a write in between would be of no snapshot
                 restoring.flushall()
                 for key, value in snapshot.items():
                     assert value is not None

@@ -243,7 +243,9 @@ async def test_a_real_placer_shows_its_pods_and_explains_them(
         await stack.enter_async_context(watched.at(part.url))
         await expect(page.locator("#fleet .names").first).to_contain_text("runs")
         await expect(page.locator("#waiting")).to_contain_text("0/1 nodes are available")
-        await expect(page.locator("#waiting button")).to_have_count(1)  # the other pod waits for its start at first
+        await expect(page.locator("#waiting button")).to_have_count(
+            1
+        )  # the other pod waits for its start at first
         await page.locator("#waiting button").click()
         await expect(page.locator("#dialog-title")).to_have_text("default/waits")
         await expect(page.locator("#dialog-body")).to_contain_text("Why it fits none of 1 nodes")
