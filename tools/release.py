@@ -89,7 +89,7 @@ def checked_url(url: str) -> str:
 
 
 def package_chart(chart: Path, folder: Path) -> Path:
-    """Package a chart as `helm package` does, from copies of its files that all have one time; Helm sets the modes."""
+    """Package a chart as `helm package` does, from copies of its files with one time; Helm sets the modes."""
     import helm_python as helm  # noqa: PLC0415 - a library of 240 MB
 
     with tempfile.TemporaryDirectory() as place:
