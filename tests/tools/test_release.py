@@ -3,11 +3,11 @@
 import asyncio
 import hashlib
 import os
-import platform
 import re
 import shutil
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,10 +16,9 @@ import pytest
 import yaml
 
 from plimsoll.native import MACHINES
-from tests.package.installed import INSTALL_S, ROOT, ended, succeeded
+from tests.package.installed import INSTALL_S, ROOT, ended
 from tools.chart import CHART
 from tools.release import (
-    ARCHITECTURES,
     NOTES,
     SUMS,
     archive_plugin,
@@ -130,6 +129,74 @@ def test_what_cannot_be_released_is_refused(check: Callable[[], str], refusal: s
         check()
 
 
+@pytest.mark.slow
+async def test_the_plugin_installs_itself_once(tmp_path: Path) -> None:
+    """Of two first calls one installs, and both answer. Later ones install if none ended or its Python has gone."""
+    store, program = tmp_path / "store", tmp_path / "kubectl-plimsoll"
+    await asyncio.to_thread(_unpack_plugin, tmp_path, store)
+    program.symlink_to(store / "kubectl-plimsoll")  # as krew does
+    environment = store / "environment"
+
+    async def call() -> str:
+        end = await ended(program, "a b", "c", patience_s=INSTALL_S)
+        assert (end.code, end.output) == (0, "a b|c\n"), end
+        return end.errors
+
+    installs = "kubectl plimsoll: installing its packages, once\n"
+    assert sorted(await asyncio.gather(call(), call())) == ["", installs]
+    assert await call() == ""
+    (environment / "bin" / "python").unlink()
+    (environment / "bin" / "python").symlink_to(tmp_path / "a Python that was removed")
+    assert await call() == installs
+    (environment / "complete").unlink()
+    (environment / "bin" / "kubectl-plimsoll").write_text("half a program")
+    assert await call() == installs
+
+
+@pytest.mark.slow
+async def test_a_plugin_that_cannot_install_says_why(tmp_path: Path) -> None:
+    """Without a new Python, or with a package of another hash, the call fails with a remedy, and so does the next."""
+    store = tmp_path / "store"
+    await asyncio.to_thread(
+        _unpack_plugin, tmp_path, store, f"plimsoll @ {_wheel(tmp_path).as_uri()} --hash=sha256:{'0' * 64}\n"
+    )
+    for _ in range(2):
+        end = await ended(store / "kubectl-plimsoll", patience_s=INSTALL_S)
+        assert end.code == 1
+        assert "its packages cannot be installed, see above; remedy: " in end.errors
+    (tmp_path / "bin").mkdir()
+    for name in ("dirname", "readlink", "flock"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    end = await ended(store / "kubectl-plimsoll", more={"PATH": str(tmp_path / "bin")})
+    assert (end.code, end.errors) == (
+        1,
+        "kubectl plimsoll: no Python 3.11 or newer is on the PATH; remedy: install one\n",
+    )
+
+
+def _unpack_plugin(place: Path, store: Path, requirements: str = "") -> None:
+    """Unpack the plugin as krew does. Its wheel is a small one in the place of ours, which would need an index."""
+    archive_plugin(_wheel(place), requirements, place / "plugin.tar.gz")
+    store.mkdir()
+    subprocess.run(["tar", "--extract", "--file", place / "plugin.tar.gz", "--directory", store], check=True)
+
+
+def _wheel(place: Path) -> Path:
+    """A wheel of our name whose `kubectl-plimsoll` prints its arguments."""
+    path, info = place / "plimsoll-0-py3-none-any.whl", "plimsoll-0.dist-info"
+    files = {
+        "plimsoll_stub.py": "import sys\ndef main():\n    print(*sys.argv[1:], sep='|')\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: plimsoll\nVersion: 0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nkubectl-plimsoll = plimsoll_stub:main\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    return path
+
+
 # Below: whole releases, with wheels for both machines.
 @pytest.fixture(scope="module", name="trees")
 def _trees(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
@@ -220,21 +287,3 @@ def test_a_tree_that_no_commit_has_is_not_released(trees: list[Path]) -> None:
     (tree / "note.txt").unlink()
     assert done.returncode != 0
     assert "note.txt and maybe more is not committed; remedy: commit it" in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-async def test_the_plugin_installs_itself_once(releases: list[Path], tmp_path: Path) -> None:
-    """Two first calls at once both answer, one of them having installed the packages; later calls install nothing."""
-    archive = releases[0] / f"kubectl-plimsoll-{VERSION}-linux-{ARCHITECTURES[platform.machine()]}.tar.gz"
-    (tmp_path / "store").mkdir()
-    await succeeded("tar", "--extract", "--file", archive, "--directory", tmp_path / "store")
-    program = tmp_path / "kubectl-plimsoll"  # krew links it, too
-    program.symlink_to(tmp_path / "store" / "kubectl-plimsoll")
-    calls = [ended(program, "--version", patience_s=INSTALL_S) for _ in range(2)]
-    first = await asyncio.gather(*calls)
-    later = await ended(program, "--help")
-    assert [(one.code, one.output) for one in first] == [(0, f"plimsoll {VERSION}\n")] * 2, first
-    assert sorted(one.errors for one in first) == ["", "kubectl plimsoll: installing its packages, once\n"]
-    assert (later.code, later.errors) == (0, "")
-    assert later.output.startswith("usage: kubectl plimsoll")
