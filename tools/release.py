@@ -180,7 +180,10 @@ def _digest(path: Path) -> str:
 
 
 def _git(*words: str) -> str:
-    return subprocess.check_output(("git", *words), cwd=ROOT, text=True).strip()  # noqa: S603, S607 - git by its name
+    done = subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607 - git by its name
+    if done.returncode:
+        raise SystemExit(f"git {words[0]}: {done.stderr.strip()}; remedy: make the release in a clone")
+    return done.stdout.strip()
 
 
 def main(arguments: list[str]) -> int:
