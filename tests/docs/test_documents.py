@@ -25,7 +25,8 @@ from tools.metrics import described
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
-    *(ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "emulator" / "README.md"),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / "emulator" / "README.md", ROOT / "docs" / "examples" / "index.md"),
     *(ROOT / "hook" / "lib" / "README.md", *sorted((ROOT / "docs").glob("*.md"))),
     *sorted((ROOT / "docs" / "runbooks").glob("*.md")),
 )
