@@ -94,6 +94,15 @@ wheel: .venv/.synced ## wheels for x86-64 and aarch64, with library and emulator
 		PLIMSOLL_WHEEL_FILES=build/packed/$$machine $(PYTHON) -m hatchling build --target wheel --directory build/wheels; \
 	done
 
+# The address below which the files of a release would be published; krew's manifest names it.
+URL := https://example.com/plimsoll
+
+.PHONY: release
+release: .venv/.synced ## wheels, chart, kubectl plugin, bills of materials and checksums in build/release; publishes nothing; URL=https://…
+	@$(PYTHON) -m tools.release "$(URL)" --check
+	@$(MAKE) --no-print-directory wheel
+	@$(PYTHON) -m tools.release "$(URL)"
+
 .PHONY: wheel-check
 wheel-check: wheel ## the wheels in clean environments, on the oldest and the newest Python; PYTHONS="PATH PATH"
 	@$(PYTHON) -m tests.package $(PYTHONS)
@@ -226,6 +235,10 @@ bench: bench-kang bench-kang-card bench-events bench-monitor bench-hook-memory b
 .PHONY: chart
 chart: .venv/.synced ## write the manifests that are generated from deploy/chart
 	@$(PYTHON) -m tools.chart
+
+.PHONY: size
+size: .venv/.synced ## lines of code by folder, without blanks, comments and docstrings; and the number of settings
+	@$(PYTHON) -m tools.size
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

@@ -22,12 +22,12 @@ from monitor.outbox.store import Store, open_store
 from monitor.publisher import Publisher, PublisherListeners, StreamTarget
 from monitor.sampler import Sampler
 from monitor.settings import Settings
-from monitor.xids import XidListener
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Subscribe
 from plimsoll.bus.stream import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
+from plimsoll.nvml.xid_listener import XidListener
 from plimsoll.part.ending import noticed, tasks_until
 from plimsoll.part.log import get_logger
 from plimsoll.part.processes import boot_id

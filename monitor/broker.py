@@ -14,7 +14,6 @@ from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.events import Gpu, Task
 from plimsoll.gpu_events import GpuHealth
-from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.log import get_logger
 
@@ -79,12 +78,12 @@ class Measurer:
         self._client = BrokerClient(root, timeout_s=away_s)
         self._presence = presence
         self._newest: Measured | None = None
-        self._unhealthy: dict[GpuUuid, str] = {}
+        self._health: tuple[GpuHealth, ...] = ()
         self._wakened = asyncio.Event()
 
     def set_unhealthy(self, unhealthy: Iterable[GpuHealth]) -> None:
         """Send these GPUs' health with each measurement from now on."""
-        self._unhealthy = {one.gpu: f"{one.health.value}: {one.reason}" for one in unhealthy}
+        self._health = tuple(unhealthy)
 
     def send(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
         """Send this measurement next.
@@ -93,7 +92,7 @@ class Measurer:
             gpus: the GPUs as NVML showed them; those that cannot be read are left out.
             began_ns: the machine's clock just before NVML was read.
         """
-        self._newest = msgspec.structs.replace(measurement(gpus, began_ns), unhealthy=self._unhealthy)
+        self._newest = msgspec.structs.replace(measurement(gpus, began_ns), health=self._health)
         self._wakened.set()
 
     async def run(self) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from monitor.core.health import DriverView
 from monitor.core.idle import IdleMeters
 from monitor.sampler import NodeSample
+from plimsoll.gpu_health import DriverView
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import GpuReading, HealthReading, XidSeen
 

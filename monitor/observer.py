@@ -25,7 +25,6 @@ from monitor.announcement_queue import AnnouncementQueue
 from monitor.core import conditions, lifecycle, node_state
 from monitor.core import tasks as table
 from monitor.core.conditions import ConditionChanges, Conditions
-from monitor.core.health import DriverView
 from monitor.core.lifecycle import TaskKey
 from monitor.core.observation import (
     JOURNAL_START,
@@ -53,6 +52,7 @@ from monitor.troubles import Troubles
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import MemoryChange
 from plimsoll.events import Gpu
+from plimsoll.gpu_health import DriverView
 from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
 from plimsoll.part.errors import InputError

@@ -17,6 +17,7 @@ from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.events import SLOWEST_HEARTBEAT_S
+from plimsoll.gpu_health import HOLD_S
 from plimsoll.ids import NODE_PATTERN
 from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.part import settings
@@ -110,7 +111,7 @@ class Settings:
     state_idle_pct: Positive = 10.0
     state_memory_bytes: Annotated[int, Meta(ge=1)] = 256 * MIB
     heartbeat_s: Annotated[float, Meta(gt=0, le=SLOWEST_HEARTBEAT_S)] = 60.0
-    health_hold_s: Positive = 60.0
+    health_hold_s: Positive = HOLD_S
     pressure_pct: Annotated[float, Meta(ge=0, le=100)] = 5.0
     pressure_end_pct: Annotated[float, Meta(ge=0, le=100)] = 10.0
     nvml_retry_s: Positive = 10.0

@@ -23,6 +23,7 @@ from plimsoll.broker.root import USERS_NAME
 from plimsoll.broker.wire import SYSTEM_ROOT, Subscribe
 from plimsoll.part.causes import is_disk_full
 from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
+from plimsoll.part.limits import limit_of
 from plimsoll.part.program import program_of
 from solo.private_mounts import are_in_mounts, leave_mounts
 
@@ -77,7 +78,9 @@ async def make_root(root: Path) -> None:
         raise _unusable(root, error) from error
 
 
-def _unusable(root: Path, error: OSError) -> InputError:
+def _unusable(root: Path, error: OSError) -> PlimsollError:
+    if limit := limit_of(error):
+        return PlimsollError(limit)
     remedy = "free some room on its disk" if is_disk_full(error) else "name a directory of your own"
     return InputError("--broker-root", str(root), f"cannot be used ({error})", remedy)
 
@@ -296,3 +299,13 @@ def _problem_in(line: str) -> str:
         return msgspec.json.decode(line, type=_Refusal).problem
     except msgspec.MsgspecError:
         return ""
+
+
+def last_words(root: Path) -> str:
+    """The problems that the last private broker here has named, and its log; empty without a log. Blocks."""
+    try:
+        content = (root / LOG_NAME).read_bytes()
+    except OSError:
+        return ""
+    began = max(content.rfind(b'{"event":"private broker starts"'), 0)
+    return f"; its last words: {_last_words(root, began)} (its log is {root / LOG_NAME})"

@@ -23,6 +23,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import policy_named
+from placer.core.reasons import UNHEALTHY
 from placer.core.refusal import Refusal
 from placer.core.registration import registration
 from placer.core.site import Request
@@ -35,12 +36,13 @@ from plimsoll.ids import PodUid, ProcessKey
 from plimsoll.kube.models import Pod
 from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.limits import limit_of
 from plimsoll.part.processes import read_stat
 from plimsoll.quantity import format_bytes
 from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
 from solo.orphans import adopt_orphans, bury_orphans
-from solo.private_broker import START_S, ensure_broker, keep_broker, locked, make_root, using
+from solo.private_broker import START_S, ensure_broker, keep_broker, last_words, locked, make_root, using
 from solo.private_mounts import NO_MOUNTS, PrivateMounts, private_mounts
 
 UNHELD_MAX: Final = 8
@@ -83,7 +85,12 @@ async def run_command(options: RunOptions) -> int:
             async with using(root) as user:
                 async with locked(root):
                     await ensure_broker(root, options.environment, children)
-                    process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
+                    try:
+                        process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
+                    except BrokerAwayError as error:
+                        raise BrokerAwayError(
+                            f"{error}{await asyncio.to_thread(last_words, root)}"
+                        ) from error
                 children.add(process.pid)
                 keep = keep_broker(root, options.environment, children, _Unheld(uid).take)
                 tasks = [asyncio.create_task(keep, name="keep the broker")]
@@ -154,7 +161,9 @@ async def _choose(broker: BrokerClient, pod: Pod, environment: Mapping[str, str]
     decided = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.view, machine.ledger, policy)
     if isinstance(decided, Refusal):
         alone = plan_on(Request(PodUid(pod.metadata.uid), demand), machine.unused(), Ledger(), policy)
-        raise _no_room(decided) if isinstance(alone, Plan) else _never_room(alone, machine)
+        if isinstance(alone, Plan) or _names_faults(alone):
+            raise _no_room(decided)
+        raise _never_room(alone, machine)
     return decided
 
 
@@ -162,11 +171,18 @@ def _no_room(refusal: Refusal) -> NoRoomError:
     free = refusal.best_free_bytes
     most = "" if free is None else f" (one has {format_bytes(free)} free)"
     remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"
+    if _names_faults(refusal):
+        remedy = "reset the GPU or restart the machine: `plimsoll status` shows each fault; or " + remedy
     return NoRoomError(f"this machine has no room for the command now: {_reasons(refusal)}{most}; {remedy}")
 
 
+def _names_faults(refusal: Refusal) -> bool:
+    """Whether a GPU that might do is not well. A GPU that cannot be read may come back with any memory."""
+    return any(reason.startswith(UNHEALTHY) for given in refusal.reasons.values() for reason in given)
+
+
 def _never_room(refusal: Refusal, machine: Machine) -> NeverRoomError:
-    gpus = [f"{gpu.uuid} ({gpu.model}, {format_bytes(gpu.usable_bytes)})" for gpu in machine.view.gpus]
+    gpus = [f"{gpu.uuid} ({gpu.model}, {format_bytes(gpu.usable_bytes)})" for gpu in machine.unused().gpus]
     remedy = f"ask for what these have together or alone: {', '.join(gpus)}"
     return NeverRoomError(f"this machine can never run the command: {_reasons(refusal)}; {remedy}")
 
@@ -204,6 +220,8 @@ async def _start(
             sys.stderr.write(f"plimsoll run: {NO_MOUNTS}\n")
         return await start(pass_fds=descriptors)
     except (OSError, ValueError) as error:
+        if limit := limit_of(error):
+            raise PlimsollError(limit) from error
         remedy = "give a program that exists on this machine"
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error
 

@@ -31,7 +31,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         for title in section if isinstance(section, dict) else ():
             if title in FOLDERS:
                 pages = (ROOT / "docs" / FOLDERS[title]).glob("*.md")
-                found = sorted(pages, key=lambda page: (page.stem != "README", page.stem))
+                found = sorted(pages, key=lambda page: (page.stem not in {"README", "index"}, page.stem))
                 section[title] = [page.relative_to(ROOT / "docs").as_posix() for page in found]
     return config
 

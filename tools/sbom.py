@@ -58,12 +58,15 @@ def bill(folder: Path) -> _Json:
 
 def locked() -> _Json:
     """The packages of `uv.lock` that an installation needs, with the hash of each file, as uv lists them."""
-    uv = shutil.which("uv") or str(ROOT / ".cache" / "uv" / "bin" / "uv")
-    options = ("--quiet", "--frozen", "--no-default-groups", "--format", "cyclonedx1.5")
-    command = (uv, "export", *options, "--preview-features", "sbom-export")
-    text = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout  # noqa: S603 - our own installer
-    found: _Json = json.loads(text)
+    found: _Json = json.loads(exported("--format", "cyclonedx1.5", "--preview-features", "sbom-export"))
     return found
+
+
+def exported(*options: str) -> str:
+    """The packages of `uv.lock` that an installation needs, in the form that `options` of `uv export` choose."""
+    uv = shutil.which("uv") or str(ROOT / ".cache" / "uv" / "bin" / "uv")
+    command = (uv, "export", "--quiet", "--frozen", "--no-default-groups", *options)
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout  # noqa: S603 - our own installer
 
 
 def _versions() -> dict[str, str]:

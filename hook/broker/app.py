@@ -32,6 +32,7 @@ from hook.broker.files.contexts import ContextsFile, driver_version
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
 from hook.broker.files.work import BrokerFiles
+from hook.broker.gpu_health import struck
 from hook.broker.layouts import Layouts
 from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
@@ -44,6 +45,7 @@ from hook.broker.users import stop_once_unused, users_file
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY
+from plimsoll.nvml.readings import XidSeen
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.ending import tasks_until
@@ -112,6 +114,7 @@ async def _serve(
             await lines.require()
         engine = Engine(node, disk, files_thread, start_task, bounds, lines)
         with contextlib.closing(engine):
+            await loop.run_in_executor(files_thread, engine.health.restore)
             await _start(engine)
             async with _metrics(engine, settings, files_thread):
                 listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
@@ -149,6 +152,7 @@ def _start_tasks(
     start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
     if settings.measure:
         start_task(Measurements(engine, driver).run(), "measurements")
+        start_task(_listen_for_xids(engine, start_task), "XID errors")
     layouts = Layouts()
     if settings.kubeconfig:
         start_task(_follow_pods(engine, settings, layouts), "pods")
@@ -190,6 +194,17 @@ async def _start(engine: Engine) -> None:
         await engine.start()
     except NotCarriedOutError as error:
         _log.error("adoption_incomplete", problem=str(error), remedy="mend that and restart the broker")
+
+
+async def _listen_for_xids(engine: Engine, start_task: StartTask) -> None:
+    """Judge the GPUs' health by XID errors too, which the driver reports once."""
+
+    def take(seen: XidSeen) -> None:
+        start_task(engine.judge(struck(seen)), "judge an XID error")
+
+    # Imported in a thread, like the metrics: `pynvml` is slow to import.
+    listener = await asyncio.to_thread(importlib.import_module, "plimsoll.nvml.xid_listener")
+    await listener.XidListener(take).run()
 
 
 async def _follow_pods(engine: Engine, settings: Settings, layouts: Layouts) -> None:

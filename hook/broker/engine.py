@@ -39,12 +39,14 @@ from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.driver_lines import DriverLines
 from hook.broker.files.work import BrokerFiles, FileResults, FileWork
+from hook.broker.gpu_health import GpusHealth
 from hook.broker.shares.gate_files import GateConstants
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, StartTask, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Register, Unregister
-from plimsoll.ids import GpuUuid, PodUid, ProcessKey
+from plimsoll.gpu_health import DriverView
+from plimsoll.ids import PodUid, ProcessKey
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.log import get_logger
@@ -92,7 +94,7 @@ class Engine:
         shares: the sharing of compute time; for the loop's thread only.
         driver_lines: the lines in the driver.
         bounded_log: the log for lines that programs and other parts can cause.
-        unhealthy: the unhealthy GPUs of the monitor's last message, with reasons; for `plimsoll status` alone.
+        health: the health of the GPUs.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class Engine:
         bounds: ContainerBounds,
         driver_lines: DriverLines,
     ) -> None:
-        self.unhealthy: dict[GpuUuid, str] = {}
+        self.health = GpusHealth(disk.contexts.root)
         self.disk_failures = 0
         """The instructions for files that the disk has refused since the start."""
         self.node = node
@@ -171,9 +173,18 @@ class Engine:
         """The registered containers, and the memory that they hold at this moment."""
         slots = await self.in_files_thread(self._file_work.all_slots)
         described = self.node.describe(slots, self.shares.uses)
-        return msgspec.structs.replace(
-            described, enforcement=self.driver_lines.state(), unhealthy=self.unhealthy
-        )
+        unhealthy = {one.gpu: f"{one.health.value}: {one.reason}" for one in self.health.unhealthy}
+        return msgspec.structs.replace(described, enforcement=self.driver_lines.state(), unhealthy=unhealthy)
+
+    async def judge(self, seen: DriverView) -> None:
+        """Judge the GPUs' health by what the driver shows."""
+        if self.health.take(seen):
+            try:
+                await self.in_files_thread(self.health.write)
+            except OSError as error:
+                remedy = disk_remedy(error, "mend that", "the broker's")
+                effect = "the next broker does not know of these conditions"
+                _log.warning("gpu_health_not_kept", problem=str(error), effect=effect, remedy=remedy)
 
     async def lay_out_again(self, pod: PodUid, prepare: Callable[[], None]) -> bool:
         """Lay a registered pod out again; returns False for a pod that is not registered, or is leaving.

@@ -5,14 +5,20 @@ session with the driver already; a new one takes a second on some machines.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hook.broker.engine import Engine
+from hook.broker.gpu_health import driver_view
 from plimsoll.broker.wire import GpusRead
 from plimsoll.events import Gpu, Phase, Task
+from plimsoll.gpu_health import DriverView
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.nvml.readings import GpuSample, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.limits import memory_limit
+
+if TYPE_CHECKING:
+    from plimsoll.nvml.library import Nvml
 
 UNKNOWN_IDLE_PCT: Final = 100.0
 """The idle time, in percent, of a GPU whose driver measures no utilisation (MIG). Memory alone then decides."""
@@ -29,13 +35,16 @@ async def read_gpus(engine: Engine, driver: DriverThread) -> GpusRead:
     containers = (await engine.describe()).containers
     owners = {process.pid: use.pod for use in containers for process in use.processes}
     try:
-        samples, failing = await driver.ask(lambda nvml: (nvml.read({}), nvml.failing))
+        samples, seen = await driver.ask(_read)
     except NvmlAwayError as error:
-        raise NvmlAwayError(f"{error}; {error.remedy or _REMEDY}") from error
-    return GpusRead(
-        gpus=tuple(_gpu(sample, owners) for sample in samples),
-        failing={one.uuid: one.error for one in failing},
-    )
+        raise NvmlAwayError(f"{error}; {memory_limit() or error.remedy or _REMEDY}") from error
+    await engine.judge(seen)
+    return GpusRead(gpus=tuple(_gpu(sample, owners) for sample in samples), health=engine.health.unhealthy)
+
+
+def _read(nvml: "Nvml") -> tuple[tuple[GpuSample, ...], DriverView]:
+    samples = nvml.read({})
+    return samples, driver_view(nvml, samples)
 
 
 def _gpu(sample: GpuSample, owners: Mapping[int, PodUid]) -> Gpu:

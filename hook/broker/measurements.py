@@ -6,13 +6,17 @@ measures a few times within hundredths of a second. So it knows the cost of a co
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hook.broker.core.audit.overheads import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.gpu_health import driver_view
 from plimsoll.broker.announcements import Context, Exited, Hello
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.gpu_health import DriverView
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.cgroup import read_pod
 from plimsoll.nvml.readings import GpuReading, NvmlAwayError
@@ -51,6 +55,7 @@ class Measurements:
         self._driver = driver
         self._seen_seq = 0
         self._trouble = ""
+        self._judged_s = -PERIOD_S
 
     async def run(self) -> None:
         """Measure for ever."""
@@ -90,7 +95,12 @@ class Measurements:
         return any(isinstance(each, Hello | Context | Exited) for each in new)
 
     async def _measure(self) -> None:
-        measured = await self._driver.ask(_read)
+        measured, seen = await self._driver.ask(
+            partial(_read, judges=time.monotonic() >= self._judged_s + PERIOD_S)
+        )
+        if seen is not None:
+            self._judged_s = seen.now_s
+            await self._engine.judge(seen)
         if measured.gpus:
             await self._engine.take(measured)
         if self._trouble:
@@ -120,21 +130,23 @@ def _pauses() -> Iterator[float]:
         yield pause_s
 
 
-def _read(nvml: "Nvml") -> Measured:
-    """Measure the whole node by NVML and `/proc`.
+def _read(nvml: "Nvml", *, judges: bool) -> tuple[Measured, DriverView | None]:
+    """Measure the whole node by NVML and `/proc`, and read the GPUs' health where it is asked for.
 
     Raises:
         NvmlAwayError: no driver answers.
         OSError: the broker ran out of descriptors.
     """
     began_ns = machine_ns()
-    gpus = [gpu for gpu in nvml.read(None) if gpu.reading.usable_bytes > 0]
+    samples = nvml.read(None)
+    gpus = [gpu for gpu in samples if gpu.reading.usable_bytes > 0]
     found = [_process(gpu.reading.uuid, *held) for gpu in gpus for held in gpu.used_bytes.items()]
-    return Measured(
+    measured = Measured(
         began_ns=began_ns,
         gpus=tuple(_gpu(gpu.reading) for gpu in gpus),
         processes=tuple(process for process in found if process is not None),
     )
+    return measured, driver_view(nvml, samples) if judges else None
 
 
 def _gpu(reading: GpuReading) -> MeasuredGpu:

@@ -311,6 +311,9 @@
     X(cuGraphGetNodes)                                                                                       \
     X(cuGraphMemAllocNodeGetParams)                                                                          \
     X(cuGraphNodeGetType)                                                                                    \
+    X(cuMemAddressFree)                                                                                      \
+    X(cuMemAddressReserve)                                                                                   \
+    X(cuMemGetAllocationGranularity)                                                                         \
     X(cuMemGetAllocationPropertiesFromHandle)                                                                \
     X(cuMemPoolGetAttribute)                                                                                 \
     X(cuPointerGetAttribute)                                                                                 \

@@ -62,8 +62,9 @@ struct plimsoll_contexts {
     unsigned alive;    /* context_lock; retains under way, and 1 for the primary context while it lives */
     unsigned retained; /* context_lock; the program's retains of the primary context less its releases */
     bool is_announced; /* context_lock; the broker got a message about a context here */
-    uint64_t unmeasured_since_ns; /* atomic; when a context was made that nothing was charged for and that the
-                                     broker has not measured yet; 0: none (memory/measured.c) */
+    uint64_t unmeasured_since_ns; /* atomic; when a context was made, or memory imported, that nothing was
+                                     charged for and that the broker has not measured yet; 0: none
+                                     (memory/measured.c) */
     unsigned present;             /* context_lock; contexts that the driver made here, primary and created */
     uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */
     uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
@@ -93,14 +94,17 @@ struct plimsoll_state {
     const struct plimsoll_limits *limits; /* the mapping; attach_lock */
     struct plimsoll_counts *counts;       /* the mapping; attach_lock */
     struct plimsoll_exports *exports;     /* the mapping, NULL where the file cannot be had; attach_lock */
-    const struct plimsoll_measured *measured; /* the mapping, NULL under an older broker; attach_lock */
-    char limits_dir[4096];                    /* attach_lock */
-    uint64_t owner;                           /* attach_lock */
-    unsigned slot;                            /* attach_lock */
-    unsigned gpu_count;                       /* attach_lock */
-    bool is_verbose;                          /* attach_lock */
-    bool is_fork_watched;                     /* attach_lock */
-    bool is_end_watched;                      /* written only by the thread that started the keeper */
+    const struct plimsoll_measured
+        *measured;            /* the mapping, NULL where the file cannot be had; attach_lock */
+    bool measures_no_process; /* an older broker, which writes no such file; attach_lock */
+    bool has_waited_in_vain;  /* no valid limits came in time, and standard error says so; atomic */
+    char limits_dir[4096];    /* attach_lock */
+    uint64_t owner;           /* attach_lock */
+    unsigned slot;            /* attach_lock */
+    unsigned gpu_count;       /* attach_lock */
+    bool is_verbose;          /* attach_lock */
+    bool is_fork_watched;     /* attach_lock */
+    bool is_end_watched;      /* written only by the thread that started the keeper */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;    /* atomic */

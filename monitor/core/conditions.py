@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from monitor.core import health, pressure
-from monitor.core.health import DriverView, GpuRecord, GpuRecords, HealthTransition
+from monitor.core import pressure
 from monitor.core.pressure import PressureChange, PressureRules, Short
+from plimsoll import gpu_health as health
 from plimsoll.events import Gpu
 from plimsoll.gpu_events import GpuHealth
+from plimsoll.gpu_health import DriverView, GpuRecord, GpuRecords, HealthTransition
 
 
 @dataclass(frozen=True, slots=True)

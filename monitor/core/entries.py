@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from monitor.core.health import HealthTransition
 from monitor.core.lifecycle import Fact, TaskLife
 from monitor.core.pressure import PressureChange
 from plimsoll import envelope
@@ -34,6 +33,7 @@ from plimsoll.events import (
     Report,
 )
 from plimsoll.gpu_events import GpuHealth, HealthChange, NodeInfo, Pressure
+from plimsoll.gpu_health import HealthTransition
 from plimsoll.ids import GpuUuid, NodeName
 
 _UNWATCHED: Final = (

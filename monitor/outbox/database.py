@@ -28,12 +28,12 @@ import msgspec
 
 from monitor.core.conditions import Conditions
 from monitor.core.entries import Entry
-from monitor.core.health import GpuRecord
 from monitor.core.lifecycle import TaskKey, TaskLife
 from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import REMEMBERED_DEATHS, Tasks
 from monitor.foreign import StreamPosition
 from monitor.outbox.transaction import check_room, transaction
+from plimsoll.gpu_health import GpuRecord
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.causes import disk_remedy
 from plimsoll.part.errors import InputError

@@ -1,7 +1,7 @@
 """Turns a plan into the registration with the node's broker, and a registration back into a booking.
 
 What always holds: a booking that is read back from a broker grants what the registration of its plan granted. The
-pod's owner is not registered, so it is not read back.
+pod's owner and its labels of locality are not registered, so they are not read back.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ def registration(pod: Pod, plan: Plan) -> Register:
         pod=plan.booking.pod,
         namespace=metadata.namespace,
         name=metadata.name,
+        gpu_name=plan.booking.gpu_name,
         containers=tuple(_container_lines(name, plan.booking, plan.cpus.get(name, "")) for name in plan.gpus),
     )
 
@@ -31,7 +32,13 @@ def registered(description: Description, pod: PodUid) -> Register | None:
     if not uses:
         return None
     containers = tuple(use.container for use in uses)
-    return Register(pod=pod, namespace=uses[0].namespace, name=uses[0].pod_name, containers=containers)
+    return Register(
+        pod=pod,
+        namespace=uses[0].namespace,
+        name=uses[0].pod_name,
+        gpu_name=uses[0].gpu_name,
+        containers=containers,
+    )
 
 
 def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, Booking]]:
@@ -54,7 +61,8 @@ def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, 
             node=node,
             gpus=gpus,
         )
-        yield row, Booking(uid, node, tuple(grant for use in uses for grant in _grants(use.container)))
+        grants = tuple(grant for use in uses for grant in _grants(use.container))
+        yield row, Booking(uid, node, grants, gpu_name=uses[0].gpu_name)
 
 
 def _container_lines(name: ContainerName, booking: Booking, cpus: str) -> ContainerLines:

@@ -121,7 +121,8 @@ async def start(command: ProcessCommand) -> RunningProcess:
     Raises:
         OSError: the command or the directory does not exist, or cannot be used.
     """
-    output = await asyncio.to_thread(_open, command.output) if command.output else None
+    # Not in a thread: a cancelled wait for it would leave the file open.
+    output = _open(command.output) if command.output else None
     try:
         process = await asyncio.create_subprocess_exec(
             *command.arguments,

@@ -40,6 +40,7 @@ from plimsoll.broker.wire import (
 from plimsoll.ids import PodUid
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.processes import read_stat
 
 TIMEOUT_S: Final = 10.0
 """The default deadline of a request, in seconds; long enough for a restart of the broker."""
@@ -70,6 +71,7 @@ class BrokerClient:
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
         self._lost: LostError | None = None  # the last failure, for the message
+        self._peer: int | None = None  # the process that did not answer, likewise
 
     async def __aenter__(self) -> Self:
         """Wait until the broker is there.
@@ -171,6 +173,7 @@ class BrokerClient:
                     await self.close()
                     continue
                 except BaseException:
+                    self._peer = connection.peer
                     # The answer is still to come, and must not be taken for the next request's.
                     self._connection = None
                     connection.abort()
@@ -200,13 +203,22 @@ class BrokerClient:
 
     def _why(self) -> str:
         if self._lost is None:
-            return "it stands still or is busy; look into its log"
+            return self._why_silent()
         cause = self._lost.__cause__
         if isinstance(cause, PermissionError):
             return f"this user may not open it ({cause}); run as the broker's user, or as root"
         if isinstance(cause, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
-            return f"no broker runs there ({cause}); start it (`python -m hook.broker`), or name another directory"
+            return f"no broker runs there ({cause}); see its log, or name another directory"
         return f"{self._lost}; look into its log"
+
+    def _why_silent(self) -> str:
+        pid = self._peer
+        if pid is None:
+            return "it stands still or is busy; look into its log"
+        stat = read_stat(pid)
+        if stat is not None and stat.is_stopped:
+            return f"its process {pid} is stopped; let it go on (`kill -CONT {pid}`), or end it (`kill -KILL {pid}`)"
+        return f"its process {pid} stands still or is busy; look into its log"
 
 
 def _expect(answer: BrokerAnswer | MemoryChange | Announcement, kind: type[T]) -> T:

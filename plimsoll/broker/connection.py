@@ -6,6 +6,8 @@ What always holds: every failure of the connection is `LostError`. A damaged lin
 import asyncio
 import contextlib
 import os
+import socket
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,9 @@ from plimsoll.broker.wire import CONTROL_NAME, BrokerAnswer, BrokerRequest, Memo
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 """Bounds of the pauses between attempts to reach the broker, in seconds."""
+
+_CREDENTIALS: Final = struct.Struct("iII")
+"""Linux's `struct ucred`: pid, uid, gid."""
 
 _LINES: Final = msgspec.json.Decoder(BrokerAnswer | MemoryChange | Other)
 
@@ -64,6 +69,15 @@ class Connection:
             raise LostError(error) from error
         finally:
             os.close(directory)
+
+    @property
+    def peer(self) -> int | None:
+        """The pid of the process that listens; None where the kernel shows none, as in another pid namespace."""
+        accepted = self._writer.get_extra_info("socket")
+        pid, _, _ = _CREDENTIALS.unpack(
+            accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return pid or None
 
     async def send(self, request: BrokerRequest) -> None:
         """Write a request.

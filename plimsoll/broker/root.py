@@ -32,17 +32,27 @@ def default_root() -> Path:
     """The system broker's directory where this user may use it, else a directory of this user's own.
 
     Raises:
-        InputError: this user has no directory: neither the environment nor the machine's list of users names one.
+        InputError: this user has no directory: neither the environment nor the machine's list of users names one. Or
+            its path is not UTF-8.
     """
     system = Path(SYSTEM_ROOT)
     if os.access(system / CONTROL_NAME, os.W_OK):
         return system
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
-        return Path(runtime) / "plimsoll"
+        return _checked("XDG_RUNTIME_DIR", Path(runtime) / "plimsoll")
     try:
         home = Path.home()
     except RuntimeError as error:
         remedy = "set it to a directory of your own, or give --broker-root"
         raise InputError("HOME", None, "is not set, and this user has no home", remedy) from error
-    return home / ".local" / "state" / "plimsoll"
+    return _checked("HOME", home / ".local" / "state" / "plimsoll")
+
+
+def _checked(variable: str, root: Path) -> Path:
+    """The directory. The broker's answers are JSON, which has no form for other bytes."""
+    try:
+        str(root).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(variable, str(root), "is not UTF-8", "give --broker-root a path that is") from error
+    return root

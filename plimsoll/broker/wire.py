@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from plimsoll.events import Gpu
+from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 from plimsoll.lifespan import MAIN, Lifespan
 
@@ -63,6 +64,8 @@ class Register(Struct, frozen=True, kw_only=True, tag="register"):
     """Make directories for a pod's containers; a second request with other lines changes them in place.
 
     Attributes:
+        gpu_name: the name of its GPU, see `plimsoll.demand.PodDemand`; None for a pod without one. Brokers of earlier
+            versions ignore it.
         runner: the `plimsoll run` whose descendants are the pod's processes. A second request without it changes
             nothing. Brokers of earlier versions ignore it.
     """
@@ -71,6 +74,7 @@ class Register(Struct, frozen=True, kw_only=True, tag="register"):
     namespace: str
     name: str
     containers: tuple[ContainerLines, ...]
+    gpu_name: str | None = None
     runner: ProcessKey | None = None
 
 
@@ -169,13 +173,13 @@ class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
     Attributes:
         began_ns: the machine's clock just before NVML was read. If a process changed its words in `counts` since
             then, its words and this measurement are not compared.
-        unhealthy: for people, the class and the reason of each GPU that is not healthy.
+        health: the GPUs that are not healthy. Monitors of earlier versions send none.
     """
 
     began_ns: int
     gpus: tuple[MeasuredGpu, ...]
     processes: tuple[MeasuredProcess, ...]
-    unhealthy: dict[GpuUuid, str] = {}
+    health: tuple[GpuHealth, ...] = ()
 
 
 class Directories(Struct, frozen=True, kw_only=True):
@@ -237,6 +241,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
     """A registered container with its processes.
 
     Attributes:
+        gpu_name: the name of the pod's GPU; None for a pod without one.
         share: None where the container owns its GPUs whole, or where its files are not made yet.
         unheld_pids: its processes that use a GPU without the library.
     """
@@ -248,6 +253,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessUse, ...]
     share: ShareUsed | None = None
     unheld_pids: tuple[int, ...] = ()
+    gpu_name: str | None = None
 
 
 class GpuEnforcement(Struct, frozen=True, kw_only=True):
@@ -268,7 +274,7 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
 
     Attributes:
         enforcement: for each GPU that the driver or a registered container names.
-        unhealthy: the unhealthy GPUs that the monitor sent last; none under `plimsoll run`, which has no monitor.
+        unhealthy: for people, the class and the reason of each GPU that is not healthy.
     """
 
     containers: tuple[ContainerUse, ...]
@@ -282,11 +288,11 @@ class GpusRead(Struct, frozen=True, kw_only=True, tag="gpus"):
     Attributes:
         gpus: those that can be read, with the processes on them. Without a monitor there is no decayed average, so
             `idle_pct` is of the driver's last sample.
-        failing: NVML's reason for each other GPU.
+        health: the GPUs that are not healthy. A GPU that NVML cannot read is here, and not in `gpus`.
     """
 
     gpus: tuple[Gpu, ...]
-    failing: dict[GpuUuid, str] = {}
+    health: tuple[GpuHealth, ...] = ()
 
 
 BrokerRequest = Register | Unregister | Subscribe | Acknowledge | Describe | Measured | ReadGpus

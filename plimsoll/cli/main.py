@@ -10,6 +10,7 @@ from plimsoll.cli import output
 from plimsoll.cli.command import INTERRUPTED, REFUSED, listing, parsed
 from plimsoll.cli.commands import SUMMARIES, command_of
 from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.limits import limit_of
 from plimsoll.part.variables import unknown_variables
 
 ABOUT: Final = (
@@ -33,6 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return output.fail(str(error), REFUSED if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if (limit := limit_of(error)) is None:
+            raise
+        if (logging := sys.modules.get("logging")) is not None:
+            logging.disable()  # what asyncio could not clean up says no more
+        return output.fail(limit)
 
 
 def program() -> str:

@@ -133,10 +133,15 @@ def add_nats(parser: argparse.ArgumentParser, default: str, text: str) -> None:
 def _folder(text: str) -> Path:
     """A path that holds in any working directory: programs find their pages by it, and may change theirs."""
     try:
-        return Path(text).absolute()
+        folder = Path(text).absolute()
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        message = f"{text!r} is not UTF-8, with its working directory; give a path that is"
+        raise argparse.ArgumentTypeError(message) from error
     except OSError as error:
         message = f"{text!r} has no working directory to begin in ({error}); give a path that begins with /"
         raise argparse.ArgumentTypeError(message) from error
+    return folder
 
 
 def filled(given: str) -> str:

@@ -2,8 +2,8 @@
 
 What always holds: the log is one JSON object a line on standard error. SIGTERM and SIGINT end the part in good order,
 with exit code 0. Settings that cannot work end it with exit code 2 and one line for each: field, value and remedy. So
-does any argument but `--help`. A part that must be started again ends with exit code 1 and one line. A thread that
-hangs keeps no process from ending.
+does any argument but `--help`. A part that must be started again, or that reached a limit (`ulimit`), ends with exit
+code 1 and one line. A thread that hangs keeps no process from ending.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from msgspec import Meta
 from plimsoll.part.ending import run_to_end
 from plimsoll.part.errors import BAD_INPUT, CannotGoOnError, InputError, errors_in
 from plimsoll.part.heap import settle_heap
+from plimsoll.part.limits import limit_of
 from plimsoll.part.log import get_logger, log_json
 from plimsoll.part.threads import Threads, leave_hanging_threads
 
@@ -83,6 +84,11 @@ def _outcome(
     except* CannotGoOnError as failures:
         for failure in errors_in(failures, CannotGoOnError):
             get_logger().error("ends, to be started again", part=name, problem=str(failure))
+        status = CANNOT_GO_ON
+    except* Exception as failures:
+        if (limit := limit_of(failures)) is None:
+            raise
+        get_logger().error("ends, to be started again", part=name, problem=limit)
         status = CANNOT_GO_ON
     return status
 

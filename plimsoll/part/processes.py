@@ -39,11 +39,13 @@ class Stat:
         start_ticks: start time in clock ticks since the machine's boot, whatever time namespace reads it.
         has_ended: the process is a zombie: dead, and its parent has not waited for it.
         parent: the pid of its parent; 0 where it has none in our pid namespace.
+        is_stopped: a signal or a tracer has stopped it.
     """
 
     start_ticks: int
     has_ended: bool
     parent: int = 0
+    is_stopped: bool = False
 
 
 def parse_stat(text: str) -> Stat | None:
@@ -51,8 +53,9 @@ def parse_stat(text: str) -> Stat | None:
     fields = text.rpartition(")")[2].split()
     if len(fields) <= _START_TICKS or not fields[_START_TICKS].isdecimal():
         return None
-    ended = fields[_STATE] in ("Z", "X", "x")
-    return Stat(int(fields[_START_TICKS]) - OWN.boot_ticks, ended, int(fields[_PARENT]))
+    state = fields[_STATE]
+    start_ticks = int(fields[_START_TICKS]) - OWN.boot_ticks
+    return Stat(start_ticks, state in ("Z", "X", "x"), int(fields[_PARENT]), state in ("T", "t"))
 
 
 def read_stat(pid: int) -> Stat | None:

@@ -121,6 +121,7 @@ def _value(
         raise InputError(variable, None, "is not set", f"set it: {field.name} has no default")
     text = environment[variable]
     try:
+        text.encode()
         value: object = msgspec.convert(text, hint, strict=False)
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("Expected a finite `float`")

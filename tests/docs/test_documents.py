@@ -25,7 +25,8 @@ from tools.metrics import described
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
-    *(ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "emulator" / "README.md"),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / "emulator" / "README.md", ROOT / "docs" / "examples" / "index.md"),
     *(ROOT / "hook" / "lib" / "README.md", ROOT / "bench" / "results" / "README.md"),
     *(ROOT / "placer" / "core" / "policies" / "README.md", *sorted((ROOT / "tests").glob("*/README.md"))),
     *sorted((ROOT / "docs").glob("*.md")),

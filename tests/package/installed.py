@@ -15,7 +15,8 @@ ROOT: Final = Path(__file__).parents[2]
 GPU: Final = "GPU-00000000-0000-4000-8000-000000000013"
 NODE: Final = f"[gpu 0]\nmodel = NVIDIA L4\nmemory = 24Gi\nuuid = {GPU}\n"
 
-
+AUTHORITIES: Final = {name: os.environ[name] for name in ("SSL_CERT_FILE",) if name in os.environ}
+"""Read as the tests are collected. While they run, the variable names an empty file."""
 INSTALL_S: Final = 600.0
 """Seconds that an installer may take where it fetches packages, or that a demo may take on a loaded machine."""
 
@@ -37,17 +38,20 @@ async def ended(
 ) -> Ended:
     """Run a program to its end, without the variables that would lead it to our own environment.
 
+    It trusts the authorities that the machine trusts: an installer asks the index.
+
     Args:
         command: the program and its arguments.
         folder: its current folder.
         patience_s: the time after which it is killed, and `TimeoutError` raised.
         more: variables in addition to ours.
     """
-    ours = {"PYTHONPATH", "VIRTUAL_ENV", "LD_PRELOAD"}
+    ours = {"PYTHONPATH", "VIRTUAL_ENV", "LD_PRELOAD", "SSL_CERT_FILE"}
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
-        env={name: value for name, value in os.environ.items() if name not in ours} | dict(more or {}),
+        env=kept | AUTHORITIES | dict(more or {}),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

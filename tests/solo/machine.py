@@ -60,6 +60,13 @@ class Machine:
         output = asyncio.subprocess.DEVNULL
         return await asyncio.create_subprocess_exec(*arguments, env=self._environment, stdout=output)
 
+    async def run_program(self, *arguments: str) -> tuple[int | None, str]:
+        """Run a program of the machine; returns exit code and error output."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*arguments, env=self._environment, stderr=pipe)
+        _, errors = await process.communicate()
+        return process.returncode, errors.decode()
+
     @property
     def _environment(self) -> dict[str, str]:
         emulated = {"PLIMSOLL_EMULATOR": str(self._config), "LD_LIBRARY_PATH": str(BUILD / "emulator")}
@@ -116,9 +123,9 @@ class Machine:
         """The bytes that all processes hold on the GPU, from the emulator's records."""
         return int(json.loads(await self._book())["gpus"][0]["used_bytes"])
 
-    async def lose_gpu(self) -> None:
-        """Take the GPU off the bus."""
-        await self._book("lose", "0")
+    async def book(self, *arguments: str) -> None:
+        """Change the emulated GPUs as `build/emulator/book` does, for instance `lose 0`."""
+        await self._book(*arguments)
 
     async def slow_nvml(self, milliseconds: int) -> None:
         """Let each query of the GPU's NVML take this long."""

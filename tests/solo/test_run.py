@@ -113,13 +113,6 @@ async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
     assert process.returncode == 9
 
 
-async def test_standard_output_is_the_programs_alone(machine: Machine) -> None:
-    """A GPU that is lost is reported on standard error, where it cannot be taken for the program's output."""
-    await machine.lose_gpu()
-    _, output, errors = await machine.run("--gpu-memory", "1Gi", "--", "true")
-    assert (output, "GPU is lost" in errors) == ("", True), errors
-
-
 async def test_an_ignored_signal_stays_ignored(machine: Machine) -> None:
     """Under `nohup`, neither `plimsoll run` nor its command ends by the terminal's SIGHUP."""
     script = "kill -HUP $PPID; kill -HUP $$; exit 7"

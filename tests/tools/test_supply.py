@@ -41,10 +41,10 @@ def test_the_installer_itself_is_pinned() -> None:
     named = re.findall(r"^[a-z].*$", (ROOT / "tools" / "uv.txt").read_text(), re.MULTILINE)
     assert len(named) == 1
     assert re.match(r"uv==[\d.]+ ", named[0])
-    for script in ("bootstrap", "images"):
-        text = (ROOT / "tools" / script).read_text()
-        for line in re.findall(r"^.*\bpip install\b.*(?:\n .*)*", text, re.MULTILINE):
-            assert "--require-hashes" in line or "--no-deps" in line, line
+    for script in ("tools/bootstrap", "tools/images", "deploy/krew/kubectl-plimsoll"):
+        for line in re.findall(r"^.*\bpip install\b.*(?:\n .*)*", (ROOT / script).read_text(), re.MULTILINE):
+            for command in line.split("&& pip install"):
+                assert "--require-hashes" in command or "--no-deps" in command, command
 
 
 async def test_a_package_with_another_hash_is_not_installed(tmp_path: Path) -> None:

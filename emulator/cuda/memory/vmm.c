@@ -223,8 +223,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, PHYSICAL hand
     if (entered)
         return entered;
     struct physical *physical = vmm_physical(handle);
-    if (!physical || flags || offset || !size || size != physical->size || address % MEMORY_GRANULE ||
-        !is_reserved(address, size) || overlaps_mapping(address, size))
+    if (!physical || flags || offset || !size || size > physical->size || size % MEMORY_GRANULE ||
+        address % MEMORY_GRANULE || !is_reserved(address, size) || overlaps_mapping(address, size))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     return driver_leave(map(address, size, physical));
 }

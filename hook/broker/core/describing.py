@@ -41,6 +41,7 @@ def describe(
                 processes=_processes(lives, key, lines, slots.get(key, ()), measuring),
                 share=_share(share_of(key)),
                 unheld_pids=measuring.unheld_pids(key),
+                gpu_name=record.pod.gpu_name,
             )
             uses.append(use)
     return Description(containers=tuple(uses))

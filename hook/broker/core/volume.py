@@ -163,11 +163,6 @@ def missing_binds(wanted: Iterable[Bind], mounts: Iterable[Mount]) -> tuple[Bind
     return tuple(bind for bind in wanted if str(bind.target) not in present)
 
 
-def is_complete(target: PurePosixPath, mounts: Iterable[Mount]) -> bool:
-    """Whether a volume is mounted as a whole."""
-    return any(mount.point == str(target / LIMITS_PART) for mount in mounts)
-
-
 def inside(directory: PurePosixPath, mounts: Sequence[Mount]) -> tuple[str, ...]:
     """The mount points at and below a directory, each as often as it is mounted, the last one made first."""
     place = str(directory)

@@ -29,7 +29,6 @@ from hook.broker.core.volume import (
     counts_source,
     covering,
     inside,
-    is_complete,
     missing_binds,
     pod_binds,
     target_of,
@@ -146,8 +145,10 @@ class InlineVolumes:
         return target_of(path, PurePosixPath(self._kubelet))
 
     def is_published(self, target: VolumeTarget) -> bool:
-        """Whether a volume is mounted as a whole."""
-        return is_complete(PurePosixPath(_real(target)), mounts(target.pod))
+        """Whether a volume is mounted as a whole: its limits are mounted last, over an empty directory."""
+        with contextlib.suppress(FileNotFoundError):
+            return any((_real(target) / LIMITS_PART).iterdir())
+        return False
 
     def make_counts(self, containers: Iterable[ContainerKey]) -> None:
         """Mount a tmpfs for the `counts` of each container that has none; the layout of the pod then makes the file.
@@ -159,8 +160,8 @@ class InlineVolumes:
             OSError: this process may not mount, or the disk is full.
         """
         for container in containers:
-            page, table = self._page(container), mounts(container.pod)
-            if not inside(PurePosixPath(page), table):
+            page = self._page(container)
+            if not page.is_mount():
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(page)  # the layout made it on the disk, before the volume was asked for
                 page.mkdir(_DIRECTORY_MODE, parents=True)

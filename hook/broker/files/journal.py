@@ -65,7 +65,7 @@ class JournalFile:
             OSError: the old file is still in place.
         """
         self.is_behind = True
-        write_whole(self._path, _encoded(lines), MODE)
+        write_whole(self._path, _encoded(lines), MODE, is_durable=True)
         self.close()
         self.is_behind = False
 

@@ -105,7 +105,7 @@ class SharedFiles:
         path = self._record_path(pod)
         for level in (path.parent.parent, path.parent):
             _make_directory(level)
-        write_whole(path, content, RECORD_MODE)
+        write_whole(path, content, RECORD_MODE, is_durable=True)
 
     def lay_out(
         self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool

@@ -17,14 +17,19 @@ class opened:  # noqa: N801 - reads like `open`
         os.close(self._file)
 
 
-def write_whole(path: Path, content: bytes, mode: int, size_bytes: int | None = None) -> None:
-    """Replace a file atomically: a reader sees either the whole new file or the old file.
+def write_whole(
+    path: Path, content: bytes, mode: int, size_bytes: int | None = None, *, is_durable: bool = False
+) -> None:
+    """Replace a file atomically: a reader sees either the whole new file or the old file, also after a kill.
 
     Args:
         path: the file; its directory exists.
         content: the first bytes of the file.
         mode: the permissions, whatever the umask.
         size_bytes: the file's size, filled up with zeros; None for the size of the content.
+        is_durable: this holds after a crash of the machine too. Then the call waits for the disk, and so for
+            whatever else the node writes at that moment. The pages of a container need it not: the processes that
+            map them end with the machine, and the next layout mends a torn page.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
@@ -37,7 +42,8 @@ def write_whole(path: Path, content: bytes, mode: int, size_bytes: int | None = 
         if size_bytes is not None:
             # Not by truncation: a process that touches a hole on a full disk is killed by SIGBUS.
             os.posix_fallocate(file, 0, size_bytes)
-        os.fsync(file)
+        if is_durable:
+            os.fsync(file)
     finally:
         os.close(file)
     draft.replace(path)

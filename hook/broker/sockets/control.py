@@ -156,7 +156,7 @@ class _Peer:
             case Unregister() | Acknowledge() | Measured():
                 await self._engine.take(request)
                 if isinstance(request, Measured):
-                    self._engine.unhealthy = request.unhealthy
+                    self._engine.health.reported = request.health
                 return Done()
             case Describe():
                 return await self._engine.describe()

@@ -126,8 +126,8 @@ static const char *problem_of(int error) {
     switch (error) {
     case ENOENT:
     case ENOTDIR:
-        return "the files do not exist; start the broker, whose log names what it could not lay out. If its "
-               "directory was removed, for instance at a logout, start this command anew";
+        return "the files do not exist; see the log of the broker. After a chroot, mount their directory "
+               "there too. If it was removed, for instance at a logout, start this command anew";
     case EACCES:
     case EPERM:
         return "this user may not open the files; run as the broker's user, or give the broker a directory "
@@ -174,6 +174,7 @@ static bool map_valid(struct directories *in) {
     plimsoll.counts = counts;
     plimsoll.exports = map_exports(in->counts);
     plimsoll.measured = map_file(in->limits, PLIMSOLL_MEASURED_NAME, sizeof(*plimsoll.measured), 0);
+    plimsoll.measures_no_process = !plimsoll.measured && errno == ENOENT;
     plimsoll_limits_store(&copy);
     map_gate(in->limits, &copy);
     return true;
@@ -267,21 +268,24 @@ static void complain(enum plimsoll_attachment reached, const struct directories 
                       PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
 }
 
-/* Waits for limits, and for a slot. The broker clears the slots of dead processes one by one, and a program
- * that forks all the time may fill the table faster. */
+/* Waits for limits, once, and for a slot. The broker clears the slots of dead processes one by one, and a
+ * program that forks all the time may fill the table faster. */
 static enum plimsoll_attachment wait_for_place(struct directories *in) {
-    const uint64_t deadline_ns = plimsoll_now_ns() + WAIT_MS * 1000000ull;
+    const uint64_t began_ns = plimsoll_now_ns();
     enum plimsoll_attachment reached;
     bool is_waiting;
     do {
         pthread_mutex_lock(&plimsoll.attach_lock);
         reached = attach_locked(in);
         pthread_mutex_unlock(&plimsoll.attach_lock);
+        if (reached == ATTACHMENT_UNKNOWN && __atomic_load_n(&plimsoll.has_waited_in_vain, __ATOMIC_RELAXED))
+            return reached;
         is_waiting = reached == ATTACHMENT_UNKNOWN || reached == ATTACHMENT_MAPPED;
         if (is_waiting)
             plimsoll_sleep_ms(POLL_MS);
-    } while (is_waiting && plimsoll_now_ns() < deadline_ns);
+    } while (is_waiting && plimsoll_now_ns() - began_ns < WAIT_MS * 1000000ull);
     complain(reached, in);
+    __atomic_store_n(&plimsoll.has_waited_in_vain, reached == ATTACHMENT_UNKNOWN, __ATOMIC_RELAXED);
     return reached;
 }
 

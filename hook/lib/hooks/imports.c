@@ -9,6 +9,7 @@
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/exports.h"
+#include "memory/foreign.h"
 #include "memory/release.h"
 #include "memory/words.h"
 
@@ -145,6 +146,15 @@ static uint64_t key_of(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *from) {
                : 0;
 }
 
+/* The program names the size. A descriptor of cuMemCreate's memory shows the true one, which may be more. */
+static uint64_t bytes_behind(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *from) {
+    plimsoll_depth++;
+    uint64_t bytes =
+        from->type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD ? plimsoll_bytes_of_file(from->handle.fd) : 0;
+    plimsoll_depth--;
+    return bytes > from->size ? bytes : from->size;
+}
+
 static void remember_external(CUexternalMemory memory, struct plimsoll_holding extent, uint64_t key) {
     extent.key = __atomic_add_fetch(&plimsoll.extents, 1, __ATOMIC_RELAXED);
     plimsoll_remember(extent);
@@ -169,7 +179,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
                                       .sharing = SHARED_IMPORTED,
                                       .piece = plimsoll_import_begin(key)};
     if (!extent.piece && memHandleDesc) {
-        if (!is_reserved(&charge, plimsoll_gpu_of_current(), memHandleDesc->size))
+        if (!is_reserved(&charge, plimsoll_gpu_of_current(), bytes_behind(memHandleDesc)))
             return charge.refusal;
         extent.gpu = (int16_t)charge.gpu;
         extent.bytes = charge.bytes;

@@ -2,13 +2,14 @@
  *
  * Physical memory goes back only when its handle is released *and* nothing maps it any more. Releasing right
  * after mapping is good practice in CUDA's own samples. So handles carry references here as they do in the
- * driver. An imported handle of memory that no process of this container exported is charged when it is first
- * mapped, because no call shows its size before.
+ * driver. An imported handle of memory that no process of this container exported is charged at the import,
+ * whether the program maps it or not.
  */
 #include "driver/driver.h"
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/exports.h"
+#include "memory/foreign.h"
 #include "memory/release.h"
 #include "memory/unseen.h"
 #include "memory/words.h"
@@ -26,18 +27,15 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     return plimsoll_commit(&charge, result, HELD_HANDLE, result == CUDA_SUCCESS ? *handle : 0, 0);
 }
 
-static bool find(CUmemGenericAllocationHandle handle, struct plimsoll_holding *known) {
-    return plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, known);
-}
-
 static bool is_known(CUmemGenericAllocationHandle handle) {
     struct plimsoll_holding known;
-    return find(handle, &known);
+    return plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, &known);
 }
 
 /* The reference is added before the call, because another thread may release the handle right after it. */
-static CUresult map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                    unsigned long long flags, bool counts) {
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    bool counts = is_known(handle);
     if (counts)
         plimsoll_refer(handle, 1);
     CUresult result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
@@ -49,33 +47,6 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAll
     else if (counts)
         plimsoll_refer(handle, -1);
     return result;
-}
-
-/* Memory from outside the container. The whole of it is mapped at once, so the largest mapping is its size.
- */
-static CUresult map_from_outside(CUdeviceptr ptr, size_t size, size_t offset,
-                                 CUmemGenericAllocationHandle handle, unsigned long long flags, int gpu,
-                                 uint64_t key) {
-    struct plimsoll_charge charge;
-    if (!plimsoll_begin(&charge, "cuMemMap"))
-        return charge.refusal ? charge.refusal : map(ptr, size, offset, handle, flags, true);
-    if (plimsoll_reserve(&charge, gpu, size))
-        return charge.refusal;
-    CUresult result = plimsoll_leave_hook(map(ptr, size, offset, handle, flags, true));
-    plimsoll_uncharge_and_tell(
-        gpu, result == CUDA_SUCCESS ? plimsoll_holdings_raise(&plimsoll.holdings, handle, size) : size);
-    if (result == CUDA_SUCCESS)
-        plimsoll_exported(HELD_HANDLE, handle, key);
-    return result;
-}
-
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags) {
-    struct plimsoll_holding known;
-    bool counts = find(handle, &known);
-    bool is_larger = counts && known.sharing == SHARED_IMPORTED && !known.piece && known.bytes < size;
-    return is_larger ? map_from_outside(ptr, size, offset, handle, flags, known.gpu, known.with)
-                     : map(ptr, size, offset, handle, flags, counts);
 }
 
 /* A range unmapped at once may hold several mappings, mostly one behind the other. Unknown mappings may lie
@@ -137,14 +108,6 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
     return result;
 }
 
-static int gpu_of_handle(CUmemGenericAllocationHandle handle) {
-    CUmemAllocationProp prop;
-    return HAS(cuMemGetAllocationPropertiesFromHandle) &&
-                   CALLED(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) == CUDA_SUCCESS
-               ? plimsoll_gpu_of_location(&prop.location)
-               : GPU_NONE;
-}
-
 static uint64_t key_of(void *handle, CUmemAllocationHandleType type) {
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return plimsoll_key_of_file((int)(intptr_t)handle);
@@ -153,29 +116,48 @@ static uint64_t key_of(void *handle, CUmemAllocationHandleType type) {
 
 /* A driver may answer with a handle that this process has already: then that handle has one more
  * reference. */
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-                                        CUmemAllocationHandleType shHandleType) {
-    if (plimsoll_depth > 0 || !plimsoll_is_attached())
-        return REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
-    uint64_t key = key_of(osHandle, shHandleType);
-    struct plimsoll_holding imported = {.with = key,
+static CUresult after_import(struct plimsoll_charge *charge, uint64_t key, uint16_t piece,
+                             CUmemGenericAllocationHandle handle) {
+    struct plimsoll_holding imported = {.key = handle,
                                         .references = 1,
+                                        .gpu = GPU_NONE,
                                         .kind = HELD_HANDLE,
                                         .sharing = SHARED_IMPORTED,
-                                        .piece = plimsoll_import_begin(key)};
+                                        .piece = piece};
+    if (is_known(handle)) {
+        plimsoll_refer(handle, 1);
+        plimsoll_give_back(&imported);
+        return CUDA_SUCCESS;
+    }
+    if (!piece && plimsoll_reserve_foreign(charge, handle) != CUDA_SUCCESS) {
+        REAL(cuMemRelease)(handle);
+        return charge->refusal;
+    }
+    if (!piece) {
+        imported.gpu = (int16_t)charge->gpu;
+        imported.bytes = charge->bytes;
+    }
+    plimsoll_remember(imported);
+    if (!piece)
+        plimsoll_exported(HELD_HANDLE, handle, key);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                        CUmemAllocationHandleType shHandleType) {
+    struct plimsoll_charge charge;
+    if (!plimsoll_begin(&charge, "cuMemImportFromShareableHandle"))
+        return charge.refusal ? charge.refusal
+                              : REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+    uint64_t key = key_of(osHandle, shHandleType);
+    uint16_t piece = plimsoll_import_begin(key);
     plimsoll_depth++;
     CUresult result =
         plimsoll_leave_hook(REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType));
-    if (result == CUDA_SUCCESS && !is_known(*handle)) {
-        imported.key = *handle;
-        imported.gpu = (int16_t)gpu_of_handle(*handle);
-        plimsoll_remember(imported);
-        return result;
-    }
     if (result == CUDA_SUCCESS)
-        plimsoll_refer(*handle, 1);
-    imported.gpu = GPU_NONE;
-    plimsoll_give_back(&imported);
+        return after_import(&charge, key, piece, *handle);
+    plimsoll_give_back(&(struct plimsoll_holding){
+        .gpu = GPU_NONE, .kind = HELD_HANDLE, .sharing = SHARED_IMPORTED, .piece = piece});
     return result;
 }
 

@@ -204,16 +204,6 @@ bool plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, enum plimsol
     return is_marked;
 }
 
-uint64_t plimsoll_holdings_raise(struct plimsoll_holdings *all, uint64_t handle, uint64_t bytes) {
-    struct plimsoll_shard *shard = shard_of(all, mixed(handle, HELD_HANDLE));
-    struct plimsoll_holding *entry = locked_find(shard, HELD_HANDLE, handle);
-    uint64_t before = entry ? entry->bytes : bytes;
-    if (entry && before < bytes)
-        entry->bytes = bytes;
-    pthread_mutex_unlock(&shard->lock);
-    return before < bytes ? before : bytes;
-}
-
 void plimsoll_holdings_reset(struct plimsoll_holdings *all) {
     for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
         /* the table may have been half-way through growing: it stays mapped, a few pages once per fork */

@@ -33,7 +33,7 @@ struct plimsoll_holding {
     uint64_t key;   /* the driver's name for the holding */
     uint64_t bytes; /* charged; for a mapping its length, for tiles the mapped handle */
     uint64_t with;  /* the context that the holding dies with, for tiles their array, or 0; for a mapping the
-                       handle; for an imported handle its key in `exports` */
+                       handle */
     uint32_t references;
     uint32_t pool; /* index of the pool's record plus 1; 0: not from a pool */
     int16_t gpu;   /* index in `limits`; negative: counted nowhere */
@@ -94,10 +94,6 @@ void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t fr
 /* Marks a holding as exported as `piece`. False if it is gone or a piece already. */
 bool plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,
                                      uint16_t piece);
-
-/* Raises a handle's charge to `bytes`, which were reserved for it. Returns how many of them it does not
- * need. */
-uint64_t plimsoll_holdings_raise(struct plimsoll_holdings *all, uint64_t handle, uint64_t bytes);
 
 /* In a forked child: forgets everything and makes the locks new, whichever threads held them in the
  * parent. */

@@ -1,6 +1,7 @@
-/* A process's first context on a GPU is made before anybody knows its cost. Its memory is then in no word, so
- * only NVML can show it. The process must not be granted memory before the broker has measured this very
- * process, after the context was made: a neighbour's measurement says nothing of it.
+/* A process's first context on a GPU is made before anybody knows its cost, and a handle from outside whose
+ * size stays unknown is imported. Their memory is then in no word, so only NVML can show it. The process must
+ * not be granted memory before the broker has measured this very process, after the context was made or the
+ * handle imported: a neighbour's measurement says nothing of it.
  *
  * The broker writes a larger excess into `limits` before it writes it into `measured`, and a smaller one
  * afterwards. So no part that is taken off here is larger than the part in `limits`.
@@ -48,24 +49,26 @@ void plimsoll_measurement_due(unsigned gpu) {
     __atomic_store_n(due(gpu), load(&plimsoll.counts->slots[plimsoll.slot].changed_ns), __ATOMIC_SEQ_CST);
 }
 
-/* NVML's figures reach the broker, but not yet one for this process. */
+/* NVML's figures reach the broker, and it writes one for each process, but not yet for this one. */
 static bool is_outstanding(unsigned gpu, uint64_t since_ns) {
     const struct plimsoll_measured_slot *own =
         plimsoll.measured ? &plimsoll.measured->slots[plimsoll.slot] : NULL;
     bool is_measured = own && load(&own->owner) == plimsoll.owner && load(&own->measured_ns[gpu]) > since_ns;
     plimsoll_refresh(); /* the excess stands in `limits` before the measurement is dated */
-    return !is_measured && __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
+    return !is_measured && !plimsoll.measures_no_process &&
+           __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
 }
 
 static void end_wait(unsigned gpu, uint64_t since_ns, bool is_given_up) {
     if (!__atomic_compare_exchange_n(due(gpu), &since_ns, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return; /* another thread ended this wait, or made another context */
+        return; /* another thread ended this wait, or began another one */
     plimsoll_ledger_await(plimsoll.counts, plimsoll.slot, gpu,
                           is_given_up ? AWAITED_IN_VAIN : AWAITS_NOTHING);
     if (is_given_up)
-        plimsoll_fail("NVML did not show the memory of this process's context on %s within %d s, so the line "
-                      "does not hold that memory until it does (the broker's log says why)",
-                      plimsoll.gpus[gpu].uuid, MEASURED_MS / 1000);
+        plimsoll_fail(
+            "NVML did not show the memory of this process on %s within %d s, so the line does not hold "
+            "its context, or what it imports, until it does (the broker's log says why)",
+            plimsoll.gpus[gpu].uuid, MEASURED_MS / 1000);
 }
 
 void plimsoll_await_measurement(unsigned gpu) {

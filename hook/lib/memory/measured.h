@@ -11,11 +11,12 @@
  * of the processes in `dead`, because the excess of a process ends with its death. `dead` NULL: of all. */
 uint64_t plimsoll_excess(unsigned gpu, const struct plimsoll_dead *dead);
 
-/* After the driver made a context that nothing was charged for, and before the broker hears of it. */
+/* After the driver made a context that nothing was charged for, and before the broker hears of it; and after
+ * the import of memory of unknown size. */
 void plimsoll_measurement_due(unsigned gpu);
 
-/* Waits until NVML's figure for this process, with all of its contexts that nothing was charged for, counts
- * against the line. Gives up after 10 s, once and with a line on standard error. Costs one load otherwise. */
+/* Waits until NVML's figure for this process, with all memory that nothing was charged for, counts against
+ * the line. Gives up after 10 s, once and with a line on standard error. Costs one load otherwise. */
 void plimsoll_await_measurement(unsigned gpu);
 
 #endif

@@ -37,7 +37,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-share-limit", metavar="PERCENT", help="the most compute time, in percent of each GPU: 80"
     )
-    add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`")
+    add_namespace(parser, more=f"{RUN_NAMESPACE} for commands of `plimsoll run`, as with --broker-root")
     parser.add_argument(
         "--container", metavar="NAME", type=filled, help="needed where several containers have a GPU"
     )
@@ -59,9 +59,14 @@ def _run(given: argparse.Namespace) -> int:
     if not asked:
         return output.fail(f"nothing is to be changed; give at least one of {', '.join(CHANGES)}", REFUSED)
     _check(asked)
-    given.namespace = namespace_of(given)
+    given.namespace = given.namespace or (RUN_NAMESPACE if given.broker_root else namespace_of(given))
     if given.namespace == RUN_NAMESPACE:
         _become_solo(given, asked)
+    if given.broker_root:
+        problem = (
+            f"has no commands of `plimsoll run`; leave it out, or leave out --broker-root {given.broker_root}"
+        )
+        return output.fail(f"--namespace: {given.namespace!r} {problem}", REFUSED)
     return _resize(given)
 
 

@@ -11,6 +11,7 @@ from hook.broker.core.audit.overheads import RUN
 from hook.broker.files.contexts import ContextsFile, driver_version
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.part.processes import read_stat
 from plimsoll.quantity import MIB
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, Process, registration
@@ -160,8 +161,11 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
 
 async def test_the_monitors_word_on_health_is_in_the_description(broker: Broker) -> None:
     """The broker passes the health of GPUs on to `plimsoll status`, as the monitor sent it last."""
-    unhealthy = {GPUS[0]: "fatal: XID 79: the GPU has fallen off the bus"}
-    await broker.client.measure(msgspec.structs.replace(measured(), unhealthy=unhealthy))
-    assert (await broker.client.describe()).unhealthy == unhealthy
+    fell = Condition(what="xid", health=HealthClass.FATAL, since="t", text="XID 79: fell", xid=79)
+    lost = GpuHealth(
+        gpu=GPUS[0], index=0, model="L4", health=HealthClass.FATAL, since="t", conditions=(fell,)
+    )
+    await broker.client.measure(msgspec.structs.replace(measured(), health=(lost,)))
+    assert (await broker.client.describe()).unhealthy == {GPUS[0]: "fatal: XID 79: fell"}
     await broker.client.measure(measured())
     assert (await broker.client.describe()).unhealthy == {}

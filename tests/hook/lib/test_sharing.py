@@ -102,7 +102,7 @@ def _free_mib(script: Script) -> int:
 
 
 def _imports(importer: Script, name: str, pid: int, token: object) -> bool:
-    """Import; returns False where the line refuses it. A handle, which its mapping charges, then goes back."""
+    """Import; returns False where the line refuses it."""
     for step in WAYS[name].steps:
         source = f"""
         try:
@@ -114,7 +114,6 @@ def _imports(importer: Script, name: str, pid: int, token: object) -> bool:
         refusal = importer.do(source)
         if refusal:
             assert "OUT_OF_MEMORY" in refusal
-            importer.do("release(there)" if name == "handle" else "pass")
             return False
     return True
 
@@ -171,6 +170,38 @@ def test_an_import_from_outside_past_the_line_is_refused_and_undone(
     assert _words(importing) == [64]
     exporter.kill()
     assert node.held_bytes({importer.pid}) == 64 * MIB
+
+
+@pytest.mark.parametrize(
+    "bring",
+    [
+        "imported.append(brought(fetched({pid}, {fd})))",
+        "imported.append(brought(fetched({pid}, {fd}))); map_in(imported[-1], 2 * MIB)",
+        "imported.append(external(fetched({pid}, {fd}), 2 * MIB))",
+    ],
+    ids=["never-mapped", "mapped-in-part", "named-smaller"],
+)
+def test_memory_from_outside_counts_whole_however_little_of_it_is_used(
+    node: Node, pair: tuple[Script, Script], importing: Container, lines: list[Line], bring: str
+) -> None:
+    """A handle counts from its import with its true size, so no burst of imports passes the line."""
+    exporter, importer = pair
+    importing.rewrite([Line(line.uuid, 200 * MIB, 64 * MIB) for line in lines])
+    fds = exporter.do(
+        "made = [create(size * MIB) for size in (2, 62, 66, 64)]; answer = list(map(export, made))"
+    )
+    importer.do("imported = []")
+    for fd, words in zip(fds, (66, 128, 194, None), strict=True):
+        step = bring.format(pid=exporter.pid, fd=fd)
+        if words is None:
+            assert "OUT_OF_MEMORY" in importer.do(
+                f"try:\n    {step}\nexcept Exception as error:\n    answer = str(error)"
+            )
+        else:
+            importer.do(step)
+            assert (_words(importing), _free_mib(importer)) == ([words], 200 - words)
+    exporter.kill()
+    assert node.held_bytes({importer.pid}) == 194 * MIB
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -251,11 +282,11 @@ def test_memory_handed_on_by_processes_that_end_stays_within_the_line(
 def test_memory_that_is_imported_after_its_exporter_let_go_counts(
     node: Node, container: Container, tmp_path: Path
 ) -> None:
-    """A descriptor under way when its exporter lets go brings memory that counts where it is mapped."""
+    """A descriptor under way when its exporter lets go brings memory that counts at its import."""
     with sharing(node, container, tmp_path) as exporter, sharing(node, container, tmp_path) as importer:
         fd = exporter.do("handle = create(64 * MIB); answer = export(handle)")
         exporter.do("release(handle)")
-        importer.do(f"at = map_in(brought(fetched({exporter.pid}, {fd})), 64 * MIB)")
+        importer.do(f"there = brought(fetched({exporter.pid}, {fd}))")
         assert _words(container) == [128 + 64]
         assert _free_mib(importer) == 320 - 128 - 64
 

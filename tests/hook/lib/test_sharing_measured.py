@@ -1,5 +1,6 @@
 """Memory that crosses between processes, beside NVML's figures: counted once, whoever the driver names."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -37,7 +38,13 @@ async def _broker(tmp_path: Path, node: Node) -> AsyncIterator[Broker]:
 
 
 async def _measure(broker: Broker, node: Node, pods: dict[int, PodUid]) -> None:
-    """Tell the broker what NVML would show, as often as it takes to be believed."""
+    """Tell the broker what NVML shows, as often as it takes to be believed."""
+    for _ in range(RUN + 2):
+        await broker.client.measure(_measured(node, pods))
+
+
+def _measured(node: Node, pods: dict[int, PodUid]) -> Measured:
+    began_ns = time.monotonic_ns()
     gpu = GpuUuid(node.uuids[0])
     book = node.book()["gpus"][0]
     processes = []
@@ -54,10 +61,7 @@ async def _measure(broker: Broker, node: Node, pods: dict[int, PodUid]) -> None:
             )
         )
     card = MeasuredGpu(gpu=gpu, usable_bytes=2048 * MIB, used_bytes=book["used_bytes"])
-    for _ in range(RUN + 2):
-        await broker.client.measure(
-            Measured(began_ns=time.monotonic_ns(), gpus=(card,), processes=tuple(processes))
-        )
+    return Measured(began_ns=began_ns, gpus=(card,), processes=tuple(processes))
 
 
 def _scripts(stack: ExitStack, broker: Broker, node: Node, root: Path, *pods: PodUid) -> list[Script]:
@@ -127,3 +131,42 @@ async def test_a_dead_exporters_memory_counts_once_for_its_container(
         assert importer.get("alloc(256 * MIB)[0]") == OUT_OF_MEMORY
         importer.do("unmap(at, 256 * MIB); release(there)")
         assert importer.get("cuda.info()[0]") == LINE_MIB * MIB - context_bytes
+
+
+async def test_memory_of_unknown_size_is_measured_before_its_import_returns(
+    broker: Broker, node: Node, tmp_path: Path
+) -> None:
+    """A process without addresses to find a handle's size is measured at each import, and refused past the line."""
+    with ExitStack() as stack:
+        exporter, importer = _scripts(stack, broker, node, tmp_path, POD, OTHER)
+        pods = {exporter.pid: POD, importer.pid: OTHER}
+        await _measure(broker, node, pods)
+        context_bytes = broker.limits(OTHER).gpus[0].excess_bytes
+        fds = exporter.do("made = [create(192 * MIB) for _ in range(2)]; answer = list(map(export, made))")
+        importer.do(f"code, own = alloc(128 * MIB); fds = [fetched({exporter.pid}, fd) for fd in {fds}]")
+        exporter.kill()
+        importer.do(
+            """
+            import resource
+            pages = int(open("/proc/self/statm").read().split()[0])
+            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 64 * MIB,) * 2)
+            """
+        )
+        for outcome in ("brought", "OUT_OF_MEMORY"):
+            importing = asyncio.create_task(
+                asyncio.to_thread(
+                    importer.do,
+                    """
+                    try:
+                        brought(fds.pop()); answer = "brought"
+                    except Exception as error:
+                        answer = str(error)
+                    """,
+                )
+            )
+            while not importing.done():
+                await _measure(broker, node, pods)
+            assert outcome in await importing
+            await _measure(broker, node, pods)
+            in_word = 2 * MIB
+            assert broker.limits(OTHER).gpus[0].excess_bytes == context_bytes + 192 * MIB - in_word

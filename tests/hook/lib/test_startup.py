@@ -17,7 +17,7 @@ from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node, Progr
 from tests.servers.waiting import PATIENCE_S
 
 REASONS = {
-    "missing": "the files do not exist; start the broker",
+    "missing": "the files do not exist; see the log of the broker",
     "being-rewritten": "the broker ended while it wrote the limits; start the broker again",
 }
 """By the damage; any other is one of a version."""
@@ -67,6 +67,7 @@ def test_no_valid_limits_is_refused_after_waiting(
         for name, program in programs.items():
             result, errno = (int(word) for word in program.answer())
             assert (name, result, errno) == (name, NOT_READY, 77)
+            assert program.ask("init") == [NOT_READY, 77], "another call neither waits nor complains again"
             assert program.errors().startswith(
                 "plimsoll: no valid limits after 10 s, so this process gets no GPU: "
             )
@@ -87,6 +88,21 @@ def test_limits_that_come_late_are_waited_for(
         assert program.answer()[0] == str(SUCCESS)
         timer.join()
         assert program.ask("total 0") == [SUCCESS, 320 * MIB]
+        assert program.errors() == ""
+
+
+def test_a_broker_that_measures_no_process_is_not_waited_for(
+    node: Node, asker: Path, tmp_path: Path, lines: list[Line]
+) -> None:
+    """An older broker measures the GPU and makes no `measured`: a first context of unknown cost waits for nothing."""
+    container = Container(tmp_path / "older")
+    limits = limits_of([replace(line, context_bytes=0) for line in lines])
+    for gpu in limits.gpus:
+        gpu.is_measured = 1
+    container.write(bytes(limits))
+    with node.run(asker, container.environment) as program:
+        program.start()
+        assert program.alloc(16)[0] == SUCCESS
         assert program.errors() == ""
 
 

@@ -17,7 +17,9 @@ from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 
-_IN_VAIN: Final = "until NVML shows the memory of its context, that memory does not count against the line"
+_IN_VAIN: Final = (
+    "until NVML shows its context or the memory that it imports, that does not count against the line"
+)
 _IN_VAIN_REMEDY: Final = "find out why NVML is slow on this node: `not_measured` in this log, or nvidia-smi"
 
 

@@ -165,7 +165,7 @@ async def counted_nothing(machine: NodeMachine) -> bool:
 
 
 async def test_a_pod_that_ended_without_a_broker_leaves_nothing(machine: NodeMachine) -> None:
-    """The next broker forgets the pod, and the kubelet's request takes the volume away."""
+    """The next broker forgets the pod, and its volume is taken away. Half a volume is made whole."""
     where = IN_A_CONTAINER
     await machine.start(where)
     uids = [await machine.pod(name, share_pct=10) for name in ("forced", "half-mounted", "stays")]
@@ -174,9 +174,12 @@ async def test_a_pod_that_ended_without_a_broker_leaves_nothing(machine: NodeMac
     await machine.broker.kill()
     await machine.delete_pod("forced")
     await machine.delete_pod("half-mounted")
-    umount = ("umount", str(machine.kubelet.target(uids[1]) / "limits"))
-    await (await asyncio.create_subprocess_exec(*machine.inside, *umount)).wait()
+    for uid in uids[1:]:
+        umount = ("umount", str(machine.kubelet.target(uid) / "limits"))
+        await (await asyncio.create_subprocess_exec(*machine.inside, *umount)).wait()
     await machine.start(where)
+    await machine.kubelet.publish(uids[2])
+    assert (machine.see(machine.kubelet.target(uids[2])) / "limits/limits").exists(), "completed"
     for uid in uids[:2]:
         await machine.kubelet.unpublish(uid)
         await machine.kubelet.unpublish(uid)

@@ -60,17 +60,6 @@ static void check_mappings(void) {
     CHECK(swept == 999);
 }
 
-/* A handle's charge only rises, and the rest of what was reserved for it comes back. */
-static void check_raise(void) {
-    struct plimsoll_holding found = {.key = 1, .references = 1, .kind = HELD_HANDLE};
-    CHECK(plimsoll_holdings_raise(&holdings, 1, 50) == 50);
-    CHECK(plimsoll_holdings_put(&holdings, found));
-    CHECK(plimsoll_holdings_raise(&holdings, 1, 50) == 0);
-    CHECK(plimsoll_holdings_raise(&holdings, 1, 20) == 20);
-    CHECK(plimsoll_holdings_raise(&holdings, 1, 70) == 50);
-    CHECK(plimsoll_holdings_take(&holdings, HELD_HANDLE, 1, &found) && found.bytes == 70);
-}
-
 int run_map(void) {
     srand(1);
     for (int i = 0; i < 400000; i++)
@@ -86,7 +75,6 @@ int run_map(void) {
         CHECK(is_there == (expected[at] != 0));
     }
     check_mappings();
-    check_raise();
     plimsoll_holdings_reset(&holdings);
     for (unsigned at = 0; at < KEYS; at++)
         CHECK(!plimsoll_holdings_take(&holdings, HELD_MEMORY, (uint64_t)at * 512,

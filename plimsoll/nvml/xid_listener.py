@@ -8,7 +8,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
@@ -36,13 +35,21 @@ class XidListener:
 
     async def run(self) -> None:
         """Listen for ever. Cancelling ends the thread within half a second."""
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="xids")
         loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        # A daemon: the end of the process does not wait for the driver.
+        threading.Thread(target=self._listen_until_ended, args=(loop, done), name="xids", daemon=True).start()
         try:
-            await loop.run_in_executor(thread, self._listen, loop)
+            await done
         finally:
             self._ended.set()
-            thread.shutdown(wait=False)
+
+    def _listen_until_ended(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+        try:
+            self._listen(loop)
+        except Exception as error:  # noqa: BLE001 - raised on the event loop, by `run`
+            if not self._ended.is_set():
+                loop.call_soon_threadsafe(done.set_exception, error)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         def report(seen: XidSeen) -> None:

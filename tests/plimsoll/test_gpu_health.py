@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.health import (
+from plimsoll.gpu_events import HealthClass
+from plimsoll.gpu_health import (
     DriverView,
     GpuRecords,
     HealthTransition,
@@ -16,7 +17,6 @@ from monitor.core.health import (
     unhealthy,
     update,
 )
-from plimsoll.gpu_events import HealthClass
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, XidSeen
 from plimsoll.xids import CATALOGUE, xid

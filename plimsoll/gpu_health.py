@@ -1,4 +1,6 @@
-"""The health of the node's GPUs: figures and errors of NVML become conditions, and changes of these become events.
+"""The judge of a GPU's health, for the monitor, the broker and the doctor.
+
+Figures and errors of NVML become conditions, and changes of these become events.
 
 A condition ends in one of three ways:
 
@@ -10,8 +12,8 @@ A GPU counts as reset when its energy counter has fallen, when the driver was lo
 without that counter also counts as reset when it answers again after it could not be read. With the counter it does
 not: one call that failed is no reset, and would give a broken GPU to the next pod.
 
-What always holds: a change is reported once, and conditions outlive a restart of the monitor. A GPU that the driver
-listed once since the machine was started and does not list now is lost.
+What always holds: a change is reported once, and conditions outlive a restart of the part that judges. A GPU that the
+driver listed once since the machine was started and does not list now is lost.
 
 The figures and errors of a card in MIG mode are those of its instances. A card that was divided since, and an
 instance that was ended while its card answers, are gone, not lost.
@@ -25,6 +27,9 @@ from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import FailingGpu, GpuReading, HealthReading, XidSeen
 from plimsoll.xids import xid
+
+HOLD_S: Final = 60.0
+"""The default of `hold_s`, in seconds."""
 
 LOST: Final = "lost"
 GONE: Final = "gone"
