@@ -153,7 +153,7 @@ WITHOUT_CIRCLES := hook/lib emulator bench/hook/share/task
 PACKAGES := plimsoll monitor placer solo hook simulator
 
 .PHONY: check
-check: native ## format, lint, types, import contracts, circles among files, spelling
+check: native ## format, lint, types, import contracts, circles among files, spelling, documents
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
@@ -161,7 +161,12 @@ check: native ## format, lint, types, import contracts, circles among files, spe
 	@$(PYTHON) -m tools.circles $(WITHOUT_CIRCLES)
 	@$(PYTHON) -m tools.imports $(PACKAGES)
 	@.venv/bin/codespell
+	@$(PYTHON) -m mkdocs build 2>&1 | { grep -v '^INFO' || true; } # with --quiet, no warning would fail it
 	@git ls-files '*.c' '*.h' | xargs --no-run-if-empty .venv/bin/clang-format --dry-run --Werror
+
+.PHONY: docs
+docs: .venv/.synced ## the documents as a site with a search, on http://127.0.0.1:8000, until Ctrl-C
+	@$(PYTHON) -m mkdocs serve --dev-addr 127.0.0.1:8000
 
 .PHONY: format
 format: .venv/.synced ## rewrite the sources as `make check` wants them

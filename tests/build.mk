@@ -75,7 +75,7 @@ $(IN_CONTAINERS): $(BUILD)/bin/%: tests/node/programs/%.c tests/build.mk
 	@$(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -isystem $(CUDA12_INCLUDE) -isystem $(NVML_INCLUDE) $< -ldl -o $@
 
 # The document's subscriber in Go, for `make test-all`.
-$(PROGRAMS)/subscriber: docs/events.md tests/docs/subscribers.py
+$(PROGRAMS)/subscriber: docs/examples/subscriber.go tests/docs/subscribers.py
 	@mkdir -p $(@D)
 	@$(PYTHON) -m tests.docs.subscribers
 

@@ -1,14 +1,11 @@
-"""Writes the table of metrics in docs/metrics.md from the parts' own code, so that it cannot drift.
+"""Makes the tables of metrics from the parts' own code, so that they cannot drift. The site adds them to the page.
 
-    python -m tools.metrics
-
-tests/docs compares the page with the code.
+python -m tools.metrics
 """
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -29,9 +26,6 @@ from placer.kube.queue.queue import Queue
 from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common
-
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
-BEGIN: Final = "<!-- The tables are written by `python -m tools.metrics`: change the code, not them. -->\n"
 
 PARTS: Final[Mapping[str, str]] = {
     "every part": "Each part has these, under the same names.",
@@ -142,17 +136,5 @@ def tables(sections: Mapping[str, Sequence[Described]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page() -> str:
-    """The whole page, with its tables as the code has them now."""
-    head, _, _ = PAGE.read_text().partition(BEGIN)
-    return head + BEGIN + tables(described())
-
-
-def main() -> int:
-    """Write the page."""
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.stdout.write(tables(described()))

@@ -129,7 +129,7 @@ def _value(
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: bytes that are not UTF-8
         remedy = "give such a value"
         if _has_default(field):
-            remedy += f", or leave it out ({_default(field)})"
+            remedy += f", or leave it out ({default_of(field)})"
         raise InputError(variable, text, f"is refused ({error})", remedy) from error
 
 
@@ -154,18 +154,25 @@ def usage(about: str | None, kind: type[object], prefix: str = PREFIX) -> str:
         prefix: the beginning of its variables' names.
     """
     assert dataclasses.is_dataclass(kind)
-    _, _, section = (inspect.getdoc(kind) or "").partition("Attributes:\n")
-    entries = re.findall(r"^    (\w.*?): (.*(?:\n     .*)*)", section, re.MULTILINE)
-    texts = {name: text for names, text in entries for name in names.split(", ")}
+    texts = texts_of(kind)
     lines = [about or "", "", "Settings are environment variables:", ""]
     for field in dataclasses.fields(kind):
-        lines.append(f"  {prefix}{field.name.upper()} ({_default(field)})")
-        text = " ".join(texts.get(field.name, "").split())
-        lines += textwrap.wrap(text, 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines.append(f"  {prefix}{field.name.upper()} ({default_of(field)})")
+        lines += textwrap.wrap(
+            texts.get(field.name, ""), 100, initial_indent=" " * 6, subsequent_indent=" " * 6
+        )
     return "\n".join(lines)
 
 
-def _default(field: dataclasses.Field[object]) -> str:
+def texts_of(kind: type[object]) -> dict[str, str]:
+    """What the class's docstring says about each field, on one line."""
+    _, _, section = (inspect.getdoc(kind) or "").partition("Attributes:\n")
+    entries = re.findall(r"^    (\w.*?): (.*(?:\n     .*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
+def default_of(field: dataclasses.Field[object]) -> str:
+    """The default of a field with its unit, as `--help` shows it."""
     value = field.default.value if isinstance(field.default, enum.Enum) else field.default
     if value is dataclasses.MISSING:
         return "no default"

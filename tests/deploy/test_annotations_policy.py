@@ -17,7 +17,7 @@ from tests.servers.objects import create_node, pod_manifest
 from tests.servers.waiting import until
 
 POLICY = Path(__file__).parents[2] / "deploy" / "annotations-policy.yaml"
-OPERATIONS = POLICY.parents[1] / "docs" / "operations.md"
+PODS_PAGE = POLICY.parents[1] / "docs" / "pods.md"
 SHIPPED_WRITER = "system:serviceaccount:plimsoll-system:plimsoll-placer"
 PLACER, TENANT = "plimsoll-placer", "somebody"
 RESIZE_ROLE = Path(__file__).parents[2] / "deploy" / "resize-role.yaml"
@@ -136,7 +136,7 @@ async def test_a_copy_of_a_placed_pod_needs_the_documents_filter(apiserver: ApiS
         pytest.skip("the page's command needs jq")
     await bound(apiserver, guarded)
     placed = json.dumps(await apiserver.get(pods(guarded, "/p")))
-    page = await asyncio.to_thread(OPERATIONS.read_text)
+    page = await asyncio.to_thread(PODS_PAGE.read_text)
     [program] = re.findall(r"-o json \| jq '(.*?)' >copy.json", page, re.DOTALL)
     filtering = await asyncio.create_subprocess_exec("jq", program, stdin=PIPE, stdout=PIPE)
     copied, _ = await filtering.communicate(placed.encode())

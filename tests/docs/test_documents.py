@@ -27,7 +27,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / "emulator" / "README.md", ROOT / "docs" / "examples" / "index.md"),
-    *(ROOT / "hook" / "lib" / "README.md", *sorted((ROOT / "docs").glob("*.md"))),
+    *(ROOT / "hook" / "lib" / "README.md", ROOT / "bench" / "results" / "README.md"),
+    *(ROOT / "placer" / "core" / "policies" / "README.md", *sorted((ROOT / "tests").glob("*/README.md"))),
+    *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "runbooks").glob("*.md")),
 )
 TEXTS = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
@@ -126,7 +128,7 @@ def test_defaults_of_shares_are_those_of_the_code() -> None:
     """Each row of the table of share settings has the default of the code."""
     settings = hook.broker.settings.Settings()
     rows = re.findall(
-        rf"^\| (`{SHARE_PREFIX}.*?) \| ([\d, ]+) \|", TEXTS[Path("docs/operations.md")], re.MULTILINE
+        rf"^\| (`{SHARE_PREFIX}.*?) \| ([\d, ]+) \|", TEXTS[Path("docs/shares.md")], re.MULTILINE
     )
     found: dict[str, float] = {}
     for names, values in rows:

@@ -1,17 +1,12 @@
-"""The table of metrics is that of the code, and keeps Prometheus' conventions."""
+"""The metrics of the parts keep Prometheus' conventions."""
 
 import pytest
 
-from tools.metrics import PAGE, Described, described, page
+from tools.metrics import Described, described
 
 ALL = [one for metrics in described().values() for one in metrics]
 OURS = [one for one in ALL if one.name.startswith("plimsoll_")]
 KINDS = {"counter", "gauge", "histogram", "info"}
-
-
-def test_the_page_is_current() -> None:
-    """The committed page is what the code gives; `python -m tools.metrics` writes it."""
-    assert PAGE.read_text() == page()
 
 
 @pytest.mark.parametrize("metric", OURS, ids=lambda one: one.name)

@@ -1,11 +1,10 @@
-"""The subscribers in docs/events.md run as they stand, against a real NATS."""
+"""The subscribers in docs/examples run as they stand, against a real NATS."""
 
 import asyncio
 import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import nats as nats_client
 import pytest
@@ -14,7 +13,7 @@ from nats.aio.client import Client
 from plimsoll.asyncapi import KINDS
 from plimsoll.bus.stream import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.docs.subscribers import IN_GO, ROOT, program
+from tests.docs.subscribers import EXAMPLES, IN_GO, ROOT
 from tests.plimsoll.test_golden_events import UUID, message
 from tests.servers.waiting import PATIENCE_S
 
@@ -36,16 +35,14 @@ async def running(*words: str, **environment: str) -> AsyncIterator[asyncio.Stre
         await process.communicate()
 
 
-async def test_the_subscriber_in_python(nats: EmbeddedServer, tmp_path: Path) -> None:
+async def test_the_subscriber_in_python(nats: EmbeddedServer) -> None:
     """It prints an event that was published before it started, and one that came later."""
-    path = tmp_path / "subscriber.py"
-    await asyncio.to_thread(path.write_text, program("python"))
     client = await nats_client.connect(nats.url)
     try:
         await Stream().ensure(client.jetstream())
         subject = "plimsoll.v1.task.loaded.node-1_test"
         await client.jetstream().publish(subject, message(LOADED))
-        async with running(sys.executable, str(path), NATS_URL=nats.url) as output:
+        async with running(sys.executable, str(EXAMPLES / "subscriber.py"), NATS_URL=nats.url) as output:
             for _ in range(2):
                 async with asyncio.timeout(PATIENCE_S):
                     line = (await output.readline()).decode()

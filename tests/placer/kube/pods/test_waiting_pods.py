@@ -32,12 +32,13 @@ HEAD = """\
 
 These are the texts of `kubectl describe pod` for ten pods that wait, word for word. A test writes them
 (`tests/placer/kube/pods/test_waiting_pods.py`): it creates the pods on a real API server, and a real placer refuses
-them. Ages, uids and the name of the namespace are replaced.
+them. Ages and the name of the namespace are replaced.
 
 The cluster has six nodes. `n1` has one NVIDIA L4 with 24Gi, of which a pod has 20Gi and 80 % of the compute time.
 `n2` has one that belongs to one container alone. `n3` is cordoned, `n4` has the taint `team: b`, `n5` has no GPU, and
 `n6` is not ready. A pod that fits nowhere waits until a node changes in a way that helps. `plimsoll explain` says
-more about each: the reason of every node, and what would have to be freed.
+more about each: the reason of every node, and what would have to be freed. Each event is shown without the heads of
+its columns: type, reason, age, from, message.
 """
 
 
@@ -132,7 +133,7 @@ async def until_condition(api: ApiServer, namespace: str, name: str) -> None:
 
 
 async def described(api: ApiServer, namespace: str, name: str) -> str:
-    """The pod's name, its status and its events, as kubectl prints them."""
+    """The pod's event, as kubectl prints it."""
     text = ""
 
     async def has_event() -> bool:
@@ -141,11 +142,10 @@ async def described(api: ApiServer, namespace: str, name: str) -> str:
         return "FailedScheduling" in text
 
     await until(has_event)
-    head = [line for line in text.splitlines() if re.match(r"(Name|Namespace|Status):", line)]
-    events = text[text.index("Events:") :]
+    events = "\n".join(text[text.index("Events:") :].splitlines()[3:])  # without the heads of its columns
     events = re.sub(r"(?<= )(\d+[smh])+( \(x\d+ over \w+\))?(?=  )", "<age>", events)
     events = re.sub(r"(?<=\S) {2,}", "  ", events)  # the width of a column depends on the age
-    return "\n".join([*head, "…", events.rstrip()]).replace(namespace, "team-a")
+    return events.strip().replace(namespace, "team-a")
 
 
 async def check_explained(placer: Placer, api: ApiServer, namespace: str) -> None:
