@@ -124,7 +124,7 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
         log.info("http ready", address=settings.http_address, port=port)
         address = _url(settings.http_host or settings.http_address, port)
     if settings.control_socket:
-        listener = open_socket(Path(settings.control_socket))
+        listener = await asyncio.to_thread(open_socket, Path(settings.control_socket))
         await stack.enter_async_context(serving_socket(api, listener))
         log.info("control socket ready", path=settings.control_socket)
     return address

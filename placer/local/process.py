@@ -121,8 +121,7 @@ async def start(command: ProcessCommand) -> RunningProcess:
     Raises:
         OSError: the command or the directory does not exist, or cannot be used.
     """
-    # Not in a thread: a cancelled wait for it would leave the file open.
-    output = _open(command.output) if command.output else None
+    output = await _opened(command.output) if command.output else None
     try:
         process = await asyncio.create_subprocess_exec(
             *command.arguments,
@@ -137,6 +136,16 @@ async def start(command: ProcessCommand) -> RunningProcess:
         if output is not None:
             output.close()
     return RunningProcess(process, command.output)
+
+
+async def _opened(path: Path) -> BinaryIO:
+    """Open the output in a thread. The file that a cancelled wait leaves behind is closed."""
+    opening = asyncio.ensure_future(asyncio.to_thread(_open, path))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        (await opening).close()
+        raise
 
 
 def _open(path: Path) -> BinaryIO:

@@ -142,7 +142,7 @@ class EmbeddedServer:
         """
         assert not self.is_running
         program = await asyncio.to_thread(self._kind.program)
-        with self._open_log() as log:
+        with await asyncio.to_thread(self._open_log) as log:
             self._process = await asyncio.create_subprocess_exec(
                 *_tied_to_us(program),
                 *self._kind.arguments(self.port, self.directory),
