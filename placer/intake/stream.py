@@ -49,7 +49,7 @@ async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
 async def consumer_of(
     jetstream: JetStreamContext, durable: str
 ) -> AsyncIterator[JetStreamContext.PullSubscription]:
-    """The placer's durable consumer, made if it is missing. An earlier version's gets today's subjects."""
+    """The placer's durable consumer, made if it is missing."""
     config = ConsumerConfig(
         durable_name=durable,
         filter_subjects=[*REPORTS, INFOS],
