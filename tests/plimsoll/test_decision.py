@@ -125,7 +125,7 @@ GRANT = {"gpu": "A", "line_bytes": 1}
         {"main": 6},
     ],
 )
-def test_damaged_grants_are_refused(containers: object) -> None:
+def test_a_damaged_decision_is_refused(containers: object) -> None:
     """A grant out of range, a GPU given twice, and a container without a GPU are refused by name."""
     text = json.dumps({"score": 1.0, "policy": "p", "time": "t", "containers": containers})
     with pytest.raises(InputError, match=r"plimsoll\.dev/decision.*; recreate the pod"):
