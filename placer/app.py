@@ -94,7 +94,6 @@ async def _run_parts(parts: Parts) -> None:
         start_endless(tasks, "publisher", parts.publisher.run())
         if parts.cluster is not None:
             start_endless(tasks, "kube front end", _run_kube(parts, parts.cluster))
-        start_endless(tasks, "rpc", _answer(parts))
         start_endless(tasks, "limit events", parts.limits.run())
         start_endless(tasks, "news", parts.page.news.run())
         await parts.intake.ready.wait()
@@ -105,13 +104,6 @@ async def _run_parts(parts: Parts) -> None:
             heed_cancellation()
             start_endless(tasks, "local front end", parts.local.run())
         log.info("placer ready", nodes=len(parts.decider.reports))
-
-
-async def _answer(parts: Parts) -> None:
-    """Answer requests. Each reaches every placer, so only the one that leads listens."""
-    if parts.cluster is not None:
-        await parts.cluster.leads.wait()
-    await parts.rpc.run()
 
 
 async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitStack) -> str:

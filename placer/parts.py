@@ -11,7 +11,6 @@ from nats.aio.client import Client
 
 from placer.api.http import Api
 from placer.api.node_rows import NodeRows
-from placer.api.rpc import RpcServer
 from placer.api.sources import explainers, pod_sources, previewing
 from placer.api.state import StateReader
 from placer.cluster_link import ClusterLink
@@ -62,7 +61,6 @@ class Parts:
     list_writer: ListWriter
     learned_writer: LearnedWriter
     publisher: Publisher
-    rpc: RpcServer
     limits: LimitView
     page: LivePage
     local: LocalFrontEnd | None
@@ -100,7 +98,6 @@ async def assemble(
         ListWriter(scores, decider, settings.check_s, leads),
         LearnedWriter(store, decider.learned, decider.wall_s, leads),
         publisher,
-        _rpc(client, local, cluster),
         LimitView(client),
         await _page(client, decider, intake, local, cluster),
         local,
@@ -127,13 +124,6 @@ def api_of(parts: Parts) -> Api:
         previewing=lambda: previewing(cluster),
         leader=cluster.leader if cluster is not None else lambda: None,
     )
-
-
-def _rpc(client: Client, local: LocalFrontEnd | None, cluster: ClusterLink | None) -> RpcServer:
-    rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
-    if local is not None:
-        rpc.add(local)
-    return rpc
 
 
 async def _page(

@@ -42,9 +42,6 @@ RELOCATION_COST: Final = "plimsoll.dev/relocation-cost"
 of the least cost are moved. A pod without it is never moved."""
 DECISION: Final = "plimsoll.dev/decision"
 """All that a booking needs, as JSON; written by the placer alone. See `plimsoll.decision`."""
-LINES: Final = "plimsoll.dev/lines"
-SHARES: Final = "plimsoll.dev/shares"
-"""Resizes of pods with a decision of the first form: bytes by container and GPU, share and limit by container."""
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
@@ -92,7 +89,7 @@ MOST_CHARACTERS: Final = 4096
 MOST_ANNOTATION_BYTES: Final = 192 * 1024
 """The most bytes of all annotations of a pod that asks for a GPU. Kubernetes allows 256 KiB and checks this at every
 update, but not when a Binding adds the placer's answers. Past it the kubelet could not write the pod's status."""
-ANSWERED: Final = (DECISION, LINES, SHARES, f"{DOMAIN}resize", f"{DOMAIN}resize-by", f"{DOMAIN}resize-answer")
+ANSWERED: Final = (DECISION, f"{DOMAIN}resize", f"{DOMAIN}resize-by", f"{DOMAIN}resize-answer")
 """The annotations in which Plimsoll answers, beside those with `ASSIGNED_PREFIX`."""
 
 

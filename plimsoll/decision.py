@@ -6,22 +6,19 @@ the only source: placer and broker both read it through `decision_of`, and neith
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import Meta, Struct
 
-from plimsoll.contract import DECISION, LINES, SHARES, annotation_field, assigned_annotation, assigned_gpus
+from plimsoll.contract import DECISION, annotation_field, assigned_annotation
 from plimsoll.cpus import parse_cpus
-from plimsoll.demand import ContainerDemand, parse_pod
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.lifespan import NO_ORDER, StartOrder
 from plimsoll.locality import NONE_STATED, StatedLabels
 from plimsoll.part.errors import InputError
 
-_Kind = TypeVar("_Kind")
 _Bytes = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _SomeBytes = Annotated[int, Meta(gt=0, lt=1 << 62)]
 _SharePct = Annotated[int, Meta(ge=0, le=100)]
@@ -81,23 +78,6 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: StatedLabels = NONE_STATED
 
 
-class _Format(Struct):
-    containers: Raw | UnsetType = UNSET
-
-
-class _EarlierDecision(Struct, kw_only=True):
-    score: float
-    policy: str
-    time: str
-    parts: Mapping[str, Mapping[str, float]] = {}
-    lines: Mapping[str, Mapping[str, _Bytes]] = {}
-
-
-class _EarlierShare(Struct, kw_only=True):
-    share_pct: _SharePct
-    limit_pct: _LimitPct
-
-
 def annotations_of(decision: Decision) -> dict[str, str]:
     """The placer's annotations for a decision: the decision itself, and the GPUs of each container."""
     gpus = {
@@ -116,73 +96,11 @@ def decision_of(pod: Pod) -> Decision | None:
     text = (pod.metadata.annotations or {}).get(DECISION)
     if text is None:
         return None
-    if _decoded(DECISION, text, _Format).containers is UNSET:
-        return _earlier_decision(pod, _decoded(DECISION, text, _EarlierDecision))
-    return _checked(_decoded(DECISION, text, Decision), text)
-
-
-def _earlier_decision(pod: Pod, decided: _EarlierDecision) -> Decision:
-    """The decision of a pod that was bound with a decision of the first form, which has lines alone.
-
-    The rest is the pod's demand, and `plimsoll.dev/lines` and `plimsoll.dev/shares` hold its resizes. The next resize
-    writes a decision of today's form.
-
-    Raises:
-        InputError: one of the annotations is damaged, or the GPUs do not match the demand.
-    """
-    demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    lines = _earlier(pod, LINES, dict[ContainerName, dict[GpuUuid, _SomeBytes]])
-    shares = _earlier(pod, SHARES, dict[ContainerName, _EarlierShare])
-    containers = {}
-    for name, gpus in sorted(assigned_gpus(pod).items()):
-        demand = demands.get(name)
-        if demand is None or demand.gpus != len(gpus):
-            wanted = "no GPU" if demand is None else f"{demand.gpus} GPU(s)"
-            problem = f"does not match the container, which asks for {wanted}"
-            raise InputError(annotation_field(assigned_annotation(name)), ",".join(gpus), problem, _REMEDY)
-        if name in shares and not demand.whole:
-            demand = replace(demand, share_pct=shares[name].share_pct, limit_pct=shares[name].limit_pct)
-        found = decided.lines.get(name, {})
-        containers[name] = tuple(
-            _earlier_grant(demand, gpu, lines.get(name, {}).get(gpu), found.get(gpu, 0)) for gpu in gpus
-        )
-    decision = Decision(
-        containers=containers,
-        score=decided.score,
-        policy=decided.policy,
-        time=decided.time,
-        parts=decided.parts,
-        resized=tuple(sorted({*lines, *shares})),
-    )
-    return _checked(decision, str(containers))
-
-
-def _earlier_grant(
-    demand: ContainerDemand, gpu: GpuUuid, resized_bytes: int | None, free_bytes: int
-) -> GpuGrant:
-    memory_bytes = demand.memory_bytes
-    if memory_bytes is not None and resized_bytes is not None:
-        memory_bytes = resized_bytes
-    return GpuGrant(
-        gpu=gpu,
-        memory_bytes=memory_bytes,
-        line_bytes=free_bytes if memory_bytes is None else memory_bytes,
-        share_pct=100 if demand.whole else demand.share_pct,
-        limit_pct=demand.limit_pct,
-        whole=demand.whole,
-    )
-
-
-def _earlier(pod: Pod, name: str, kind: type[dict[ContainerName, _Kind]]) -> dict[ContainerName, _Kind]:
-    text = (pod.metadata.annotations or {}).get(name)
-    return {} if text is None else _decoded(name, text, kind)
-
-
-def _decoded(name: str, text: str, kind: type[_Kind]) -> _Kind:
     try:
-        return msgspec.json.decode(text, type=kind)
+        decision = msgspec.json.decode(text, type=Decision)
     except (msgspec.MsgspecError, RecursionError) as error:  # RecursionError: thousands of nested brackets
-        raise InputError(annotation_field(name), text[:80], f"is damaged ({error})", _REMEDY) from error
+        raise InputError(annotation_field(DECISION), text[:80], f"is damaged ({error})", _REMEDY) from error
+    return _checked(decision, text)
 
 
 def _checked(decision: Decision, text: str) -> Decision:

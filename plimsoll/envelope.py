@@ -40,8 +40,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 class CloudEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The envelope, in CloudEvents 1.0's structured JSON mode.
 
-    An attribute that is absent is left out: CloudEvents knows no null. Earlier versions wrote null, which is read as
-    absent.
+    An attribute that is absent is left out: CloudEvents knows no null.
 
     Attributes:
         subject: the GPU of an event about a task or a GPU, by UUID.
@@ -99,8 +98,7 @@ def _gpu_of(data: Data) -> GpuUuid | None:
 def sequence(epoch: int, seq: int) -> str:
     """The `sequence` of a report, after CloudEvents' extension of this name.
 
-    Both numbers have as many digits as `LARGEST`, so that the texts of one source sort as the pairs do. Earlier
-    versions wrote `3.000000000007`: readers that want numbers split at the dot, which reads both forms.
+    Both numbers have as many digits as `LARGEST`, so that the texts of one source sort as the pairs do.
     """
     return f"{epoch:016d}.{seq:016d}"
 

@@ -99,7 +99,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
             the least memory are left out; `used_bytes` has it.
         mig_parent: for a MIG instance, the card that it is a part of; None for a whole GPU.
         memory_busy_pct: the part of the time in which its memory was read or written, 0 to 100, averaged as
-            `idle_pct` is; None where the driver does not measure it, and from monitors of earlier versions.
+            `idle_pct` is; None where the driver does not measure it.
     """
 
     uuid: GpuUuid
@@ -123,7 +123,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
         seq: one more with each report of one epoch, from 1.
         time: when the GPUs were sampled, RFC 3339 in UTC.
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
-            `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
+            `SLOWEST_HEARTBEAT_S`, which holds where a report does not name it.
         health: the GPUs that are not healthy. A GPU that NVML cannot read is here, and not in `gpus`.
         short: the GPUs whose free memory is short (`gpu.pressure`), and since when, RFC 3339 in UTC.
         broker_away_since: when this node's broker went away, RFC 3339 in UTC; None while it is there.

@@ -232,7 +232,6 @@ def _open_log(root: Path) -> FileIO:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         log = os.fdopen(os.open(root / LOG_NAME, flags, LOG_MODE), "ab", buffering=0)
         try:
-            os.fchmod(log.fileno(), LOG_MODE)  # an earlier version let everybody read it
             log.write(first)
         except OSError:
             log.close()

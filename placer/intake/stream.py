@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -49,7 +49,7 @@ async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
 async def consumer_of(
     jetstream: JetStreamContext, durable: str
 ) -> AsyncIterator[JetStreamContext.PullSubscription]:
-    """The placer's durable consumer, made if it is missing. An earlier version's gets today's subjects."""
+    """The placer's durable consumer, made if it is missing."""
     config = ConsumerConfig(
         durable_name=durable,
         filter_subjects=[*REPORTS, INFOS],
@@ -73,16 +73,16 @@ class _StreamInfo(msgspec.Struct, frozen=True):
 
 
 async def server_time(client: Client) -> datetime:
-    """The time at the server that stores reports. Servers before 2.10 give none; then it is this machine's.
+    """The time at the server that stores reports.
 
     Raises:
         nats.errors.Error: no answer came, or the stream has no leader now.
     """
     answer = await client.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=REQUEST_S)
     info = msgspec.json.decode(answer.data, type=_StreamInfo)
-    if info.error is not None:
-        raise nats.errors.Error(f"the server's time cannot be read: {bytes(info.error).decode()}")
-    return info.ts or datetime.now(UTC)
+    if info.error is not None or info.ts is None:
+        raise nats.errors.Error(f"the server's time cannot be read: {bytes(info.error or b'').decode()}")
+    return info.ts
 
 
 def age_s(message: Msg, now: datetime) -> float:

@@ -20,7 +20,7 @@ from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
 from placer.kube.relocation.memory import RelocationMemory
 from placer.kube.relocation.rules import RelocationMode, RelocationRules
-from placer.kube.resize.tickets import NotByBus, StreamConfirmations
+from placer.kube.resize.tickets import StreamConfirmations
 from placer.kube.reviews import Reviews
 from placer.metrics.kube import LeaseMetrics
 from placer.parts import Parts
@@ -46,7 +46,6 @@ async def run_kube(parts: Parts, cluster: ClusterLink) -> None:
         lease.address = cluster.address
         kube = _kube_parts(parts, transport, lease, cluster.leads, rooms)
         cluster.lease, cluster.parts = lease, kube
-        parts.rpc.add(NotByBus())
         front_end = KubeFrontEnd(kube, parts.intake.ready, parts.learned_writer.restore)
         try:
             async with asyncio.TaskGroup() as tasks:

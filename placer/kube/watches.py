@@ -69,8 +69,7 @@ class Watches:
     def start(self, group: asyncio.TaskGroup) -> None:
         """Watch until the group ends."""
         path = "/apis/policy/v1/poddisruptionbudgets"
-        # With the longer pauses that are the default: nothing but preemption waits for budgets, and a placer of an
-        # earlier version had no right to them.
+        # With the longer pauses that are the default: nothing but preemption waits for budgets.
         budgets = Reflector(self.transport, path, DisruptionBudget, self.on_budget)
         group.create_task(self._nodes.run(), name="kube: watch nodes")
         group.create_task(self.pods.run(), name="kube: watch pods")

@@ -20,13 +20,11 @@ from placer.core.policies import Policy, policy_named
 from placer.core.reasons import summary
 from placer.core.refusal import Refusal
 from placer.core.registration import adopted
-from placer.core.resize.change import NotNowError
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable
 from placer.local.queued_pod import QueuedPod
-from placer.local.resize import resize
 from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
 from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
@@ -40,7 +38,6 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.errors import InputError
 from plimsoll.part.log import get_logger
 from plimsoll.placer_api.http import PodRow
-from plimsoll.placer_api.rpc import Resize, Resizing
 
 MAX_WAITING: Final = 10_000
 """Pods that may wait. A round over more would take longer than the time between two reports."""
@@ -99,7 +96,7 @@ class LocalFrontEnd:
                 await broker.close()
 
     def enqueue(self, pod: Pod) -> PodRow:
-        """Queue a pod. It is tried at once, and again whenever a report, an end or a resize may have made room.
+        """Queue a pod. It is tried at once, and again whenever a report or an end may have made room.
 
         The same manifest again is the same pod, until that pod ends.
 
@@ -146,10 +143,6 @@ class LocalFrontEnd:
             await asyncio.wait([task])
         return self._end_row(uid, "ended on request")
 
-    def has(self, namespace: str, pod: str) -> bool:
-        """Whether a pod of that name waits or runs here."""
-        return self.pods.find(namespace, pod) is not None
-
     @property
     def nodes(self) -> tuple[NodeName, ...]:
         """All local nodes."""
@@ -162,24 +155,6 @@ class LocalFrontEnd:
     def ahead_of(self, queued: QueuedPod) -> int:
         """The number of pods that are tried before this one."""
         return sum(one.arrival < queued.arrival for one in self._waiting.values())
-
-    async def resize(self, request: Resize) -> Resizing:
-        """Change a running container's line or shares, see `placer.local.resize`.
-
-        Raises:
-            InputError: the pod cannot have the change; nothing was changed.
-            NotNowError: the resize could not be checked, or the broker is away.
-        """
-        row = self.pods.find(request.namespace, request.pod)
-        if row is None:
-            raise NotNowError(f"pod {request.namespace}/{request.pod} ended just now")
-        if row.node is None:
-            name = f"{request.namespace}/{request.pod}"
-            raise InputError("pod", name, "is not placed yet", "end it and submit it anew, or wait")
-        view = self._decider.reports.view(row.node)
-        resized = await resize(request, row.uid, self._brokers[row.node], self._decider.ledger, view)
-        self._news.set()  # a lowering makes room
-        return resized
 
     def _wait(self, waiting: QueuedPod) -> None:
         self._waiting[waiting.uid] = waiting

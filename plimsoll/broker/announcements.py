@@ -1,8 +1,7 @@
 """The broker's announcements: events of hooked processes and of their containers, one type a sort.
 
 What always holds: every line of the control socket and of the journal has `"type":"announcement"` and a `what` that
-names the sort. A line may have fields that its sort does not use: older brokers wrote every field into every line. A
-line of a sort that only a newer broker knows is read as `Other`.
+names the sort. A line of a sort that only a newer broker knows is read as `Other`.
 """
 
 from typing import Final, Literal, TypeVar

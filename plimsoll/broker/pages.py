@@ -55,8 +55,8 @@ MAX_SLOTS: Final = 256
 """The most processes per container that hold GPU memory at once; the 257th is refused with a message."""
 
 PEAK_GPUS: Final = 8
-"""The GPUs of a container, in the order of its lines, on which each process records its highest use. Slots of earlier
-versions had room for this many words. On further GPUs only the broker's readings show the use."""
+"""The GPUs of a container, in the order of its lines, on which each process records its highest use. On
+further GPUs only the broker's readings show the use."""
 
 MAX_EXPORTS: Final = 1024
 """The most pieces of memory that a container's processes offer to other processes at once. Of further pieces nobody
@@ -205,8 +205,7 @@ class Limits(ctypes.LittleEndianStructure):
 class Cpus(ctypes.LittleEndianStructure):
     """The whole `cpus` file: the CPUs that a container's processes are bound to.
 
-    It is a file of its own, because `limits` has no room for this many bits: libraries of earlier versions refuse a
-    `limits` of another size.
+    It is a file of its own, because `limits` has no room for this many bits.
     """
 
     _pack_ = 8
@@ -278,11 +277,11 @@ class Slot(ctypes.LittleEndianStructure):
         # namespace in the high half, all XOR `owner`, so that an earlier owner's value never matches this owner. Only
         # a process in the same namespaces can conclude from `owner` that the owner is dead.
         ("namespaces", ctypes.c_uint64),
-        # The largest value of each of the first words of `used_bytes` after an allocation that succeeded. Libraries
-        # of earlier versions leave 0. A request of another thread that is just being refused may be included.
+        # The largest value of each of the first words of `used_bytes` after an allocation that succeeded. A request
+        # of another thread that is just being refused may be included.
         ("peak_bytes", ctypes.c_uint64 * PEAK_GPUS),
         # Bit n: on GPU n the process made a context of unknown cost, and holds still until the broker has measured
-        # the process (`Measured`). Libraries of earlier versions leave 0.
+        # the process (`Measured`).
         ("awaiting", ctypes.c_uint32),
         # Bit n: it has gone on without that measurement, which did not come in time.
         ("in_vain", ctypes.c_uint32),
@@ -302,10 +301,7 @@ class MeasuredSlot(ctypes.LittleEndianStructure):
 
 
 class Measured(ctypes.LittleEndianStructure):
-    """The whole `measured` file, beside `limits`. All zeros is the empty file.
-
-    It is a file of its own, because libraries of earlier versions refuse a `limits` of another size.
-    """
+    """The whole `measured` file, beside `limits`. All zeros is the empty file."""
 
     _pack_ = 8
     _fields_ = (("slots", MeasuredSlot * MAX_SLOTS),)
@@ -362,8 +358,7 @@ class Exports(ctypes.LittleEndianStructure):
     """The whole `exports` file, beside `counts`: memory that crosses between a container's processes.
 
     Memory counts once: in its exporter's word, and by this file once the exporter has let go of it or died. An import
-    of anything else counts in the importer's word. All zeros is the empty file. It is a file of its own, because
-    libraries of earlier versions refuse a `counts` of another size.
+    of anything else counts in the importer's word. All zeros is the empty file.
     """
 
     _pack_ = 8

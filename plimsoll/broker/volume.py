@@ -11,7 +11,7 @@ read-only, and no host path is named: Pod Security's `restricted` forbids these.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR, PRELOADS_NAME
+from plimsoll.broker.pages import PRELOADS_NAME
 
 DRIVER: Final = "plimsoll.dev"
 """The CSI driver's name."""
@@ -21,7 +21,6 @@ VOLUME_NAME: Final = "plimsoll"
 
 CONTAINER_DIR: Final = "/run/plimsoll"
 """The directory in a container that belongs to Plimsoll."""
-CONTAINER_LIBRARY_DIR: Final = "/run/plimsoll/lib"
 CONTAINER_LIBRARY: Final = "/run/plimsoll/lib/libplimsoll.so"
 """The preload library, as the container sees it."""
 
@@ -29,7 +28,7 @@ PRELOADS_FILE: Final = "/etc/ld.so.preload"
 """glibc's loader preloads what this file names, whatever the environment, for setuid programs as well."""
 
 CONTAINER_ATTRIBUTE: Final = "container"
-"""The attribute of a volume that names its container. A volume without it is that of a whole pod."""
+"""The attribute of a volume that names its container."""
 
 
 def is_ours(volume: Mapping[str, Any]) -> bool:
@@ -38,7 +37,7 @@ def is_ours(volume: Mapping[str, Any]) -> bool:
 
 
 def container_of(volume: Mapping[str, Any]) -> str | None:
-    """The container to which a volume of ours belongs; None if it belongs to the whole pod."""
+    """The container to which a volume of ours belongs; None if its author named none."""
     found: str | None = (volume["csi"].get("volumeAttributes") or {}).get(CONTAINER_ATTRIBUTE)
     return found
 
@@ -61,19 +60,5 @@ def csi_volume(name: str, container: str) -> dict[str, Any]:
 
 def volume_mounts(volume: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The mounts of a container's volume, as entries of its `volumeMounts`: the whole, and the loader's file."""
-    whole = {"name": volume, "mountPath": CONTAINER_DIR}
-    return whole, _read_only(volume, PRELOADS_FILE, f"limits/{PRELOADS_NAME}")
-
-
-def mounts_of_pod_volume(volume: str, container: str) -> tuple[dict[str, Any], ...]:
-    """The mounts of a container in a pod of the first form, which has one volume for all its containers."""
-    return (
-        _read_only(volume, CONTAINER_LIMITS_DIR, f"limits/{container}"),
-        {"name": volume, "mountPath": CONTAINER_COUNTS_DIR, "subPath": f"counts/{container}"},
-        _read_only(volume, CONTAINER_LIBRARY_DIR, "lib"),
-        _read_only(volume, PRELOADS_FILE, f"limits/{container}/{PRELOADS_NAME}"),
-    )
-
-
-def _read_only(volume: str, path: str, subpath: str) -> dict[str, Any]:
-    return {"name": volume, "mountPath": path, "subPath": subpath, "readOnly": True}
+    file = {"mountPath": PRELOADS_FILE, "subPath": f"limits/{PRELOADS_NAME}", "readOnly": True}
+    return {"name": volume, "mountPath": CONTAINER_DIR}, {"name": volume, **file}

@@ -67,7 +67,7 @@ class Register(Struct, frozen=True, kw_only=True, tag="register"):
         gpu_name: the name of its GPU, see `plimsoll.demand.PodDemand`; None for a pod without one. Brokers of earlier
             versions ignore it.
         runner: the `plimsoll run` whose descendants are the pod's processes. A second request without it changes
-            nothing. Brokers of earlier versions ignore it.
+            nothing.
     """
 
     pod: PodUid
@@ -88,7 +88,7 @@ class Subscribe(Struct, frozen=True, kw_only=True, tag="subscribe"):
     """Send announcements from now on, beginning with those not yet acknowledged.
 
     Attributes:
-        memory: send `MemoryChange`s too. Brokers of earlier versions ignore it and send none.
+        memory: send `MemoryChange`s too.
     """
 
     memory: bool = False

@@ -6,13 +6,7 @@ from plimsoll.ids import NodeName
 
 STREAM: Final = "PLIMSOLL"
 EVENTS: Final = "plimsoll.v1.>"
-"""The subjects that the stream keeps. Requests go to `plimsoll-rpc.v1.>`, outside the stream: inside, the first reply
-to a request would be JetStream's own acknowledgement."""
-
-RESIZE: Final = "plimsoll-rpc.v1.placer.resize"
-"""Requests to change the line of a container on a placer's local nodes, see `plimsoll.placer_api.rpc`. A client that
-may publish here may raise any line there: give tenants' accounts no right to `plimsoll-rpc.v1.>`. Pods of Kubernetes
-are resized by `plimsoll.placer_api.resize_tickets`."""
+"""The subjects that the stream keeps."""
 
 REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
 """Events that carry a node's whole state: each alone is enough to rescore the node."""

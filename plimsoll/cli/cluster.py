@@ -70,10 +70,7 @@ def kubeconfig_of(cluster: Cluster) -> Path | None:
         return home
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return None
-    remedy = (
-        "give --kubeconfig or KUBECONFIG; or --nats-url for a pod of a placer's local nodes; "
-        "or -n plimsoll-run for a command of `plimsoll run`"
-    )
+    remedy = "give --kubeconfig or KUBECONFIG; or -n plimsoll-run for a command of `plimsoll run`"
     raise InputError("--kubeconfig", None, "is not given, and there is no ~/.kube/config", remedy)
 
 

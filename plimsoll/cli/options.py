@@ -70,7 +70,7 @@ def namespace_of(given: argparse.Namespace) -> str:
     if named is not None:
         return named
     placer = getattr(given, "placer", "")
-    if getattr(given, "nats_url", "") or (placer and "://" not in placer):  # a bus or a socket of local nodes
+    if placer and "://" not in placer:  # a socket of local nodes
         return DEFAULT_NAMESPACE
     from plimsoll.cli.cluster import Cluster, namespace_in  # noqa: PLC0415 - keeps --help fast
     from plimsoll.part.errors import InputError  # noqa: PLC0415 - likewise

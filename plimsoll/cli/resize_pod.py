@@ -7,15 +7,16 @@ change for every GPU of the container. A ticket that no placer took up in time i
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import msgspec
 
 from plimsoll.cli.cluster import NAME, Cluster, client_of
 from plimsoll.cli.output import named_if_slow
-from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError
+from plimsoll.events import Limit
 from plimsoll.kube.client import KubeClient, Sent
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
 from plimsoll.kube.transport import (
@@ -26,7 +27,7 @@ from plimsoll.kube.transport import (
     RefusedError,
     TransientError,
 )
-from plimsoll.part.errors import InputError
+from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.placer_api.resize_tickets import (
     AUTHOR,
     TICKET,
@@ -36,7 +37,8 @@ from plimsoll.placer_api.resize_tickets import (
     ticket_for,
     ticket_on,
 )
-from plimsoll.placer_api.rpc import Failed, Refused, Resize, Resizing
+from plimsoll.placer_api.rpc import Failed, Refused, Resize, Resizing, change_shown
+from plimsoll.quantity import format_bytes
 
 LOOK_S: Final = 0.5
 """Seconds between two readings of the pod, where the caller may not watch it, or a watch has ended."""
@@ -51,6 +53,36 @@ REMEDY: Final = (
     f"the account needs `get` and `patch` on pods and the verb `{VERB}` on pods in that namespace: see "
     "deploy/resize-role.yaml; the cluster needs deploy/annotations-policy.yaml of this version"
 )
+
+
+class NotResizedError(PlimsollError):
+    """The placer refused the request: nothing was changed."""
+
+
+class NotConfirmedError(PlimsollError):
+    """The change is not known to hold; the message says how far it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A change that holds now, as its broker announced it.
+
+    Attributes:
+        asked: the placer's answer.
+        limits: a confirmation for each GPU, in the order of `asked.before`.
+    """
+
+    request: Resize
+    asked: Resizing
+    limits: tuple[Limit, ...]
+
+    def lines(self) -> Iterable[str]:
+        """A text line for each GPU, for people."""
+        for before, limit in zip(self.asked.before, self.limits, strict=True):
+            text = f"{limit.gpu} on {self.asked.node}: {change_shown(self.request, before, limit)}"
+            if self.request.gpu_memory is not None:
+                text += ", " + (limit.reason or f"holds {format_bytes(limit.used_bytes)} now")
+            yield text
 
 
 class _User(msgspec.Struct, frozen=True):

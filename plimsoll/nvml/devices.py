@@ -89,9 +89,9 @@ def open_card(calls: Calls, index: int) -> Card:
         NVMLError: the card does not answer.
     """
     handle = calls.nvmlDeviceGetHandleByIndex(index)
-    uuid = GpuUuid(text(calls.nvmlDeviceGetUUID(handle)))
+    uuid = GpuUuid(calls.nvmlDeviceGetUUID(handle))
     if not is_divided(handle):
-        whole = Device(handle, handle, uuid, index, text(calls.nvmlDeviceGetName(handle)), calls)
+        whole = Device(handle, handle, uuid, index, calls.nvmlDeviceGetName(handle), calls)
         return Card(handle, uuid, index, is_divided=False, calls=calls, devices=(whole,))
     return relisted(Card(handle, uuid, index, is_divided=True, calls=calls, devices=()))
 
@@ -115,11 +115,6 @@ def is_divided(card: Any) -> bool:  # noqa: ANN401 - pynvml's untyped pointer
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def text(value: str | bytes) -> str:
-    """A text of pynvml's, which older versions give as bytes."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def _tried(calls: Calls, index: int) -> Card | None:
     try:
         return open_card(calls, index)
@@ -140,9 +135,9 @@ def _instances(card: Card) -> Iterator[Device]:
         yield Device(
             handle=handle,
             card=card.handle,
-            uuid=GpuUuid(text(calls.nvmlDeviceGetUUID(handle))),
+            uuid=GpuUuid(calls.nvmlDeviceGetUUID(handle)),
             index=card.index,
-            model=text(calls.nvmlDeviceGetName(handle)),
+            model=calls.nvmlDeviceGetName(handle),
             calls=calls,
             mig_parent=card.uuid,
             gpu_instance=int(calls.nvmlDeviceGetGpuInstanceId(handle)),

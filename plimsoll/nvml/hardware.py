@@ -8,7 +8,7 @@ import pynvml
 from plimsoll.cpus import ranges
 from plimsoll.gpu_events import GpuInfo, Link
 from plimsoll.ids import GpuUuid
-from plimsoll.nvml.devices import Device, text
+from plimsoll.nvml.devices import Device
 
 _PATHS: Final = {
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
@@ -51,7 +51,7 @@ def _bus(handle: Handle) -> str | None:
         bus = pynvml.nvmlDeviceGetPciInfo(handle).busId
     except pynvml.NVMLError:
         return None
-    return text(bus).lower()
+    return str(bus).lower()
 
 
 def _links(one: Device, gpus: Iterable[Device], buses: dict[GpuUuid, str]) -> tuple[Link, ...]:
@@ -79,7 +79,7 @@ def _nvlinks(handle: Handle) -> list[str]:
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:
             if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
-                found.append(text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
+                found.append(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId.lower())
         except pynvml.NVMLError:
             continue  # the GPU has no such link
     return found

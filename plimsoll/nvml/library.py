@@ -24,7 +24,7 @@ from plimsoll.ids import GpuUuid
 from plimsoll.nvml import hardware, health, limits, memory
 from plimsoll.nvml.answers import DRIVER_GONE, away, offered
 from plimsoll.nvml.calls import Calls, Took, ignore
-from plimsoll.nvml.devices import Card, Device, open_cards, relisted, text
+from plimsoll.nvml.devices import Card, Device, open_cards, relisted
 from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import (
     FailingGpu,
@@ -138,7 +138,7 @@ class Nvml:
     def driver(self) -> str:
         """The version of the driver; empty without a session, and where the driver does not say."""
         try:
-            return text(pynvml.nvmlSystemGetDriverVersion())
+            return str(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError:
             return ""
 

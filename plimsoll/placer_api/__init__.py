@@ -1,1 +1,1 @@
-"""The placer's interfaces: its HTTP API and client, its requests over NATS, and its keys in Redis."""
+"""The placer's interfaces: its HTTP API and client, its answers to resizes, and its keys in Redis."""

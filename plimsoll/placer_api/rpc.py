@@ -1,7 +1,6 @@
-"""Requests to a live placer over NATS, and their answers: JSON, outside the stream (see `plimsoll.bus.subjects`).
+"""A resize as it is requested and answered: in a ticket on a pod of Kubernetes, or of a command of `plimsoll run`.
 
-Requests are for pods of local nodes. Pods of Kubernetes are resized by tickets (see `resize_tickets`), with the same
-answers. What always holds: every request that can be read gets exactly one answer. Repeating a request is harmless.
+Repeating a request is harmless.
 """
 
 from typing import Final, Protocol
@@ -102,11 +101,6 @@ def change_shown(request: Resize, before: LineTerms, after: LineTerms) -> str:
         f"{name} {_shown(name, old[name])} -> {_shown(name, value)}"
         for name, value in request.asked_of(after).items()
     )
-
-
-def terms_shown(request: Resize, terms: LineTerms) -> str:
-    """The requested terms as they are on one GPU, for people: `line 6Gi, share 40 %`."""
-    return ", ".join(f"{name} {_shown(name, value)}" for name, value in request.asked_of(terms).items())
 
 
 def _shown(name: str, value: int) -> str:

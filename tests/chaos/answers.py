@@ -1,8 +1,7 @@
 """The promises in the placer's answer on a bound pod, and the check that the pod asked for them. Pure.
 
 The answer is `gpus.plimsoll.dev/<container>`, which names the GPUs, and `plimsoll.dev/decision`, which holds bytes,
-shares and whole GPUs. A decision of the first form lacks these: the pod's spec has them, and `plimsoll.dev/lines` and
-`plimsoll.dev/shares` its resizes.
+shares and whole GPUs.
 """
 
 import json
@@ -18,8 +17,6 @@ Object = dict[str, Any]
 
 ANSWER: Final = "gpus.plimsoll.dev/"
 DECISION: Final = "plimsoll.dev/decision"
-LINES: Final = "plimsoll.dev/lines"
-SHARES: Final = "plimsoll.dev/shares"
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -28,7 +25,7 @@ def answers_of(pod: Object) -> dict[str, str]:
     return {
         name: value
         for name, value in annotations_of(pod).items()
-        if name.startswith(ANSWER) or name in (DECISION, LINES, SHARES)
+        if name.startswith(ANSWER) or name == DECISION
     }
 
 
@@ -79,11 +76,7 @@ def resized(promises: Sequence[Promise], pod: Object) -> tuple[Promise, ...]:
         UnreadableError: an annotation that only the placer writes is damaged.
     """
     grants = _grants(pod)
-    if grants is not None:
-        return tuple(_decided(promise, grants) for promise in promises)
-    annotations = annotations_of(pod)
-    lines, shares = _json(annotations, LINES), _json(annotations, SHARES)
-    return tuple(_resized(promise, lines, shares) for promise in promises)
+    return tuple(promises if grants is None else (_decided(promise, grants) for promise in promises))
 
 
 def _grants(pod: Object) -> dict[str, dict[str, Object]] | None:
@@ -127,14 +120,6 @@ def _other_than_asked(
         if promised != wanted:
             problems.append(f"container {ask.container} asks for {wanted} and was promised {promised}")
     return problems
-
-
-def _resized(promise: Promise, lines: Object, shares: Object) -> Promise:
-    if promise.whole:
-        return promise
-    line = lines.get(promise.container, {}).get(promise.gpu, promise.memory_bytes)
-    share = shares.get(promise.container, {}).get("share_pct", promise.share_pct)
-    return replace(promise, memory_bytes=line if promise.memory_bytes else 0, share_pct=share)
 
 
 def _json(annotations: Mapping[str, str], name: str) -> Object:

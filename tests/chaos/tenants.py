@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import json
 import random
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.answers import DECISION, ENDED, LINES
+from tests.chaos.answers import DECISION, ENDED
 from tests.chaos.asks import BEST_EFFORT, annotations_of
 from tests.chaos.fleet import GIB
 from tests.chaos.pods import Object, draw_pod
@@ -165,9 +164,6 @@ class Tenants:
         mine = annotations_of(pod)
         if self.rng.random() < 0.4:
             return {BEST_EFFORT: None if mine.get(BEST_EFFORT) == "true" else "true"}
-        gpus = next(
-            (value for key, value in mine.items() if key.startswith("gpus.plimsoll.dev/")), "GPU-00-0"
-        )
         wishes: list[dict[str, str | None]] = [
             {"plimsoll.dev/gpu-share-limit": self.rng.choice(("1", "50", "100", "none", None))},
             {"plimsoll.dev/nonsense": "1"},
@@ -175,8 +171,6 @@ class Tenants:
             {DECISION: None},
             {DECISION: "{}"},
             {DECISION: mine.get(DECISION, "{").replace("0", "")},
-            {LINES: json.dumps({"main": {gpus.split(",")[0]: 1}})},
-            {"plimsoll.dev/shares": json.dumps({"main": {"share_pct": 0, "limit_pct": 100}})},
             {"gpus.plimsoll.dev/main": None},
             {"gpus.plimsoll.dev/main": "GPU-05-3"},
             {"gpus.plimsoll.dev/side": "GPU-00-0"},

@@ -174,14 +174,6 @@ def test_best_effort_promises_nothing_and_is_never_whole() -> None:
     assert [(ask.whole, ask.best_effort, ask.share_pct) for ask in asks] == [(False, True, 0)]
 
 
-def test_a_resize_replaces_what_it_names() -> None:
-    """The annotations of a resize give the promises of that container anew; a whole GPU stays whole."""
-    pod = bound({MEMORY: "4Gi"}, lines='{"main": {"GPU-00-0": 5}}', shares='{"main": {"share_pct": 20}}')
-    assert resized((promise("u", 4 * GIB),), pod) == (promise("u", 5, 20),)
-    whole = promise("u", 0, 100, whole=True)
-    assert resized((whole,), pod) == (whole,)
-
-
 def decided(**grant: object) -> str:
     """A decision that gives the container `main` this part of `GPU`."""
     return json.dumps({"containers": {"main": [{"gpu": GPU, "line_bytes": 1, **grant}]}})

@@ -23,7 +23,7 @@ PLACER, TENANT = "plimsoll-placer", "somebody"
 RESIZE_ROLE = Path(__file__).parents[2] / "deploy" / "resize-role.yaml"
 TICKET, AUTHOR = "plimsoll.dev/resize", "plimsoll.dev/resize-by"
 SUBRESOURCES = ("/status", "/ephemeralcontainers", "/resize")
-OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines", "plimsoll.dev/shares")
+OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision")
 PROBE = "/api/v1/namespaces/default/pods?dryRun=All"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -106,7 +106,7 @@ async def bound(api: ApiServer, namespace: str) -> None:
     await api.must("POST", pods(namespace), pod_manifest("p", annotations={"mine": "1"}), user=TENANT)
     given = {OURS[0]: "GPU-1", OURS[1]: "{}"}
     await api.must("POST", pods(namespace, "/p/binding"), binding("n1", given), user=PLACER)
-    answer = await annotate(api, namespace, {OURS[2]: '{"main":{"GPU-1":1}}'}, PLACER)
+    answer = await annotate(api, namespace, {OURS[1]: '{"main":{"GPU-1":1}}'}, PLACER)
     assert answer.status == 200, answer.body
 
 
@@ -159,9 +159,9 @@ async def test_nobody_but_the_placer_changes_them(
 ) -> None:
     """Only the placer writes or removes its annotations, through the pod or any of its subresources."""
     await bound(apiserver, guarded)
-    answer = await annotate(apiserver, guarded, {OURS[2]: value}, TENANT, rest)
+    answer = await annotate(apiserver, guarded, {OURS[1]: value}, TENANT, rest)
     stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
-    assert stored[OURS[2]] == '{"main":{"GPU-1":1}}'
+    assert stored[OURS[1]] == '{"main":{"GPU-1":1}}'
     assert answer.status == 403 or rest in {"/ephemeralcontainers", "/resize"}, answer.body
 
 
@@ -212,7 +212,7 @@ async def test_everything_else_passes(apiserver: ApiServer, guarded: str) -> Non
     """The policy admits all else: the placer's binding and resize, a kubelet's status, a tenant's own changes."""
     await bound(apiserver, guarded)
     stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
-    assert stored == {"mine": "1", OURS[0]: "GPU-1", OURS[1]: "{}", OURS[2]: '{"main":{"GPU-1":1}}'}
+    assert stored == {"mine": "1", OURS[0]: "GPU-1", OURS[1]: '{"main":{"GPU-1":1}}'}
     status = {"status": {"phase": "Running", "podIP": "10.0.0.1"}}
     assert (await apiserver.call("PATCH", pods(guarded, "/p/status"), status, user=TENANT)).status == 200
     whole = await apiserver.get(pods(guarded, "/p"))

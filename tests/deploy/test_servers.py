@@ -22,10 +22,9 @@ from plimsoll.alerts.reader import Reader
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.connection import connect
 from plimsoll.bus.stream import Stream
-from plimsoll.bus.subjects import RESIZE, STREAM, node_token, state_subject
+from plimsoll.bus.subjects import STREAM, node_token, pod_subject, state_subject
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.cli.resize import Confirmed, resize
 from plimsoll.envelope import encode
 from plimsoll.events import Report
 from plimsoll.ids import NodeName
@@ -37,7 +36,6 @@ from tests.placer.kube.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import A as A_GPU
 from tests.plimsoll.alerts.facts import B as B_GPU
 from tests.plimsoll.alerts.facts import Facts, ill
-from tests.plimsoll.cli.test_resize import REQUEST, A, B, limit, placer, resizing
 from tests.servers.stores import ignore
 from tests.servers.waiting import PATIENCE_S, until, until_true
 
@@ -45,7 +43,7 @@ PASSWORDS = {
     f"{user}_PASSWORD": f"p{user.lower()}" for user in ("PLACER", "MONITOR", "OPERATOR", "ROUTE", "ALERTS")
 }
 NODES = (SNAPSHOT.node, "node-2.test")
-FORGED = {"monitor": RESIZE, "operator": state_subject(NodeName("node-1"))}
+FORGED = {"monitor": pod_subject("placed"), "operator": state_subject(NodeName("node-1"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +117,6 @@ async def is_known(reports: object) -> bool:
     return SNAPSHOT.node in reports  # type: ignore[operator]
 
 
-async def test_an_operator_resizes(guarded: Guarded) -> None:
-    """`plimsoll resize` asks the placer and reads the confirmation with the operator's password."""
-    async with placer(guarded.of("placer"), resizing(), (limit(A, 3), limit(B, 3))):
-        assert isinstance(await resize(REQUEST, guarded.of("operator").url, 60.0), Confirmed)
-
-
 async def test_alerts_are_read_and_nothing_is_written(tmp_path: Path) -> None:
     """The service reads what the stream keeps and what comes, by its own user, which may publish no event."""
     node = Facts()
@@ -155,7 +147,7 @@ async def test_alerts_are_read_and_nothing_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("user", FORGED)
 async def test_no_user_speaks_for_another(guarded: Guarded, user: str) -> None:
-    """A monitor asks for no resize, an operator reports for no node, and neither removes the stream."""
+    """A monitor reports no placement, an operator reports for no node, and neither removes the stream."""
     problems: list[str] = []
 
     async def on_error(error: Exception) -> None:

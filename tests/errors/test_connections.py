@@ -16,17 +16,17 @@ from nats.aio.client import Client
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.bus import connection as bus_connection
+from plimsoll.bus.access import BusAccess
 from plimsoll.bus.connection import connect
 from plimsoll.cli.asking import NoPlacerError
 from plimsoll.cli.cluster import Cluster, kubeconfig_of
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll.cli.events import NoEventsError, connected
 from plimsoll.cli.explain import explanation
-from plimsoll.cli.resize import NotConfirmedError, resize
 from plimsoll.kube import client as kube
 from plimsoll.kube.transport import RefusedError, TransientError, error_from
 from plimsoll.part.errors import InputError
-from plimsoll.placer_api.rpc import Resize
 from tests.logs import capture_logs
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
@@ -34,7 +34,6 @@ from tests.servers.waiting import until
 SECRET = "open-sesame"  # noqa: S105 - of servers of this test
 NOTHING = "nothing listens there"
 LOGIN = "the user or password is refused"
-REQUEST = Resize(pod="p", gpu_memory="1Gi")
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +96,10 @@ async def test_nats_names_the_cause(locked_nats: EmbeddedServer) -> None:
     assert "start the server, or correct the address in PLIMSOLL_NATS_URL" in away
     [unknown] = await told_of_nats("nats://no.such.host.invalid:4222")
     assert unknown.startswith("the host name is not known")
-    with pytest.raises(NotConfirmedError, match=rf"does not answer: {LOGIN}; mend it in --nats-url"):
-        await resize(REQUEST, f"nats://plimsoll:wrong-word@{host}", 10.0)
+    with pytest.raises(NoEventsError, match=rf"does not answer: {LOGIN}; mend it in --nats-url"):
+        await connected(f"nats://plimsoll:wrong-word@{host}", BusAccess(), "test", [])
     with pytest.raises(InputError, match=r"'foo' is no URL of such a server; begin it with nats://"):
-        await resize(REQUEST, "foo", 10.0)
+        await connected("foo", BusAccess(), "test", [])
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # nats-py, cancelled, leaves its connection
@@ -272,11 +271,11 @@ async def test_a_field_of_another_type_is_named(
 def test_a_command_without_a_cluster_names_the_ways_to_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No kubeconfig anywhere: the remedy names the options of all three kinds of pods."""
+    """No kubeconfig anywhere: the remedy names the options of both kinds of pods."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(InputError, match=r"--kubeconfig or KUBECONFIG; or --nats-url .* or -n plimsoll-run"):
+    with pytest.raises(InputError, match=r"--kubeconfig or KUBECONFIG; or -n plimsoll-run"):
         kubeconfig_of(Cluster())
 
 

@@ -154,6 +154,7 @@ async def test_attributes_of_a_volume_lead_nowhere(node: Node, tenants: str) -> 
     pod = as_root(template("forger", "sleep", "3000"))
     words = {"pod.uid": victim, "pod.name": "victim", "ephemeral": "false"}
     attributes = {f"csi.storage.k8s.io/{key}": value for key, value in words.items()}
+    attributes["container"] = "main"
     pod["spec"]["volumes"] = [
         {"name": "mine", "csi": {"driver": "plimsoll.dev", "volumeAttributes": attributes}}
     ]

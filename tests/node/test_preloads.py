@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
 PAST = f"busy --memory {LINE_GIB + 1}Gi"
 """A program that takes more than its line."""
-WHOLE: Object = {"name": "plimsoll", "csi": {"driver": "plimsoll.dev"}}
-"""The volume of a pod of the first form."""
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +88,7 @@ async def test_the_preloads_of_an_image_go_on(node: Node, tenants: str) -> None:
     await node.delete(tenants, "own")
 
 
-@pytest.mark.parametrize("volumes", [[], [WHOLE]], ids=["", "one volume for the pod"])
-async def test_containers_of_every_kind_are_held(node: Node, tenants: str, volumes: list[Object]) -> None:
+async def test_containers_of_every_kind_are_held(node: Node, tenants: str) -> None:
     """An init container and a sidecar have their lines without the variable, and an image without `/etc` runs."""
     pod = pod_of("kinds", preloads.BARE, "/busybox", "cat", "/etc/ld.so.preload", readOnlyRootFilesystem=True)
     main = pod["spec"]["containers"][0]
@@ -102,7 +99,6 @@ async def test_containers_of_every_kind_are_held(node: Node, tenants: str, volum
     probe = {"exec": {"command": ["ls", "tmp/done"]}, "periodSeconds": 1, "failureThreshold": 180}
     context = main["securityContext"] | {"readOnlyRootFilesystem": False}
     side = init | {"name": "side", "command": stays, "restartPolicy": "Always", "startupProbe": probe}
-    pod["spec"]["volumes"] = volumes
     pod["spec"]["initContainers"] = [side | {"securityContext": context}, init]
     await node.create(tenants, pod)
     await node.until_phase(tenants, "kinds", "Succeeded", "Failed")

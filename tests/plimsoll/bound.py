@@ -1,7 +1,5 @@
 """Bound pods of one container, for tests that read the placer's annotations."""
 
-import json
-
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
@@ -15,8 +13,3 @@ def bound(asked: dict[str, str | int], **annotations: str) -> Pod:
     container = Container(name="main", resources=ResourceRequirements(limits=limits))
     metadata = ObjectMeta(name="p", namespace="ns", uid="u", annotations=named)
     return Pod(metadata=metadata, spec=PodSpec(containers=[container], nodeName="n"))
-
-
-def first_form(**lines: int) -> str:
-    """A decision of the first form, with these lines for `main`."""
-    return json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": lines}})

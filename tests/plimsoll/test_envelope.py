@@ -180,7 +180,7 @@ def test_impossible_heartbeats_are_refused_by_field(value: int) -> None:
 
 
 def test_a_report_without_a_heartbeat_counts_as_the_slowest() -> None:
-    """A report of an earlier version has no heartbeat, which may have been any, so the slowest one counts."""
+    """The heartbeat of a report that does not name it may be any, so the slowest one counts."""
     event = json.loads(message())
     del event["data"]["state"]["heartbeat_s"]
     assert decode_report(msgspec.json.encode(event)).state.heartbeat_s == SLOWEST_HEARTBEAT_S

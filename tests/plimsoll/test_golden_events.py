@@ -9,10 +9,8 @@ import os
 import random
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
-from cloudevents.core.exceptions import CloudEventValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -37,7 +35,6 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from tests import cloudevents
 
 GOLDEN = Path(__file__).parent / "golden"
-FORMER = GOLDEN / "former"
 MANY = GOLDEN / "many"
 TIME = "2026-01-01T00:00:00.5Z"
 NODE, UUID = NodeName("node-1.test"), GpuUuid("GPU-5a1c0d2e-1111-2222-3333-444455556666")
@@ -186,17 +183,6 @@ def test_messages_of_a_node_with_many_tasks_are_what_they_were(what: str) -> Non
     assert path.read_bytes().rstrip() == body
     assert cloudevents.read(body).get_data() == json.loads(msgspec.json.encode(of_many(what)))
     assert decode_report(body) == of_many(what)
-
-
-@pytest.mark.parametrize("path", sorted(FORMER.glob("*.json")), ids=lambda path: path.stem)
-def test_messages_of_the_version_before_are_read(path: Path) -> None:
-    """A placer reads a monitor's reports of the version before, which strangers refused where `subject` was null."""
-    former = path.read_bytes().rstrip()
-    read = decode_report(former)
-    assert read == report(Phase.LOADED if path.stem == "task.loaded" else None)
-    assert (decode_event(former).sequence or "").partition(".")[0] == "3"
-    with pytest.raises((CloudEventValidationError, jsonschema.ValidationError)):
-        cloudevents.read(former)
 
 
 NUMBERS = st.tuples(st.integers(1, LARGEST), st.integers(1, LARGEST))

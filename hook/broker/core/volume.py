@@ -8,25 +8,16 @@ A container's volume is a tree of mounts, made in this order:
 | `/counts` | the container's tmpfs with its `counts` | write |
 | `/limits` | the container's directory with `limits`, `gate`, `hook.sock` and `ld.so.preload` | read |
 
-The volume of a whole pod, which pods of the first form have, begins with the same tree:
-
-| path in the volume | from | its containers may |
-| --- | --- | --- |
-| `/counts` | the pod's directory with an empty directory for each container | read |
-| `/counts/<container>` | the container's tmpfs with its `counts` | write |
-| `/limits` | the pod's directory with a directory for each container | read |
-
 Each mount costs every start on the node: runc, containerd and the kubelet read the whole table many times for a pod.
 
-A container of such a pod mounts the parts of it that are its own, by `subPath`. In both, a tenant writes only inside
-a tmpfs of its own, and can replace none of the directories that the broker opens.
+A tenant writes only inside a tmpfs of its own, and can replace none of the directories that the broker opens.
 
 The kernel's mount table is the only record of volumes. Each tmpfs carries its pod's uid and its container as its
 source, so a broker that starts finds the `counts` of running pods. Pure.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -77,23 +68,6 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeSources:
-    """The directories from which a pod's volume is bound.
-
-    Attributes:
-        tree: the tree of a version of the library, read-only.
-        limits: the pod's directories for `limits`, read-only.
-        counts: the pod's directories for `counts`, read-only.
-        pages: by container, its tmpfs.
-    """
-
-    tree: PurePosixPath
-    limits: PurePosixPath
-    counts: PurePosixPath
-    pages: Mapping[ContainerName, PurePosixPath]
-
-
-@dataclass(frozen=True, slots=True)
 class VolumeTarget:
     """The directory in which the kubelet wants a pod's volume."""
 
@@ -137,24 +111,17 @@ def target_of(path: str, kubelet: PurePosixPath) -> VolumeTarget:
 
 
 def container_binds(
-    target: PurePosixPath, sources: VolumeSources, container: ContainerName
+    target: PurePosixPath, tree: PurePosixPath, limits: PurePosixPath, page: PurePosixPath
 ) -> tuple[Bind, ...]:
-    """The binds of a container's volume, in the order in which they must be made."""
-    return (
-        Bind(sources.tree, target),
-        Bind(sources.pages[container], target / COUNTS_PART),
-        Bind(sources.limits / container, target / LIMITS_PART),
-    )
+    """The binds of a container's volume, in the order in which they must be made.
 
-
-def pod_binds(target: PurePosixPath, sources: VolumeSources) -> tuple[Bind, ...]:
-    """The binds of the volume of a whole pod, in the order in which they must be made."""
-    return (
-        Bind(sources.tree, target),
-        Bind(sources.counts, target / COUNTS_PART),
-        *(Bind(page, target / COUNTS_PART / name) for name, page in sorted(sources.pages.items())),
-        Bind(sources.limits, target / LIMITS_PART),
-    )
+    Args:
+        target: the volume's directory.
+        tree: the tree of a version of the library, read-only.
+        limits: the container's directory with `limits`, read-only.
+        page: the container's tmpfs with its `counts`.
+    """
+    return Bind(tree, target), Bind(page, target / COUNTS_PART), Bind(limits, target / LIMITS_PART)
 
 
 def missing_binds(wanted: Iterable[Bind], mounts: Iterable[Mount]) -> tuple[Bind, ...]:

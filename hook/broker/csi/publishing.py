@@ -75,7 +75,7 @@ class VolumePublisher:
             return
         begun_s = time.monotonic()
         laid_out = await self._laid_out(target, where)
-        only = _container(context, laid_out, where)
+        container = ContainerKey(target.pod, _container(context, laid_out, where))
         containers = [ContainerKey(target.pod, name) for name in laid_out.containers]
         make_counts = partial(self._volumes.make_counts, containers)
         if not await self._engine.lay_out_again(target.pod, make_counts):
@@ -84,7 +84,7 @@ class VolumePublisher:
             raise NoLinesError(
                 f"the driver does not hold the lines of pod {where} on node {self._node}: {problem}"
             )
-        await self._engine.in_files_thread(partial(self._volumes.publish, target, containers, only))
+        await self._engine.in_files_thread(partial(self._volumes.publish, target, container))
         waited_s = round(time.monotonic() - begun_s, 3)
         _log.info("volume_published", pod=where, uid=target.pod, waited_s=waited_s)
 
@@ -134,8 +134,8 @@ class VolumePublisher:
                 assert_never(layout)
 
 
-def _container(context: Mapping[str, str], laid_out: LaidOut, where: str) -> ContainerName | None:
-    """The container whose volume is asked for; None for the volume of the whole pod.
+def _container(context: Mapping[str, str], laid_out: LaidOut, where: str) -> ContainerName:
+    """The container whose volume is asked for.
 
     The pod's author may write any name, and the volume has the pages of a container of this pod at most.
 
@@ -143,8 +143,6 @@ def _container(context: Mapping[str, str], laid_out: LaidOut, where: str) -> Con
         NoLinesError: the pod has no such container with GPUs.
     """
     name = context.get(CONTAINER_ATTRIBUTE)
-    if name is None:
-        return None
     if name in laid_out.containers:
         return ContainerName(name)
     raise NoLinesError(

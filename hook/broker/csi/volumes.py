@@ -21,7 +21,6 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import (
     COUNTS_PART,
     LIMITS_PART,
-    VolumeSources,
     VolumeTarget,
     container_binds,
     counts_of,
@@ -30,7 +29,6 @@ from hook.broker.core.volume import (
     covering,
     inside,
     missing_binds,
-    pod_binds,
     target_of,
 )
 from hook.broker.csi.image_preloads import ImagePreloads
@@ -43,7 +41,7 @@ from hook.broker.csi.mounting import (
     stage_read_only,
     unmount,
 )
-from plimsoll.ids import ContainerName, PodUid
+from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 
 STAGE: Final = PurePosixPath("csi/stage")
@@ -167,31 +165,22 @@ class InlineVolumes:
                 page.mkdir(_DIRECTORY_MODE, parents=True)
                 mount_tmpfs(counts_source(container), page, counts_options(COUNTS_BYTES, EXPORTS_BYTES))
 
-    def publish(
-        self, target: VolumeTarget, containers: Iterable[ContainerKey], only: ContainerName | None
-    ) -> None:
+    def publish(self, target: VolumeTarget, container: ContainerKey) -> None:
         """Mount the parts that a volume lacks.
 
         Args:
             target: the volume.
-            containers: all containers with GPUs of its pod. They are laid out, each in the tmpfs of its `counts`.
-            only: the container whose volume it is, one of these; None for the volume of the whole pod.
+            container: the container whose volume it is. It is laid out, in the tmpfs of its `counts`.
 
         Raises:
             OSError: this process may not mount, or a source is gone.
         """
         path, stage = _real(target), PurePosixPath(self._stage)
-        sources = VolumeSources(
-            tree=stage / VERSIONS_NAME / self._version,
-            limits=stage / LIMITS_PART / target.pod,
-            counts=stage / COUNTS_PART / target.pod,
-            pages={one.container: PurePosixPath(self._page(one)) for one in containers},
-        )
         path.mkdir(_TARGET_MODE, parents=True, exist_ok=True)
-        place = PurePosixPath(path)
-        for name in sources.pages if only is None else (only,):
-            self._images.watch(self._root / LIMITS_PART / target.pod / name)
-        wanted = pod_binds(place, sources) if only is None else container_binds(place, sources, only)
+        inner = PurePosixPath(LIMITS_PART, container.pod, container.container)
+        self._images.watch(self._root / inner)
+        tree, page = stage / VERSIONS_NAME / self._version, PurePosixPath(self._page(container))
+        wanted = container_binds(PurePosixPath(path), tree, stage / inner, page)
         for missing in missing_binds(wanted, mounts(target.pod)):
             bind(Path(missing.source), Path(missing.target))
 

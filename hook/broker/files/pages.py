@@ -4,7 +4,6 @@ What always holds: a sound file is changed in place and never replaced, because 
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import stat
@@ -130,10 +129,7 @@ def lay_out_counts(directory: Path, *, clear: bool) -> None:
 
 
 def lay_out_exports(directory: Path, *, clear: bool) -> None:
-    """A file that a tenant damaged is replaced for the next programs. All zeros is the empty file.
-
-    The file system of an earlier broker has no room for it. Without it every import counts in the importer's word.
-    """
+    """A file that a tenant damaged is replaced for the next programs. All zeros is the empty file."""
     path = directory / EXPORTS_NAME
     with contextlib.suppress(FileNotFoundError):
         about = path.lstat()
@@ -141,11 +137,7 @@ def lay_out_exports(directory: Path, *, clear: bool) -> None:
             return
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    try:
-        write_whole(path, b"", COUNTS_MODE, EXPORTS_BYTES)
-    except OSError as error:
-        if error.errno != errno.ENOSPC or not directory.is_mount():
-            raise
+    write_whole(path, b"", COUNTS_MODE, EXPORTS_BYTES)
 
 
 def _mend_counts(file: int, size_bytes: int) -> None:

@@ -117,8 +117,8 @@ static void map_gate(const char *directory, const struct plimsoll_limits *limits
         munmap((void *)(uintptr_t)gate, sizeof(*gate));
     if (has_share(limits))
         plimsoll_fail(
-            "no valid gate in %s: the compute share of this container is not enforced (is the broker of "
-            "this node older than this library?)",
+            "no valid gate in %s: the compute share of this container is not enforced (the broker's log "
+            "says what it could not lay out)",
             directory);
 }
 

@@ -71,10 +71,6 @@ uint64_t plimsoll_ledger_used_but(const struct plimsoll_counts *counts, unsigned
     return sum;
 }
 
-uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu) {
-    return plimsoll_ledger_used_but(counts, gpu, NULL);
-}
-
 #define WORD_BITS 64u
 
 static uint32_t exports_touched(const struct plimsoll_exports *exports) {

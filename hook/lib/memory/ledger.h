@@ -39,10 +39,8 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner);
 /* The number of slots that may ever have been claimed: no slot from this one on was. */
 uint32_t plimsoll_ledger_slots(const struct plimsoll_counts *counts);
 
-/* The bytes that all processes together have reserved or hold on GPU `gpu`, saturating. */
-uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu);
-
-/* The same without the words of dead owners. `dead` NULL: every word counts. */
+/* The bytes that all processes together have reserved or hold on GPU `gpu`, saturating, without the words of
+ * dead owners. `dead` NULL: every word counts. */
 uint64_t plimsoll_ledger_used_but(const struct plimsoll_counts *counts, unsigned gpu,
                                   const struct plimsoll_dead *dead);
 

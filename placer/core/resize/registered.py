@@ -1,17 +1,15 @@
-"""The resize of a pod that its node's broker has registered, outside of Kubernetes.
+"""The resize of a pod that a broker has registered, outside of Kubernetes.
 
-What always holds: the broker's registration is the truth, which the next placer adopts. A resize that was cut off
-is therefore known again. Nothing is changed here: the caller registers `RegisteredResize.registration` anew, and
-counts `ResizeChange.larger` in its ledger until the broker has answered.
+What always holds: the broker's registration is the truth, from which the bookings are made. Nothing is changed here:
+the caller registers `RegisteredResize.registration` anew.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
-from placer.core.booking import Booking
 from placer.core.ledger import Ledger
-from placer.core.registration import adopted, registered
+from placer.core.registration import registered
 from placer.core.resize.change import ResizeChange, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.core.view import NodeView
@@ -71,17 +69,11 @@ def registered_resize(
     if before is None or booking is None:
         name = f"{request.namespace}/{request.pod}"
         raise InputError("pod", name, "holds no GPU now", "name a running pod with a line")
-    change = change_of(booking, request, _in_force(description, booking))
+    change = change_of(booking, request)
     if change.before == change.after:
         raise InputError(*asked_field(request), "is what it has already", "give another value")
     check_room(change, request, ledger, view)
     return RegisteredResize(change, _changed(before, change), undo=before)
-
-
-def _in_force(description: Description, booking: Booking) -> Booking:
-    """The pod's booking by its registration. The ledger counts more while a resize is under way."""
-    found = (other for _, other in adopted(booking.node, description) if other.pod == booking.pod)
-    return replace(next(found), owner=booking.owner)
 
 
 def _changed(before: Register, change: ResizeChange) -> Register:

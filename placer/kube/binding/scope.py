@@ -11,8 +11,8 @@ be on its way, and then no such write can succeed (`placer.kube.binding.fence`).
 - A scope has its predecessor's too until that leader's late writes can no longer succeed.
 
 The versions of pods are compared with that of the Lease, which is of use where both are in the same etcd. Elsewhere
-no promise breaks, but each bind has to wait for a renewal. A Lease without a scope (somebody deleted it, or a placer
-of an earlier version held it) stands for all pods that wait, and for no resize.
+no promise breaks, but each bind has to wait for a renewal. A Lease without a scope (somebody deleted it) stands for
+all pods that wait, and for no resize.
 """
 
 import asyncio

@@ -68,8 +68,6 @@ def _has_pages(container: str, path: str, mount: VolumeMount, volume: Mapping[st
     if not is_ours(volume):
         # The author's own mounts are from the node's directory, and only their place is known.
         return path == CONTAINER_LIMITS_DIR and "hostPath" in volume
-    if container_of(volume) is None:  # a volume for the whole pod
-        return (path, mount.subPath) == (CONTAINER_LIMITS_DIR, f"limits/{container}")
     place = path, mount.subPath or ""
     return container_of(volume) == container and place in (
         (CONTAINER_DIR, ""),

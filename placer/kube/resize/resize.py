@@ -27,7 +27,7 @@ from placer.kube.binding.scope import WriteScopes
 from placer.kube.cluster.cluster import Cluster
 from placer.kube.pods.nominations import bookings_of
 from placer.kube.resize.quotas import NamespaceRules
-from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
+from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
@@ -270,9 +270,7 @@ def _wanted(found: Decision | None, change: ResizeChange) -> Decision:
 def _patch(pod: Pod, wanted: Decision) -> dict[str, object]:
     meta = pod.metadata
     preconditions = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
-    # A merge patch removes an annotation that is null here, and ignores one that was missing.
-    earlier_form = {LINES: None, SHARES: None}
-    return {"metadata": {**preconditions, "annotations": {**annotations_of(wanted), **earlier_form}}}
+    return {"metadata": {**preconditions, "annotations": annotations_of(wanted)}}
 
 
 def _path(request: Resize) -> str:

@@ -2,7 +2,7 @@
 
 What always holds: a ticket is carried out only while it stands on the pod, because the write has the version of the
 pod as its precondition. Each ticket gets one final answer, also after another placer has taken over: an unanswered
-ticket is carried out again, which is harmless. Nobody can resize a pod of Kubernetes over the bus.
+ticket is carried out again, which is harmless.
 """
 
 import asyncio
@@ -73,22 +73,6 @@ class StreamConfirmations:
                 await asyncio.sleep(PAUSE_S)  # NATS is away
             else:
                 return tuple(seen[line.gpu] for line in asked.after)
-
-
-class NotByBus:
-    """Refuses resizes of Kubernetes' pods over the bus, which would let all of its clients resize any pod."""
-
-    def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
-        """Always True: any pod may be the cluster's."""
-        return True
-
-    async def resize(self, request: Resize) -> Resizing:
-        """Refuse."""
-        remedy = (
-            "leave out --nats-url and PLIMSOLL_NATS_URL: `plimsoll resize` then asks the API server, "
-            "with your own rights"
-        )
-        raise InputError("pod", f"{request.namespace}/{request.pod}", "is not resized over NATS", remedy)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.volume import (
+    CONTAINER_ATTRIBUTE,
     CONTAINER_DIR,
     CONTAINER_LIBRARY,
     PRELOADS_FILE,
@@ -25,7 +26,6 @@ from plimsoll.broker.volume import (
     container_of,
     csi_volume,
     is_ours,
-    mounts_of_pod_volume,
     volume_mounts,
 )
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
@@ -154,15 +154,20 @@ class Injector:
 def _volumes(spec: Json, asking: frozenset[str]) -> list[Json]:
     """The pod's volumes with those of ours that it lacks: one for each container that asks for GPUs.
 
-    A volume of ours may be its author's, under any name. In a pod of the first form, one serves all containers.
+    A volume of ours may be its author's, under any name.
+
+    Raises:
+        InputError: a volume of ours names no container.
     """
     volumes: list[Json] = spec.get("volumes") or []
-    served = {container_of(one) for one in volumes if is_ours(one)}
+    served = {container_of(one): str(one["name"]) for one in volumes if is_ours(one)}
     if None in served:
-        return volumes
+        field = f"spec.volumes[{served[None]}].csi.volumeAttributes[{CONTAINER_ATTRIBUTE}]"
+        remedy = "write a container's name, or remove the volume: the webhook adds what is missing"
+        raise InputError(field, None, "is missing, so the volume belongs to no container", remedy)
     names = _free_names({str(one["name"]) for one in volumes})
     containers = (one["name"] for kind in _KINDS for one in spec.get(kind) or ())
-    missing = [csi_volume(next(names), name) for name in containers if name in asking - served]
+    missing = [csi_volume(next(names), name) for name in containers if name in asking - served.keys()]
     return [*volumes, *missing] if missing else volumes
 
 
@@ -174,8 +179,6 @@ def _free_names(taken: set[str]) -> Iterator[str]:
 def _mounts(volumes: list[Json], asking: frozenset[str]) -> Mapping[str, tuple[Json, ...]]:
     """The mounts of each container that asks for GPUs."""
     names = {container_of(one): str(one["name"]) for one in reversed(volumes) if is_ours(one)}
-    if None in names:
-        return {container: mounts_of_pod_volume(names[None], container) for container in asking}
     return {container: volume_mounts(names[container]) for container in asking}
 
 

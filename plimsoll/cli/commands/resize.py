@@ -10,7 +10,6 @@ from plimsoll.cli.options import (
     add_broker_root,
     add_cluster,
     add_namespace,
-    add_nats,
     filled,
     namespace_of,
     seconds,
@@ -42,7 +41,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--container", metavar="NAME", type=filled, help="needed where several containers have a GPU"
     )
     add_cluster(parser)
-    add_nats(parser, "", "the bus of a placer's local nodes, without Kubernetes")
     parser.add_argument(
         "--timeout-s",
         metavar="SECONDS",
@@ -93,9 +91,8 @@ def _become_solo(given: argparse.Namespace, asked: dict[str, str]) -> None:
 def _resize(given: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
-    from plimsoll.cli import resize  # noqa: PLC0415 - likewise
     from plimsoll.cli.cluster import Cluster  # noqa: PLC0415 - likewise
-    from plimsoll.cli.resize_pod import resize_pod  # noqa: PLC0415 - likewise
+    from plimsoll.cli.resize_pod import NotResizedError, resize_pod  # noqa: PLC0415 - likewise
     from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
     from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
     from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise
@@ -111,14 +108,9 @@ def _resize(given: argparse.Namespace) -> int:
     # The command has one line for each outcome; the log of its parts would stand between.
     log_nothing()
     cluster = Cluster(given.kubeconfig, given.context)
-    asked = (
-        resize.resize(request, given.nats_url, given.timeout_s)
-        if given.nats_url
-        else resize_pod(request, cluster, given.timeout_s)
-    )
     try:
-        confirmed = asyncio.run(asked)
-    except resize.NotResizedError as error:
+        confirmed = asyncio.run(resize_pod(request, cluster, given.timeout_s))
+    except NotResizedError as error:
         return output.fail(str(error), REFUSED)
     output.lines(*(f"{given.namespace}/{given.pod}: {line}" for line in confirmed.lines()))
     return 0

@@ -99,7 +99,7 @@ async def test_a_slot_that_is_claimed_again_has_no_old_peak(broker: Broker, node
 
 
 async def test_a_subscriber_that_does_not_ask_gets_announcements_alone(broker: Broker, node: Path) -> None:
-    """A monitor of an earlier version meets no message that it does not know."""
+    """A subscriber that wants announcements alone, as `plimsoll run` does, gets nothing else."""
     await broker.client.register(one_gpu(4 * GIB))
     program = await start_program(broker, node)
     async with (

@@ -284,7 +284,7 @@ async def test_a_second_monitor_on_the_same_directory_is_refused(tmp_path: Path)
 
 
 async def test_only_the_monitors_own_user_reads_the_files(tmp_path: Path) -> None:
-    """The events name all tenants of the node, so every file is private, also one that an earlier version made."""
+    """The events name all tenants of the node, so every file is private, also one that was made for all to read."""
     (tmp_path / FILE_NAME).touch(0o644)
     store = await open_store(tmp_path)
     await kept(store, "a", is_state=False)

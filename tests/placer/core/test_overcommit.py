@@ -119,7 +119,7 @@ def test_a_report_with_an_absurd_ratio_is_refused_by_name(ratio: float) -> None:
 
 
 def test_a_report_of_an_older_monitor_overcommits_nothing() -> None:
-    """A report of an older monitor has no ratio, so the node overcommits nothing."""
+    """A report without a ratio is of a node that overcommits nothing."""
     message = _message(state("n1", gpu("A", ratio=2.0))).replace(b'"overcommit_ratio":2.0,', b"")
     assert decode_report(message).state.gpus[0].overcommit_ratio == 1.0
 

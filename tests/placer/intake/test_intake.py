@@ -8,12 +8,11 @@ import nats.errors
 import pytest
 import redis.asyncio as redis
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.intake import intake
-from plimsoll.bus.subjects import REPORTS, STREAM, info_subject, state_subject
+from plimsoll.bus.subjects import info_subject, state_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import NodeState, Report
@@ -238,31 +237,6 @@ async def test_hardware_reaches_decisions_and_survives_a_restart(
             await eventually(lambda: cpus(running), "0-7")
         async with taking_in(nats, valkey) as running:
             assert await cpus(running) == "0-7"
-
-
-async def test_a_consumer_of_an_earlier_version_gets_hardware_too(
-    nats: EmbeddedServer, valkey: EmbeddedServer
-) -> None:
-    """A durable consumer that was made for reports alone gets the events about hardware after an upgrade."""
-    earlier = ConsumerConfig(
-        durable_name="placer-test",
-        filter_subjects=list(REPORTS),
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=10,
-        inactive_threshold=3600,
-    )
-    async with bus(nats) as jetstream:
-        await jetstream.add_consumer(STREAM, earlier)
-        async with taking_in(nats, valkey) as running:
-
-            async def is_known() -> bool:
-                view = running.reports.view(NodeName("n1"))
-                return view is not None and view.hardware is not None
-
-            await publish(jetstream, report("n1"))
-            await publish_hardware(jetstream, "n1", "0-3", hour=1)
-            await eventually(is_known, expected=True)
 
 
 async def test_list_follows_promises_and_what_a_rebuild_gives(

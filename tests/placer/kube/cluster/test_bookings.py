@@ -1,6 +1,5 @@
 """A live booking changes by the placer's own resizes alone."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -41,7 +40,6 @@ def change(node: Node, gib: int) -> ResizeChange:
         {"plimsoll.dev/decision": decision_text("GPU-1", 1)},
         {"plimsoll.dev/decision": decision_text("GPU-2", 1)},
         {"plimsoll.dev/decision": "", "gpus.plimsoll.dev/main": "GPU-2"},
-        {"plimsoll.dev/lines": '{"main":{"GPU-1":1}}'},
     ],
 )
 def test_no_edit_frees_a_whole_gpu(edit: dict[str, str]) -> None:
@@ -212,24 +210,6 @@ def test_an_edit_right_after_a_resize_does_not_take_it_back() -> None:
     node.cluster.bookings.end_resize(raised, written=True)
     edited = bound({"plimsoll.dev/decision": "lots"}, version="12")
     assert node.cluster.bookings.in_force(edited) == raised.new
-
-
-def test_a_pod_of_the_previous_version_keeps_its_booking_in_an_upgrade() -> None:
-    """A decision of the first form with a resize counts by its resize, and holds against edits from then on."""
-    node = Node()
-    node.report(*GPUS)
-    text = json.dumps({"score": 1.0, "policy": "p", "time": "t", "lines": {"main": {"GPU-1": 4 * GIB}}})
-    earlier = decided(text) | {
-        "plimsoll.dev/lines": json.dumps({"main": {"GPU-1": 6 * GIB}}),
-        "plimsoll.dev/shares": json.dumps({"main": {"share_pct": 40, "limit_pct": 80}}),
-    }
-    node.cluster.confirm(bound(earlier))
-    assert (node.counted(), node.doubts) == ((6, 40, 80), [])
-    node.cluster.confirm(bound(earlier | {"plimsoll.dev/lines": '{"main":{"GPU-1":1}}'}, version="11"))
-    assert node.counted() == (6, 40, 80)
-    whole = bound(decided(text, "GPU-2"), {"plimsoll.dev/gpu": "1"}, uid="b")
-    node.cluster.confirm(whole)
-    assert node.why_not(sized(1))[GPUS[1]] is Reason.GPU_TAKEN_WHOLE
 
 
 def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:

@@ -13,7 +13,6 @@ from placer.core.policies import POLICIES
 from placer.kube.extender.demand import extender_demand
 from placer.kube.pods.wanted import PodReader
 from placer.webhook.core.judgement import AdmissionRules, judge_creation
-from plimsoll.broker.volume import DRIVER, mounts_of_pod_volume
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Pod, decode_pod
@@ -76,6 +75,11 @@ def with_part_of_pages(pod: Json) -> None:
     pod["spec"]["containers"][0]["volumeMounts"][0]["subPath"] = "counts"
 
 
+def with_volume_of_no_container(pod: Json) -> None:
+    """Let the volume of ours name no container."""
+    del pod["spec"]["volumes"][0]["csi"]["volumeAttributes"]
+
+
 def with_pages_beneath(pod: Json) -> None:
     """Mount an empty volume over the pages."""
     pod["spec"]["volumes"].append({"name": "x", "emptyDir": {}})
@@ -126,6 +130,11 @@ def unchanged(_: Json) -> None:
         ),
         (
             admitted(bare("a")),
+            with_volume_of_no_container,
+            "spec.containers[a].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
+        ),
+        (
+            admitted(bare("a")),
             with_pages_beneath,
             "spec.containers[a].volumeMounts: '/run/plimsoll/limits' lies over Plimsoll's place",
         ),
@@ -150,15 +159,6 @@ def test_a_container_without_pages_or_library_is_refused(
     )
 
 
-def of_first_form() -> Json:
-    """A pod with one volume for all its containers, as webhooks gave it before."""
-    pod = bare("a", "b")
-    pod["spec"]["volumes"] = [{"name": "v", "csi": {"driver": DRIVER}}]
-    for one in pod["spec"]["containers"]:
-        one["volumeMounts"] = list(mounts_of_pod_volume("v", one["name"]))
-    return pod
-
-
 def of_the_node() -> Json:
     """A pod with the mounts of docs/webhook.md for nodes whose broker serves no volume."""
     pod = bare("a")
@@ -175,13 +175,12 @@ def of_the_node() -> Json:
     [
         admitted(bare("a", "b", init=("load",))),
         admitted(bare("a", init=("side",), restartPolicy="Always")),
-        of_first_form(),
         of_the_node(),
         bare(),
     ],
 )
 def test_a_pod_that_is_held_or_asks_for_nothing_is_read(pod: Json) -> None:
-    """The webhook's own pods, those of before, those that bring their mounts, and pods without a GPU."""
+    """The webhook's own pods, those that bring their mounts, and pods without a GPU."""
     assert READER.understood(read(pod)).pod.metadata.name == "p"
 
 

@@ -4,7 +4,6 @@ They are written once, together with the line; they count at once, and the next 
 """
 
 import asyncio
-import json
 
 import pytest
 
@@ -176,42 +175,6 @@ async def test_a_damaged_decision_is_written_anew(
             assert await written(world, "p") == (6, int(share), 100)
             assert await counted(world, "p") == (6, int(share), 100)
             assert (await world.pod("p"))["metadata"]["annotations"]["gpus.plimsoll.dev/main"] == GPU
-
-
-async def test_a_resize_of_a_pod_of_the_previous_version_writes_todays_form(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """After an upgrade a pod keeps its earlier resizes, and the next one writes one annotation for all."""
-    await create_node(apiserver, "n1")
-    await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi", SHARE: "30"}))
-    earlier = {
-        "gpus.plimsoll.dev/main": GPU,
-        "plimsoll.dev/decision": json.dumps(
-            {"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": {GPU: 1}}}
-        ),
-    }
-    target = {"kind": "Node", "name": "n1"}
-    binding = {"metadata": {"name": "p", "annotations": earlier}, "target": target}
-    path = f"/api/v1/namespaces/{namespace}/pods/p"
-    await apiserver.must("POST", f"{path}/binding", binding)
-    resizes = {
-        "plimsoll.dev/lines": f'{{"main":{{"{GPU}":{20 * GIB}}}}}',
-        "plimsoll.dev/shares": '{"main":{"share_pct":50,"limit_pct":60}}',
-    }
-    await apiserver.must("PATCH", path, {"metadata": {"annotations": resizes}})
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await world.report("n1", 24)
-        await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
-        await world.until_refused("large", "Insufficient plimsoll.dev/gpu-memory")
-        assert await counted(world, "p") == (20, 50, 60)
-        await resize(world, "p", size="6Gi")
-        assert await written(world, "p") == (6, 50, 60)
-        left = (await world.pod("p"))["metadata"]["annotations"]
-        assert not {"plimsoll.dev/lines", "plimsoll.dev/shares"} & set(left)
-        await world.until_bound("large")
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await world.report("n1", 24)
-        await until(lambda: counts(world, "p", (6, 50, 60)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tickets on pods of a real API server are carried out once, answered once, and by nobody's bus access."""
+"""Tickets on pods of a real API server are carried out once, answered once."""
 
 import asyncio
 import json
@@ -7,11 +7,9 @@ from functools import partial
 import nats.errors
 import pytest
 
-from placer.kube.resize.tickets import NotByBus
 from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.resize import NotConfirmedError, NotResizedError
-from plimsoll.cli.resize_pod import resize_pod
+from plimsoll.cli.resize_pod import NotConfirmedError, NotResizedError, resize_pod
 from plimsoll.events import Limit
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.resize_tickets import TICKET
@@ -217,12 +215,6 @@ async def test_a_user_without_rights_is_told_which(apiserver: ApiServer, namespa
     asked = Resize(pod="p", namespace=namespace, gpu_memory="6Gi")
     with pytest.raises(NotResizedError, match=r'cannot get resource "pods".*deploy/resize-role.yaml'):
         await resize_pod(asked, Cluster(str(apiserver.kubeconfig("somebody"))), PATIENCE_S)
-
-
-async def test_the_bus_resizes_no_pod_of_kubernetes() -> None:
-    """A client of NATS gets a refusal that names the way which checks rights."""
-    with pytest.raises(InputError, match="is not resized over NATS; leave out --nats-url"):
-        await NotByBus().resize(Resize(pod="p", gpu_memory="6Gi"))
 
 
 def test_a_ticket_is_json_that_people_can_write() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from plimsoll.broker.volume import csi_volume
 from plimsoll.dialects import Json
 from tests.placer.webhook.core.pods import GPU, MEMORY, container, gpu_pod, pod
 
@@ -89,7 +90,7 @@ def rich_pod() -> Json:
         container("side"),
         initContainers=[container("init", limits={"cpu": 1})],
         ephemeralContainers=[container("debug")],
-        volumes=[{"name": "data", "emptyDir": {}}, {"name": "lines", "csi": {"driver": "plimsoll.dev"}}],
+        volumes=[{"name": "data", "emptyDir": {}}, csi_volume("lines", "main")],
         runtimeClassName="nvidia",
         nodeName=None,
         tolerations=[{"key": "k", "operator": "Exists"}],

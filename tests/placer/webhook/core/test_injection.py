@@ -3,7 +3,6 @@
 import pytest
 
 from placer.webhook.core.judgement import AdmissionRules, GpuAccess
-from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR
 from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError
 from tests.placer.webhook.core.pods import GPU, MEMORY, SHARE, container, gpu_pod, judged, pod, variables
@@ -17,12 +16,6 @@ PRELOADS: Json = {
     "readOnly": True,
 }
 MOUNTS: list[Json] = [{"name": "plimsoll", "mountPath": "/run/plimsoll"}, PRELOADS]
-MOUNTS_OF_POD_VOLUME: list[Json] = [
-    {"name": "plimsoll", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/main", "readOnly": True},
-    {"name": "plimsoll", "mountPath": CONTAINER_COUNTS_DIR, "subPath": "counts/main"},
-    {"name": "plimsoll", "mountPath": "/run/plimsoll/lib", "subPath": "lib", "readOnly": True},
-    {**PRELOADS, "subPath": "limits/main/ld.so.preload"},
-]
 
 
 def volume(name: str, container: str) -> Json:
@@ -176,15 +169,11 @@ def test_a_volume_of_the_authors_with_our_driver_is_used() -> None:
     assert spec["containers"][0]["volumeMounts"] == [{**one, "name": "lines"} for one in MOUNTS]
 
 
-def test_a_pod_of_the_first_form_keeps_its_volume() -> None:
-    """A volume serves all its containers by `subPath`, under any name, and a wrong mount of it is mended."""
-    whole = {"name": "lines", "csi": {"driver": "plimsoll.dev"}}
-    wrong = {"name": "lines", "mountPath": CONTAINER_LIMITS_DIR, "subPath": "limits/other"}
-    found = judged(pod(container(limits={GPU: 1}, volumeMounts=[wrong]), volumes=[whole])).pod
-    assert found["spec"]["volumes"] == [whole]
-    mounts = found["spec"]["containers"][0]["volumeMounts"]
-    assert mounts == [{**one, "name": "lines"} for one in MOUNTS_OF_POD_VOLUME]
-    assert judged(found).pod is found
+def test_a_volume_of_no_container_is_refused() -> None:
+    """A volume with our driver that names no container would hold up the pod on its node."""
+    given = pod(container(limits={GPU: 1}), volumes=[{"name": "lines", "csi": {"driver": "plimsoll.dev"}}])
+    with pytest.raises(InputError, match=r"^spec.volumes\[lines\].csi.volumeAttributes\[container\]"):
+        judged(given)
 
 
 def test_a_volume_of_the_authors_keeps_its_name() -> None:

@@ -65,7 +65,7 @@ def test_a_feature_that_only_kube_scheduler_has_is_its_own_business() -> None:
     assert judged(under(None, given), EXTENDED).pod["spec"]["volumes"]
 
 
-@pytest.mark.parametrize("name", ["plimsoll.dev/decision", "plimsoll.dev/lines", "gpus.plimsoll.dev/main"])
+@pytest.mark.parametrize("name", ["plimsoll.dev/decision", "gpus.plimsoll.dev/main"])
 def test_the_placers_annotations_are_refused_from_anyone(name: str) -> None:
     """Nobody creates a pod with the placer's answers, with GPUs or without."""
     for one in (container(), container(limits={GPU: 1})):

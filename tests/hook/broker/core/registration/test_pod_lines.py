@@ -9,64 +9,7 @@ from plimsoll.ids import ContainerName
 from plimsoll.lifespan import Lifespan
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-from tests.plimsoll.bound import bound, first_form
-
-
-def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
-    """8Gi and 60 percent over two GPUs are 4Gi and 30 percent on each, whatever lines the decision has."""
-    asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
-    asks = registration(bound(asked, gpus="A,B", decision=first_form(A=1, B=1)))
-    assert asks is not None
-    assert (asks.pod, asks.namespace, asks.name) == ("u", "ns", "p")
-    lines = asks.containers[0].lines
-    assert [(line.gpu, line.line_bytes, line.share_pct) for line in lines] == [
-        ("A", 4 * GIB, 30),
-        ("B", 4 * GIB, 30),
-    ]
-
-
-def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> None:
-    """After a resize of one of two GPUs, that GPU has the new line and the other the declared one."""
-    asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu": 2}
-    lines = json.dumps({"main": {"A": 6 * GIB}, "other": {"B": 1}})
-    asks = registration(bound(asked, gpus="A,B", decision=first_form(), lines=lines))
-    assert asks is not None
-    assert [line.line_bytes for line in asks.containers[0].lines] == [6 * GIB, 4 * GIB]
-
-
-def test_a_resized_share_stands_over_declaration_and_limit() -> None:
-    """A resized share and limit hold on each of the container's GPUs.
-
-    Its line and the pod's other containers do not change.
-    """
-    asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
-    for name, terms in (("main", (40, 80)), ("other", (30, 50))):
-        shares = json.dumps({name: {"share_pct": 40, "limit_pct": 80}})
-        asks = registration(
-            bound(asked, gpus="A,B", decision=first_form(), gpu_share_limit="50", shares=shares)
-        )
-        assert asks is not None
-        lines = asks.containers[0].lines
-        assert [(line.line_bytes, line.share_pct, line.limit_pct) for line in lines] == [
-            (4 * GIB, *terms)
-        ] * 2
-
-
-def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
-    """A best-effort pod's line comes with the decision. Without one the line is 0 and never a guess."""
-    for decision, line_bytes in ((first_form(A=5 * GIB), 5 * GIB), (first_form(B=5 * GIB), 0)):
-        asks = registration(bound({"gpu": 1}, best_effort="true", gpus="A", decision=decision))
-        assert asks is not None
-        assert asks.containers[0].best_effort
-        assert asks.containers[0].lines[0].line_bytes == line_bytes
-
-
-def test_a_whole_gpu_is_told_as_whole() -> None:
-    """A whole GPU has no limits, as it is the container's alone."""
-    asks = registration(bound({"gpu": 1}, gpus="A", decision=first_form(A=23 * GIB)))
-    assert asks is not None
-    assert asks.containers[0].whole
-    assert asks.containers[0].lines[0].share_pct == 100
+from tests.plimsoll.bound import bound
 
 
 def test_the_decision_is_all_that_counts() -> None:
@@ -80,7 +23,7 @@ def test_the_decision_is_all_that_counts() -> None:
     containers = {"main": grants, "side": side, "loose": loose}
     text = json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "containers": containers})
     asks = registration(
-        bound({"gpu": 1}, gpus="C", best_effort="true", gpu_share_limit="lots", lines="{", decision=text)
+        bound({"gpu": 1}, gpus="C", best_effort="true", gpu_share_limit="lots", decision=text)
     )
     assert asks is not None
     by_name = {one.name: one for one in asks.containers}
@@ -121,31 +64,11 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "annotations", "field"),
-    [
-        (
-            {"gpu": 2, "gpu-memory": "2Mi"},
-            {"decision": first_form()},
-            r"annotations\[gpus.plimsoll.dev/main\]",
-        ),
-        ({}, {"decision": first_form()}, r"annotations\[gpus.plimsoll.dev/main\]"),
-        ({"gpu": 1}, {}, r"annotations\[plimsoll.dev/decision\]: None is missing"),
-        ({"gpu": 1}, {"decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
-        (
-            {"gpu": 1},
-            {"decision": first_form(), "lines": '{"main": {"A": 0}}'},
-            r"annotations\[plimsoll.dev/lines\]",
-        ),
-        (
-            {"gpu": 1},
-            {"decision": first_form(), "shares": '{"main": 40}'},
-            r"annotations\[plimsoll.dev/shares\]",
-        ),
-    ],
+    ("annotations", "problem"), [({}, "None is missing"), ({"decision": "{"}, "'{' is damaged")]
 )
-def test_a_contradictory_answer_is_refused_by_field(
-    asked: dict[str, str | int], annotations: dict[str, str], field: str
+def test_a_pod_without_a_readable_decision_is_refused_by_field(
+    annotations: dict[str, str], problem: str
 ) -> None:
-    """A decision that does not match the demand, or a damaged decision or resize, is refused by field."""
-    with pytest.raises(InputError, match=field):
-        registration(bound(asked, gpus="A", **annotations))
+    """A bound pod that asks for a GPU and has no decision, or a damaged one, is refused by field."""
+    with pytest.raises(InputError, match=rf"annotations\[plimsoll.dev/decision\]: {problem}"):
+        registration(bound({"gpu": 1}, gpus="A", **annotations))
