@@ -71,7 +71,13 @@ _BOUNDS: Final = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "l
 _SIZES: Final = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
 _WORDS: Final = re.compile(r"\^\(([a-z-]+(?:\|[a-z-]+)*)\)\$")
 """A pattern of words alone: Helm then names the words."""
-_TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_TYPES: Final[Mapping[type, Form]] = {
+    str: {"type": "string"},
+    bool: {"enum": [True, False, "true", "false"]},
+    int: {"type": ["integer", "string"], "pattern": "^[0-9]+$"},
+    float: {"type": ["number", "string"], "pattern": "^[0-9]+([.][0-9]+)?$"},
+}
+"""Values files often quote what becomes an environment variable. The range holds for numbers without quotes alone."""
 
 _RULES: Final = {
     "webhook": placer.webhook.settings.RULES,
@@ -104,10 +110,18 @@ def with_forms(schema: Form) -> Form:
             parent = parent[step]["properties"]
         form, old = form_of(part, name), parent[path[-1]]
         if "null" in old.get("type", ()):
-            form["type"] = [form["type"], "null"]
+            form |= (
+                {"enum": [*form["enum"], None]}
+                if "enum" in form
+                else {"type": [*_list(form["type"]), "null"]}
+            )
         parent[path[-1]] = form
     done["$defs"]["enforcement"] = form_of("broker", "enforcement")
     return done
+
+
+def _list(types: str | list[str]) -> list[str]:
+    return [types] if isinstance(types, str) else types
 
 
 def rules() -> str:
@@ -123,7 +137,7 @@ def rules() -> str:
 
 
 def form_of(part: str, name: str) -> Form:
-    """The form of a setting: a number where the part reads a number, so that its range holds."""
+    """The form of a setting."""
     if (part, name) in CHECKED:
         return dict(CHECKED[part, name])
     return _form(get_type_hints(PARTS[part], include_extras=True)[name])
@@ -150,7 +164,7 @@ def _form(hint: Any) -> Form:  # noqa: ANN401 - a type with its notes
     if isinstance(hint, enum.EnumType):
         members: Mapping[str, enum.Enum] = hint.__members__
         return {"enum": [member.value for member in members.values()]}
-    return {"type": _TYPES[hint]}
+    return dict(_TYPES[hint])
 
 
 def written(value: object, indent: str = "", before: int = 0) -> str:
