@@ -7,8 +7,10 @@ The kernel releases that lock, however a process ends, and on a full disk too.
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
+import resource
 from collections.abc import AsyncIterator, Callable, Mapping
 from io import FileIO
 from pathlib import Path
@@ -31,6 +33,8 @@ LOCK_NAME: Final = "run.lock"
 LOG_NAME: Final = "private-broker.log"
 LOG_MODE: Final = 0o600
 MODULE: Final = "hook.broker"
+FILES_AT_LEAST: Final = 20
+"""Open files that a broker needs. With a few less it starts, and can then neither measure nor take connections."""
 
 START_S: Final = 20.0
 """Seconds that a private broker may take to start on a loaded machine."""
@@ -203,6 +207,8 @@ async def _is_listening(root: Path) -> bool:
 
 async def _start(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
     """Start a broker that outlives this process: other commands may come to use it."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < FILES_AT_LEAST:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     with await asyncio.to_thread(_open_log, root) as log, _Readiness() as readiness:
         began = log.tell()
         process = await asyncio.create_subprocess_exec(

@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
+from plimsoll.part.limits import limit_of
+
 LOGIN: Final = (
     "authorization violation",
     "authentication expired",
@@ -128,7 +130,9 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def disk_remedy(error: BaseException, otherwise: str, whose: str = "its") -> str:
-    """The remedy for a disk that refuses; `otherwise` where it is neither full nor read-only."""
+    """The remedy for a disk that refuses, or for a limit; `otherwise` where it is neither full nor read-only."""
+    if (reached := limit_of(error)) is not None:
+        return reached
     if is_disk_full(error):
         return f"free some room on {whose} disk"
     if any(

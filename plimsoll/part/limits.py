@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Final
 
 _BY_NUMBER: Final = {
-    errno.EMFILE: ("open files", "-n", resource.RLIMIT_NOFILE, 1),
-    errno.EAGAIN: ("processes and threads", "-u", resource.RLIMIT_NPROC, 1),
-    errno.ENOMEM: ("memory", "-v", resource.RLIMIT_AS, 1024),
-    errno.EFBIG: ("a file's size", "-f", resource.RLIMIT_FSIZE, 1024),
+    errno.EMFILE: ("open files", 1, {"-n": resource.RLIMIT_NOFILE}),
+    errno.EAGAIN: ("processes and threads", 1, {"-u": resource.RLIMIT_NPROC}),
+    errno.ENOMEM: ("memory", 1024, {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}),
+    errno.EFBIG: ("a file's size", 1024, {"-f": resource.RLIMIT_FSIZE}),
 }
-"""By the number of an error: what is limited, the option of bash's `ulimit`, the limit, and bash's unit of it."""
+"""By the number of an error: what is limited, bash's unit of it, and the limits by the option of bash's `ulimit`."""
 
 _NO_THREAD: Final = "can't start new thread"
 _NO_MAPPING: Final = ("failed to map", "cannot allocate memory")
@@ -28,7 +28,7 @@ def limit_of(error: BaseException) -> str | None:
 
 def memory_limit() -> str | None:
     """The limit on this process's memory with the remedy, for a library that failed without saying why; or None."""
-    return None if _is_unlimited(resource.RLIMIT_AS) else _shown(errno.ENOMEM)
+    return _shown(errno.ENOMEM) if _set_limits(errno.ENOMEM) else None
 
 
 def _number(error: BaseException) -> int | None:
@@ -37,22 +37,29 @@ def _number(error: BaseException) -> int | None:
         return errno.ENOMEM
     if isinstance(error, RuntimeError) and _NO_THREAD in text:
         # The stack of a thread needs memory too, and a limit on that is rarer than one on threads.
-        return errno.EAGAIN if _is_unlimited(resource.RLIMIT_AS) else errno.ENOMEM
-    known = {*_BY_NUMBER, errno.ENFILE}
+        return errno.ENOMEM if _set_limits(errno.ENOMEM) else errno.EAGAIN
+    known = {*_BY_NUMBER, errno.ENFILE} - (set() if _set_limits(errno.EFBIG) else {errno.EFBIG})
     return error.errno if isinstance(error, OSError) and error.errno in known else None
 
 
 def _shown(number: int) -> str:
     if number == errno.ENFILE:
         return "the machine may open no more files; raise the sysctl fs.file-max"
-    limited, option, limit, unit = _BY_NUMBER[number]
-    if _is_unlimited(limit):
+    limited = _BY_NUMBER[number][0]
+    if not (values := _set_limits(number)):
         return f"the machine has no room for more {limited}; end some programs, or raise the control group's limit"
-    return f"the limit on {limited} is reached: `ulimit {option}` is {resource.getrlimit(limit)[0] // unit}; raise it"
+    return f"the limit on {limited} is reached: {' and '.join(values)}; raise it"
 
 
-def _is_unlimited(limit: int) -> bool:
-    return resource.getrlimit(limit)[0] == resource.RLIM_INFINITY
+def _set_limits(number: int) -> list[str]:
+    """The limits that may cause an error and are set, as bash shows them."""
+    _, unit, limits = _BY_NUMBER[number]
+    soft = {option: resource.getrlimit(limit)[0] for option, limit in limits.items()}
+    return [
+        f"`ulimit {option}` is {value // unit}"
+        for option, value in soft.items()
+        if value != resource.RLIM_INFINITY
+    ]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -1,6 +1,7 @@
 """`plimsoll run` under the limits of a shell, and with bytes that are not UTF-8: one line, and no traceback."""
 
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.part.causes import disk_remedy
 from plimsoll.part.limits import limit_of
 from tests.placer.arrivals import eventually
 from tests.solo.machine import Machine
@@ -24,7 +26,7 @@ async def limited(machine: Machine, limits: str, *user: str) -> tuple[int | None
     return await machine.run_program(*user, "bash", "-c", words, "bash", *program)
 
 
-@pytest.mark.parametrize("limits", ["-n 6", "-n 8", "-n 12", "-v 60000", "-f 0"])
+@pytest.mark.parametrize("limits", ["-n 6", "-n 12", "-n 16", "-v 60000", "-d 20000", "-f 0"])
 async def test_a_limit_that_is_reached_is_named(machine: Machine, limits: str) -> None:
     """One line names the limit and its value, the exit code is that of other errors, and no broker is left."""
     code, errors = await limited(machine, limits)
@@ -44,6 +46,16 @@ async def test_a_limit_on_processes_is_named(processes: int) -> None:
         code, errors = await limited(Machine(Path(folder)), f"-u {processes}", *user)
     assert (code, errors.count("\n")) == (1, 1), errors
     assert f"`ulimit -u` is {processes}; raise it" in errors
+
+
+def test_a_disk_that_refuses_for_a_limit_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker cannot tell its user's limit from a full disk otherwise."""
+    limits = {resource.RLIMIT_FSIZE: 4096}
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (limits.get(limit, resource.RLIM_INFINITY), -1))
+    assert "`ulimit -f` is 4; raise it" in disk_remedy(OSError(27, "x"), "mend that")
+    assert disk_remedy(OSError(2, "x"), "mend that") == "mend that"
+    limits.clear()
+    assert disk_remedy(OSError(27, "x"), "mend that") == "mend that"
 
 
 def test_errors_of_other_kinds_are_no_limits() -> None:
