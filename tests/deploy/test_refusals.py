@@ -72,7 +72,10 @@ def external(name: str, value: str) -> Object:
             {"placer": {"settings": {"lease_s": 0}}},
             "'/placer/settings/lease_s': minimum: got 0, want 1",
         ),
-        ({"placer": {"settings": {"check_s": "1s"}}}, "'/placer/settings/check_s': got string, want number"),
+        (
+            {"placer": {"settings": {"check_s": "1s"}}},
+            "'/placer/settings/check_s': '1s' does not match pattern",
+        ),
         ({"monitor": {"settings": {"heartbeat_s": 10**9}}}, "'/monitor/settings/heartbeat_s': maximum: got"),
         ({"broker": {"settings": {"wait_policy": "lifo"}}}, "'/broker/settings/wait_policy': value must be"),
         ({"alerts": {"settings": {"kinds": "gpu.fire"}}}, "'/alerts/settings/kinds': 'gpu.fire' does not"),

@@ -281,7 +281,9 @@ def test_a_command_without_a_cluster_names_the_ways_to_one(
 
 async def test_the_brokers_socket_names_the_cause(tmp_path: Path) -> None:
     """No broker, and a socket that is none."""
-    with pytest.raises(BrokerAwayError, match=r"no broker runs there .*see its log, or name another directory"):
+    with pytest.raises(
+        BrokerAwayError, match=r"no broker runs there .*see its log, or name another directory"
+    ):
         await BrokerClient(tmp_path, timeout_s=0.2).describe()
 
 
