@@ -1,4 +1,4 @@
-"""What the site has beside the files of docs/: generated reference pages, and files of the tree that pages link to.
+"""Pages of the site that are no files of docs/: generated references, and files of the tree that pages link to.
 
 mkdocs calls the functions here by their names; `mkdocs.yml` names this file.
 """

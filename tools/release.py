@@ -163,7 +163,7 @@ def lay_out(version: str, url: str, notes: str) -> None:
 
 
 def would_publish(version: str, url: str, commit: str) -> str:
-    """What a release of these files consists of, for people."""
+    """A list of the release's files, for people."""
     files = "".join(f"    {path.stat().st_size:>10,}  {path.name}\n" for path in sorted(OUT.iterdir()))
     return f"""Plimsoll {version} is in build/release. Nothing was published. To publish it would be:
   the tag v{version} on {commit}, with {NOTES} as its text

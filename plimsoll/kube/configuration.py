@@ -55,7 +55,7 @@ async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any,
             plugin = await asyncio.to_thread(_plugin_of, config.kube_config, loader)
             await asyncio.to_thread(asyncio.run, loader.load_and_set(configuration))
             # The cluster may stand in one of several files, and no public attribute says in which.
-            kubeconfig_check.check_cluster(loader._cluster.path, loader._cluster.value)  # noqa: SLF001
+            kubeconfig_check.check_cluster(loader._cluster.path, loader._cluster.value)  # noqa: SLF001 - as below
             credentials = await _credentials(configuration, loader, plugin)
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)

@@ -116,7 +116,7 @@ def exec_plugin(
     arguments = (str(argument) for argument in config.get("args") or ())
     command = str(config["command"])
     # A `Path` would drop the "./" by which the working directory is searched, and not PATH.
-    program = os.path.join(folder, command) if os.sep in command else command  # noqa: PTH118
+    program = os.path.join(folder, command) if os.sep in command else command  # noqa: PTH118 - see above
     hint = str(config.get("installHint") or "").strip()
     return ExecPlugin((program, *arguments), {**os.environ, **added}, hint)
 

@@ -165,7 +165,7 @@ def usage(about: str | None, kind: type[object], prefix: str = PREFIX) -> str:
 
 
 def texts_of(kind: type[object]) -> dict[str, str]:
-    """What the class's docstring says about each field, on one line."""
+    """The description of each field in the class's docstring, on one line."""
     _, _, section = (inspect.getdoc(kind) or "").partition("Attributes:\n")
     entries = re.findall(r"^    (\w.*?): (.*(?:\n     .*)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

@@ -71,7 +71,7 @@ def fits(form: dict[str, Any], value: object) -> bool:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_value_that_ends_the_part_is_refused_by_helm(part: str) -> None:
-    """Of numbers, texts and words, the schema takes those alone that the part takes, in every setting."""
+    """For every setting, the schema takes the numbers, texts and words that the part takes, and no others."""
     for name, form in SCHEMA["properties"][part]["properties"]["settings"]["properties"].items():
         taken = [value for value in (*NUMBERS, *TEXTS, *WORDS, True) if fits(form, value)]
         assert taken or form.get("enum"), name

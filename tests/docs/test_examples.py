@@ -38,7 +38,7 @@ ASKED: Final[dict[str, dict[str, Any]]] = {
     },
     "relocation.yaml": {"movable": {"gib": 4, "share": 20, "cost": 1.0}, "wide": {"gib": 20, "share": 90}},
 }
-"""What a pod of each object asks of each of its GPUs, by file and object; what is not said is not asked."""
+"""The demand of each object's pods on each of their GPUs, by file and object. The rest is the default."""
 
 
 @pytest.fixture(scope="module", name="webhook")
@@ -119,7 +119,7 @@ async def _stored(webhook: Scene, pod: Object) -> Object:
 
 
 def _asked(pod: Object) -> dict[str, Any]:
-    """What the pod's only container asks of each GPU, beside what holds by default; it has its library."""
+    """The demand of the pod's only container on each GPU, without defaults; asserts that it has the library."""
     assert pod["kind"] == "Pod", pod
     assert [one["csi"]["driver"] for one in pod["spec"]["volumes"] if one["name"] == "plimsoll"] == [
         "plimsoll.dev"

@@ -71,7 +71,8 @@ async def by_kubectl(where: str, **environment: str) -> bool:
     return await process.wait() == 0
 
 
-HONOURED: list[tuple[dict[str, object], dict[str, object], str | None]] = [
+Row = tuple[dict[str, object], dict[str, object], str | None]
+HONOURED: list[Row] = [
     ({}, {}, None),
     (dict.fromkeys(("token", "tokenFile", "as", "as-groups", "exec", "auth-provider", "username")), {}, None),
     (
@@ -100,16 +101,10 @@ HONOURED: list[tuple[dict[str, object], dict[str, object], str | None]] = [
 """User, cluster, and the header `Authorization` that the server sees."""
 
 
-@pytest.mark.parametrize(("user", "cluster", "header"), HONOURED)
-async def test_a_field_is_honoured(
-    server: Guard,
-    certificate: Certificate,
-    folder: Path,
-    user: dict[str, object],
-    cluster: Mapping[str, object],
-    header: str | None,
-) -> None:
+@pytest.mark.parametrize("row", HONOURED)
+async def test_a_field_is_honoured(server: Guard, certificate: Certificate, folder: Path, row: Row) -> None:
     """The server sees the login that kubectl would show it."""
+    user, cluster, header = row
     async with connect(
         kubeconfig(folder / "config", server.url, user, trusting(certificate, cluster))
     ) as client:
@@ -118,16 +113,10 @@ async def test_a_field_is_honoured(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("user", "cluster", "header"), HONOURED)
-async def test_kubectl_honours_it_so(
-    server: Guard,
-    certificate: Certificate,
-    folder: Path,
-    user: dict[str, object],
-    cluster: Mapping[str, object],
-    header: str | None,
-) -> None:
+@pytest.mark.parametrize("row", HONOURED)
+async def test_kubectl_honours_it_so(server: Guard, certificate: Certificate, folder: Path, row: Row) -> None:
     """The table above says what the real kubectl does."""
+    user, cluster, header = row
     path = kubeconfig(folder / "config", server.url, user, trusting(certificate, cluster))
     assert await by_kubectl(str(path)) is (header is not None)
     assert server.headers.get("Authorization") == header

@@ -131,7 +131,7 @@ def test_what_cannot_be_released_is_refused(check: Callable[[], str], refusal: s
 
 @pytest.mark.slow
 async def test_the_plugin_installs_itself_once(tmp_path: Path) -> None:
-    """Of two first calls one installs, and both answer. Later ones install if none ended or its Python has gone."""
+    """Two first calls at once install once, and both answer. A later call repairs a broken installation."""
     store, program = tmp_path / "store", tmp_path / "kubectl-plimsoll"
     await asyncio.to_thread(_unpack_plugin, tmp_path, store)
     program.symlink_to(store / "kubectl-plimsoll")  # as krew does

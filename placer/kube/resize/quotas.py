@@ -271,7 +271,7 @@ def _waits_for(quota: ResourceQuota, name: str, used: str, wanted: str) -> str:
 
 
 def _asked(pod: Pod) -> Amounts:
-    """What a pod asks for, as Kubernetes counts it; nothing for a pod that is never placed."""
+    """The memory and share of a pod as Kubernetes counts them; zeros for a pod that is never placed."""
     try:
         asked = effective_requests(pod)
     except InputError:

@@ -97,6 +97,9 @@ def unchanged(_: Json) -> None:
     """Leave the pod as it is."""
 
 
+NO_PAGES = "spec.containers[{}].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume"
+
+
 @pytest.mark.parametrize(
     ("pod", "change", "problem"),
     [
@@ -113,26 +116,10 @@ def unchanged(_: Json) -> None:
             without_mounts_of_second,
             "spec.containers[b].volumeMounts: [] have no volume",
         ),
-        (
-            admitted(bare("a", "b")),
-            with_pages_of_first,
-            "spec.containers[b].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
-        ),
-        (
-            admitted(bare("a")),
-            with_empty_pages,
-            "spec.containers[a].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
-        ),
-        (
-            admitted(bare("a")),
-            with_part_of_pages,
-            "spec.containers[a].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
-        ),
-        (
-            admitted(bare("a")),
-            with_volume_of_no_container,
-            "spec.containers[a].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume",
-        ),
+        (admitted(bare("a", "b")), with_pages_of_first, NO_PAGES.format("b")),
+        (admitted(bare("a")), with_empty_pages, NO_PAGES.format("a")),
+        (admitted(bare("a")), with_part_of_pages, NO_PAGES.format("a")),
+        (admitted(bare("a")), with_volume_of_no_container, NO_PAGES.format("a")),
         (
             admitted(bare("a")),
             with_pages_beneath,
