@@ -30,6 +30,7 @@ from placer.kube.options import KubeOptions
 from placer.kube.pod_changes import PodChanges
 from placer.kube.pods.pending import PendingPod
 from placer.kube.pods.pods import PodIndex
+from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.kube.preemption.budgets import Budgets
 from placer.kube.preemption.nominating import Nominating
@@ -44,7 +45,7 @@ from placer.kube.refusals.refusals import Refusals, pause_beside
 from placer.kube.refusals.renewal import Renewal
 from placer.kube.relocation.memory import NoMemory, RelocationMemory
 from placer.kube.relocation.preview import Previewing
-from placer.kube.relocation.relocating import Relocating
+from placer.kube.relocation.relocating import WHOLE_GPU, Relocating
 from placer.kube.reporting.condition import SCHEDULER_ERROR
 from placer.kube.reporting.explain import KubeExplainer
 from placer.kube.reporting.live import KubePods
@@ -235,8 +236,9 @@ class KubeParts:
         """The moves of pods, and the pods that should have ended but do not."""
         rules = self.options.relocation
         self.stuck = StuckPods(self.nominating, rules.keep_s, self.clock, self.results.nomination_given_up)
+        whole_gpu = understood(WHOLE_GPU, self.options.reader.policy)  # nobody's pod, so nothing need hold it
         self.relocating = Relocating(
-            rules, self.nominating, self.budgets, self.results, self.clock, self.relocation_memory
+            rules, self.nominating, self.budgets, self.results, self.clock, self.relocation_memory, whole_gpu
         )
 
     def _wire_resizes(self) -> None:

@@ -12,7 +12,7 @@ from plimsoll.part.errors import InputError
 
 
 def converted(path: str, gpushare_unit: Literal["GiB", "MiB"]) -> tuple[str, list[str]]:
-    """The manifest at `path` (`-` is standard input) as YAML, and a line for people on each change.
+    """The translated manifest at `path` (`-` is standard input), JSON as JSON, and a line for people on each change.
 
     Raises:
         InputError: the file cannot be read, or cannot be translated.

@@ -78,9 +78,10 @@ def namespace_of(given: argparse.Namespace) -> str:
     try:
         return namespace_in(Cluster(given.kubeconfig, given.context)) or DEFAULT_NAMESPACE
     except InputError as error:
-        if error.value is not None:
+        if error.value is not None and (not placer or given.kubeconfig or given.context):
             raise
-        return DEFAULT_NAMESPACE  # there is no kubeconfig: a command that needs one says so
+        # There is none, or a placer was named that needs none: a command that needs one says so.
+        return DEFAULT_NAMESPACE
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

@@ -94,6 +94,7 @@ class VolumeMount(Struct, frozen=True):
     name: str = ""
     mountPath: str = ""  # noqa: N815
     subPath: str | None = None  # noqa: N815
+    subPathExpr: str | None = None  # noqa: N815
 
 
 class Container(Struct, frozen=True):

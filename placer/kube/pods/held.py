@@ -68,9 +68,9 @@ def _has_pages(container: str, path: str, mount: VolumeMount, volume: Mapping[st
     if not is_ours(volume):
         # The author's own mounts are from the node's directory, and only their place is known.
         return path == CONTAINER_LIMITS_DIR and "hostPath" in volume
-    place = path, mount.subPath or ""
+    place = path, posixpath.normpath(mount.subPath or mount.subPathExpr or ".")
     return container_of(volume) == container and place in (
-        (CONTAINER_DIR, ""),
+        (CONTAINER_DIR, "."),
         (CONTAINER_LIMITS_DIR, "limits"),
     )
 

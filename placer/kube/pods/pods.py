@@ -8,7 +8,7 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 
 RESIZED: Final = '"resized"'
-"""The field of a decision that only resized pods have, as it stands in the annotation."""
+"""The field of a resized pod's decision, as it stands in the annotation. A container may have the same name."""
 
 
 class PodIndex:
@@ -16,8 +16,7 @@ class PodIndex:
 
     def __init__(self) -> None:
         self._by_uid: dict[PodUid, Pod] = {}
-        self._by_name: dict[tuple[str, str], PodUid] = {}
-
+        self._by_name: dict[str, dict[str, PodUid]] = {}  # by namespace and name
         self._resized: dict[str, set[PodUid]] = {}
 
     def put(self, pod: Pod) -> None:
@@ -26,7 +25,7 @@ class PodIndex:
         if RESIZED in (pod.metadata.annotations or {}).get(DECISION, ""):
             self._resized.setdefault(pod.metadata.namespace, set()).add(uid)
         self._by_uid[uid] = pod
-        self._by_name[_name(pod)] = uid
+        self._by_name.setdefault(pod.metadata.namespace, {})[pod.metadata.name] = uid
 
     def remove(self, pod: Pod) -> None:
         """Forget a pod that is gone; an unknown pod is no error."""
@@ -36,12 +35,15 @@ class PodIndex:
         resized.discard(uid)
         if not resized:
             self._resized.pop(pod.metadata.namespace, None)
-        if self._by_name.get(_name(pod)) == uid:
-            del self._by_name[_name(pod)]
+        named = self._by_name.get(pod.metadata.namespace, {})
+        if named.get(pod.metadata.name) == uid:
+            del named[pod.metadata.name]
+        if not named:
+            self._by_name.pop(pod.metadata.namespace, None)
 
     def in_namespace(self, namespace: str) -> Iterator[Pod]:
         """The pods of a namespace."""
-        return (self._by_uid[uid] for (where, _), uid in self._by_name.items() if where == namespace)
+        return (self._by_uid[uid] for uid in self._by_name.get(namespace, {}).values())
 
     def resized_in(self, namespace: str) -> Collection[PodUid]:
         """The pods of a namespace that a resize has changed."""
@@ -53,9 +55,5 @@ class PodIndex:
 
     def find(self, namespace: str, name: str) -> Pod | None:
         """The pod of this name, or None."""
-        uid = self._by_name.get((namespace, name))
+        uid = self._by_name.get(namespace, {}).get(name)
         return None if uid is None else self._by_uid.get(uid)
-
-
-def _name(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.namespace, pod.metadata.name

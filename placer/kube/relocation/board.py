@@ -156,7 +156,7 @@ class KubeBoard:
             try:
                 wanted = self._understand(replacement_of(self.movers[pod].occupant.pod))
             except InputError:
-                wanted = None  # its policy may be gone from the settings
+                wanted = None  # other settings may refuse it now
             self._wanted[pod] = wanted
             if wanted is not None:
                 self._wanted[wanted.request.pod] = wanted

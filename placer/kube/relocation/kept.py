@@ -147,7 +147,7 @@ class KeptRooms:
         try:
             wanted = self.nominating.understand(replacement_of(stored.moved))
         except InputError:
-            return  # its policy may be gone from the settings
+            return  # other settings may refuse it now
         # Which GPUs are held is found out when the leader checks all nominations.
         self.keep(stored.moved, wanted.kind, Nomination(wanted.pod, stored.node, wanted.needs))
         kept = self._kept[PodUid(stored.moved.metadata.uid)]

@@ -21,7 +21,7 @@ from placer.kube.pods.pods import PodIndex
 from placer.kube.pods.wanted import Wanted
 from placer.kube.preemption.preempting import Preempting
 from placer.kube.relocation.board import KubeBoard
-from placer.kube.relocation.relocating import WHOLE_GPU, Relocating, plan_summary
+from placer.kube.relocation.relocating import Relocating, plan_summary
 from placer.kube.relocation.rules import RelocationMode
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
@@ -76,7 +76,7 @@ class Previewing:
         """
         self._check_read()
         async with self._turns.turn():
-            return await self._plan(self.preempting.nominating.understand(WHOLE_GPU), spares_idle=True)
+            return await self._plan(self.relocating.whole_gpu, spares_idle=True)
 
     def _check_read(self) -> None:
         if not self.synced.is_set() or not self.relocating.movers.budgets.are_read:

@@ -72,6 +72,7 @@ class Relocating:
         results: reports plans and moves.
         clock: the wall clock in UTC.
         memory: keeps the rooms and the last moves for the next leader.
+        whole_gpu: the demand of `WHOLE_GPU`.
         movers: the pods that may be moved.
         kept: the rooms that are kept for replacements.
     """
@@ -82,6 +83,7 @@ class Relocating:
     results: Results
     clock: Callable[[], datetime]
     memory: RelocationMemory
+    whole_gpu: Wanted
     movers: Movers = field(init=False)
     kept: KeptRooms = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
@@ -268,7 +270,7 @@ class Relocating:
 
     async def _free_gpu(self) -> None:
         """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
-        board, found = await self.searched(self.nominating.understand(WHOLE_GPU), spares_idle=True)
+        board, found = await self.searched(self.whole_gpu, spares_idle=True)
         if found is None:
             self._metrics.relocation.plans.labels("none").inc()
             return

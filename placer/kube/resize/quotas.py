@@ -217,12 +217,12 @@ class NamespaceRules:
             await asyncio.sleep(REST_S)
 
     def _is_raised(self, uid: PodUid) -> bool:
-        """Whether a pod is promised more than it asked for."""
+        """Whether a pod is promised more than Kubernetes counts of a resource that it does count."""
         pod, booking = self.pods.get(uid), self.ledger.booking(uid)
         if pod is None or booking is None:
             return False
         has, asked = promised(booking, self.ledger), _asked(pod)
-        return any(has_one > asked_one for has_one, asked_one in zip(has, asked, strict=True))
+        return any(has_one > asked_one > 0 for has_one, asked_one in zip(has, asked, strict=True))
 
     def _check_quota(self, quota: ResourceQuota, raised: _Raised, pod: Pod, change: ResizeChange) -> None:
         name = f"{REQUESTS}{raised.resource}"

@@ -201,10 +201,13 @@ class Board:
 
 @asynccontextmanager
 async def board(
-    relocation: RelocationRules | None = None, rooms: RelocationMemory | None = None
+    relocation: RelocationRules | None = None,
+    rooms: RelocationMemory | None = None,
+    *,
+    places_unheld: bool = True,
 ) -> AsyncIterator[Board]:
     """A board whose preemptions are carried out meanwhile."""
-    async with scene(relocation=relocation, rooms=rooms) as made:
+    async with scene(relocation=relocation, rooms=rooms, places_unheld=places_unheld) as made:
         playing = Board(made)
         async with running(playing.preempting.run(), "preempt"):
             yield playing

@@ -52,6 +52,8 @@ class Scene:
         pool_namespace: str = "",
         relocation: RelocationRules | None = None,
         rooms: RelocationMemory | None = None,
+        *,
+        places_unheld: bool = True,
     ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
@@ -63,7 +65,7 @@ class Scene:
                 POLICIES["headroom"],
                 pool_namespace=pool_namespace,
                 relocation=relocation or RelocationRules(),
-                places_unheld=True,
+                places_unheld=places_unheld,
             ),
             clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
             relocation_memory=rooms or NoMemory(),
@@ -236,10 +238,15 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    pool_namespace: str = "", relocation: RelocationRules | None = None, rooms: RelocationMemory | None = None
+    pool_namespace: str = "",
+    relocation: RelocationRules | None = None,
+    rooms: RelocationMemory | None = None,
+    *,
+    places_unheld: bool = True,
 ) -> AsyncIterator[Scene]:
     """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
-    made, loop = Scene(pool_namespace, relocation, rooms), asyncio.get_running_loop()
+    made = Scene(pool_namespace, relocation, rooms, places_unheld=places_unheld)
+    loop = asyncio.get_running_loop()
     real_s = loop.time
     async with running(made.parts.refusals.run(), "explain refusals"):
         with patch.object(loop, "time", lambda: real_s() + made.late_s):

@@ -97,6 +97,11 @@ def unchanged(_: Json) -> None:
     """Leave the pod as it is."""
 
 
+def with_part_by_expression(pod: Json) -> None:
+    """A part of the pages that a variable may name."""
+    pod["spec"]["containers"][0]["volumeMounts"][0]["subPathExpr"] = "lib"
+
+
 NO_PAGES = "spec.containers[{}].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume"
 
 
@@ -119,6 +124,7 @@ NO_PAGES = "spec.containers[{}].volumeMounts: ['/etc/ld.so.preload', '/run/plims
         (admitted(bare("a", "b")), with_pages_of_first, NO_PAGES.format("b")),
         (admitted(bare("a")), with_empty_pages, NO_PAGES.format("a")),
         (admitted(bare("a")), with_part_of_pages, NO_PAGES.format("a")),
+        (admitted(bare("a")), with_part_by_expression, NO_PAGES.format("a")),
         (admitted(bare("a")), with_volume_of_no_container, NO_PAGES.format("a")),
         (
             admitted(bare("a")),

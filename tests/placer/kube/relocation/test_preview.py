@@ -72,6 +72,13 @@ async def test_a_gpu_to_be_freed_and_pods_for_which_none_move() -> None:
         ] == "No plan: with up to 3 moves, not all pods would have a place."
 
 
+async def test_the_gpu_to_be_freed_is_nobodys_pod() -> None:
+    """Nothing need hold it, also where pods that nothing would hold are refused."""
+    async with board(OFF, places_unheld=False) as playing, port(playing) as url:
+        halves(playing)
+        assert (await printed(url, None))[0].startswith("No plan: ")
+
+
 async def test_a_pod_for_which_pods_move_now() -> None:
     """While the moved pod ends, the answer is the plan under way."""
     async with (

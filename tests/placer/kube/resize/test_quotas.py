@@ -102,6 +102,20 @@ async def test_a_new_pod_waits_for_a_quota_that_a_raise_used_up(
         await world.until_bound(waits)
 
 
+async def test_after_a_lowering_kubernetes_own_count_holds(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Kubernetes counts no percentage, so a pod that has one never has more than was counted."""
+    async with one_gpu(apiserver, valkey, namespace) as world:
+        await rule(world, "resourcequotas", "team", {"hard": {f"requests.{MEMORY}": "6Gi"}})
+        percent = pod_manifest("p", {SHARE: "10"}, annotations={"plimsoll.dev/gpu-memory-percent": "25"})
+        await create_pod(world.api, namespace, percent)
+        await world.until_bound("p")
+        await resize(world, "p", "5Gi")
+        await create_pod(world.api, namespace, pod_manifest("c", {MEMORY: "3Gi"}))
+        await world.until_bound("c")
+
+
 async def _bound(world: World, *names: str) -> list[str]:
     """Those of these pods that have a node."""
     return [name for name in names if (await world.pod(name))["spec"].get("nodeName")]
