@@ -13,6 +13,7 @@ from typing import Final
 
 from placer.core.booking import Booking
 from placer.core.candidates import Candidates
+from placer.core.dry_run import GpuDryRun
 from placer.core.explain.expected import expected_of, is_expected
 from placer.core.learned import Learned
 from placer.core.ledger import Ledger
@@ -22,7 +23,6 @@ from placer.core.policies import Policy
 from placer.core.pool import Pool
 from placer.core.refusal import Refusal, together
 from placer.core.site import Candidate, Request
-from placer.core.supposition import Supposition
 from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
@@ -208,7 +208,7 @@ class Decider:
     ) -> Plan | Refusal:
         node = candidate.node
         if more := held(node.node):
-            return Supposition(node, self.ledger, more).plan(request, policy)
+            return GpuDryRun(node, self.ledger, more).plan(request, policy)
         return plan_on(request, node, self.ledger, policy, candidate.rooms)
 
     def _named(self, nodes: Iterable[NodeName]) -> Iterator[Candidate]:

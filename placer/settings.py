@@ -10,8 +10,8 @@ from msgspec import Meta
 from placer.api.access import TokenFile
 from placer.core.policies import policy_named
 from placer.core.score import Formula
+from placer.extender.tls import TlsFiles
 from placer.intake.intake import FORGET_NODE_S
-from placer.kube.extender.tls import TlsFiles
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.contract import OPT_OUT_LABEL

@@ -20,9 +20,9 @@ import placer.metrics.reports
 import placer.pool.metrics
 import placer.webhook.metrics
 from placer.core.ledger import Ledger
-from placer.kube.extender.metrics import ExtenderMetrics
-from placer.kube.queue.metrics import QueuedPods
-from placer.kube.queue.queue import Queue
+from placer.extender.metrics import ExtenderMetrics
+from placer.scheduler.queue.metrics import QueuedPods
+from placer.scheduler.queue.queue import Queue
 from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common

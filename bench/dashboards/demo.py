@@ -21,7 +21,7 @@ from bench.placer.servers import session
 from bench.webhook.load import measure
 from bench.webhook.process import Webhook, webhook
 from bench.webhook.reviews import cases
-from placer.kube.extender.http import PATH
+from placer.extender.http import PATH
 from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.servers import ServerKind, free_port, running
 from plimsoll.ids import NodeName

@@ -31,10 +31,10 @@ from placer.core.policies import POLICIES
 from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.choice import NodeChoice
-from placer.kube.cluster.cluster import Cluster
-from placer.kube.pods.wanted import Wanted, understood
 from placer.metrics import Metrics
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.choice import NodeChoice
+from placer.scheduler.pods.pod_info import PodInfo, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Node, Pod, decode_pod
 
@@ -55,7 +55,7 @@ def pod(number: int, gib: float) -> Pod:
 def cluster_of(nodes: int) -> NodeChoice:
     """A cluster of idle nodes that have all reported."""
     ledger, reports = Ledger(), ReportView()
-    cluster = Cluster(ledger)
+    cluster = Cache(ledger)
     choice = NodeChoice(Decider(reports, ledger, Metrics()), cluster)
     choice.decider.candidates.prepare(POLICIES["headroom"])  # as the placer does; it ranks as reports come
     for number in range(nodes):
@@ -107,7 +107,7 @@ class Cost:
     looked_at: int
 
 
-def _decided(choice: NodeChoice, one: Pod) -> tuple[Cost, Wanted, Plan | Refusal]:
+def _decided(choice: NodeChoice, one: Pod) -> tuple[Cost, PodInfo, Plan | Refusal]:
     before, began_s = choice.decider.gpus_read, time.thread_time()
     wanted = understood(one, POLICIES["headroom"])
     found = choice.decide(wanted)
@@ -119,7 +119,7 @@ def _placed(choice: NodeChoice, one: Pod) -> Cost:
     """Place a pod that fits."""
     cost, wanted, found = _decided(choice, one)
     assert isinstance(found, Plan), "the pods of a replay fit"
-    choice.cluster.assume(found.booking, wanted.needs, wanted.pod)
+    choice.cache.assume(found.booking, wanted.needs, wanted.pod)
     return cost
 
 

@@ -70,7 +70,7 @@ WHOLLY_MET: Final = Met(1.0, {})
 def wishes_of(pod: Pod, tolerations: Tolerations) -> tuple[Wish, ...]:
     """The wishes of a pod that a node alone can meet: no `PreferNoSchedule` taint, and preferred node affinity.
 
-    Those about other pods are in `placer.kube.domains.wishes`.
+    Those about other pods are in `placer.scheduler.topology.wishes`.
     """
     preferred = _preferred(pod)
     return (_untainted(tolerations),) if preferred is None else (_untainted(tolerations), preferred)

@@ -12,18 +12,18 @@ from collections.abc import AsyncIterator
 from placer.api.access import Access
 from placer.cluster_link import ClusterLink
 from placer.core.policies import policy_named
+from placer.extender.serving import serve_extender
 from placer.intake.violation_events import read_violations
 from placer.kube.evictions import EvictionRules, OnViolation
-from placer.kube.extender.serving import serve_extender
-from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
-from placer.kube.relocation.memory import RelocationMemory
-from placer.kube.relocation.rules import RelocationMode, RelocationRules
-from placer.kube.resize.tickets import StreamConfirmations
 from placer.kube.reviews import Reviews
 from placer.metrics.kube import LeaseMetrics
 from placer.parts import Parts
+from placer.relocation.memory import RelocationMemory
+from placer.relocation.rules import RelocationMode, RelocationRules
+from placer.resize.tickets import StreamConfirmations
+from placer.scheduler.frontend import KubeFrontEnd
 from placer.settings import Settings
 from placer.stores.rooms import room_store
 from plimsoll.kube.client import connect

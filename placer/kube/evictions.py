@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.core.violations import Violation, Violations
-from placer.kube.clock import loop_now_s
-from placer.kube.cluster.cluster import Cluster
-from placer.kube.reporting.pod_events import PodNews
-from placer.kube.reporting.record import Recorder
 from placer.metrics import Metrics
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.clock import loop_now_s
+from placer.scheduler.reporting.pod_events import PodNews
+from placer.scheduler.reporting.record import Recorder
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -68,7 +68,7 @@ class Evictions:
     Attributes:
         rules: see `EvictionRules`.
         transport: the connection; without the Lease it refuses writes.
-        cluster: the pods that have a node.
+        cache: the pods that have a node.
         recorder: writes events about pods.
         metrics: counts what happens.
         violations: the pods that pass a line.
@@ -78,7 +78,7 @@ class Evictions:
 
     rules: EvictionRules
     transport: Transport
-    cluster: Cluster
+    cache: Cache
     recorder: Recorder
     metrics: Metrics
     violations: Violations
@@ -118,20 +118,20 @@ class Evictions:
         """Report a pod, or evict it; returns whether the API server was asked for an eviction."""
         # Some time may have passed since the pod was found.
         found = next((one for one in self.violations.confirmed() if one.pod == pod), None)
-        occupant = self.cluster.occupants.find(pod)
+        assigned_pod = self.cache.assigned.find(pod)
         if (
             found is None
             or self.is_silent(found.node)
-            or occupant is None
-            or occupant.pod.metadata.deletionTimestamp
+            or assigned_pod is None
+            or assigned_pod.pod.metadata.deletionTimestamp
         ):
             return False
         self._due_s[pod] = float("inf")
-        spared = self._spared(occupant.pod)
+        spared = self._spared(assigned_pod.pod)
         if spared is not None:
-            self._report(occupant.pod, "LinePassed", f"{_finding(found)} {spared}", found)
+            self._report(assigned_pod.pod, "LinePassed", f"{_finding(found)} {spared}", found)
             return False
-        await self._evict(occupant.pod, found)
+        await self._evict(assigned_pod.pod, found)
         return True
 
     def _spared(self, pod: Pod) -> str | None:

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
-from placer.kube.pods.wanted import PodReader
 from placer.kube.pool import OFF
-from placer.kube.relocation.rules import RelocationRules
-from placer.kube.volumes.binder import BIND_TIMEOUT_S
+from placer.relocation.rules import RelocationRules
+from placer.scheduler.plugins.volumes.binder import BIND_TIMEOUT_S
+from placer.scheduler.pods.pod_info import PodReader
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 
 
@@ -26,7 +26,7 @@ class KubeOptions:
         opt_out_label: a node with this label and the value `off` takes no pods.
         relocation: which pods are moved, and for which.
         namespace: the placer's own namespace, on which an annotation pauses placing; empty: nothing pauses it.
-        places_unheld: place pods with containers that nothing would hold to their lines, see `placer.kube.pods.held`.
+        places_unheld: place pods with containers that nothing would hold to their lines, see `pods.held`.
     """
 
     policy: Policy

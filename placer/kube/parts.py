@@ -15,50 +15,50 @@ from placer.core.booking import Booking
 from placer.core.standing import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
-from placer.kube.attempts import Attempts
-from placer.kube.binding.binding import Binder
-from placer.kube.binding.committer import Committer
-from placer.kube.binding.scope import WriteScopes
-from placer.kube.choice import NodeChoice
-from placer.kube.claims import PodClaims
-from placer.kube.cluster.cluster import Cluster
+from placer.extender.binds import Binds
+from placer.extender.extender import Extender, Leadership
+from placer.extender.pods import OutsidePods
 from placer.kube.evictions import Evictions
-from placer.kube.extender.binds import Binds
-from placer.kube.extender.extender import Extender, Leadership
-from placer.kube.extender.pods import OutsidePods
+from placer.kube.explain import KubeExplainer
+from placer.kube.live import KubePods
 from placer.kube.options import KubeOptions
-from placer.kube.pod_changes import PodChanges
-from placer.kube.pods.pending import PendingPod
-from placer.kube.pods.pods import PodIndex
-from placer.kube.pods.wanted import understood
 from placer.kube.pool import PoolEvents, PoolWatch
-from placer.kube.preemption.budgets import Budgets
-from placer.kube.preemption.nominating import Nominating
-from placer.kube.preemption.orders import PreemptionOrders
-from placer.kube.preemption.preempting import Preempting
-from placer.kube.preemption.stuck import StuckPods
-from placer.kube.preemption.victim_search import VictimSearch
-from placer.kube.preemption.writes import PreemptionWrites
-from placer.kube.queue.metrics import QueuedPods
-from placer.kube.queue.queue import Queue
-from placer.kube.refusals.refusals import Refusals, pause_beside
-from placer.kube.refusals.renewal import Renewal
-from placer.kube.relocation.memory import NoMemory, RelocationMemory
-from placer.kube.relocation.preview import Previewing
-from placer.kube.relocation.relocating import WHOLE_GPU, Relocating
-from placer.kube.reporting.condition import SCHEDULER_ERROR
-from placer.kube.reporting.explain import KubeExplainer
-from placer.kube.reporting.live import KubePods
-from placer.kube.reporting.record import Recorder
-from placer.kube.reporting.results import PlacementEvents, Results
-from placer.kube.resize.quotas import NamespaceRules
-from placer.kube.resize.resize import KubeResizer
-from placer.kube.resize.tickets import Tickets
-from placer.kube.volumes.binder import VolumeBinder
-from placer.kube.volumes.watches import VolumeWatches
-from placer.kube.wakeups import Wakeups
-from placer.kube.watches import TIMING, Watches
 from placer.metrics import Metrics
+from placer.relocation.memory import NoMemory, RelocationMemory
+from placer.relocation.preview import Previewing
+from placer.relocation.relocating import WHOLE_GPU, Relocating
+from placer.resize.quotas import NamespaceRules
+from placer.resize.resize import KubeResizer
+from placer.resize.tickets import Tickets
+from placer.scheduler.attempts import Attempts
+from placer.scheduler.binding.binding import Binder
+from placer.scheduler.binding.committer import Committer
+from placer.scheduler.binding.scope import WriteScopes
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.choice import NodeChoice
+from placer.scheduler.event_handlers.pods import PodEventHandler
+from placer.scheduler.event_handlers.wakeups import Wakeups
+from placer.scheduler.event_handlers.watches import TIMING, Watches
+from placer.scheduler.failures.refusals import Refusals, pause_beside
+from placer.scheduler.failures.renewal import Renewal
+from placer.scheduler.plugins.default_preemption.budgets import Budgets
+from placer.scheduler.plugins.default_preemption.nominating import Nominating
+from placer.scheduler.plugins.default_preemption.orders import PreemptionOrders
+from placer.scheduler.plugins.default_preemption.preempting import Preempting
+from placer.scheduler.plugins.default_preemption.stuck import StuckPods
+from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
+from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
+from placer.scheduler.plugins.volumes.binder import VolumeBinder
+from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volumes.watches import VolumeWatches
+from placer.scheduler.pods.index import PodIndex
+from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.pods.queued import QueuedPodInfo
+from placer.scheduler.queue.metrics import QueuedPods
+from placer.scheduler.queue.queue import Queue
+from placer.scheduler.reporting.condition import SCHEDULER_ERROR
+from placer.scheduler.reporting.record import Recorder
+from placer.scheduler.reporting.results import PlacementEvents, Results
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
@@ -71,7 +71,7 @@ class BusEvents(PlacementEvents, PoolEvents, Protocol):
 
 @dataclass(slots=True)
 class KubeParts:
-    """The parts of one cluster's front end, which runs them (`placer.kube.frontend`).
+    """The parts of one cluster's front end, which runs them (`placer.scheduler.frontend`).
 
     Those that are not described here are described by their classes.
 
@@ -106,12 +106,12 @@ class KubeParts:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     relocation_memory: RelocationMemory = field(default_factory=NoMemory)
     work: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    waiting: dict[PodUid, PendingPod] = field(init=False, default_factory=dict)
+    waiting: dict[PodUid, QueuedPodInfo] = field(init=False, default_factory=dict)
     queue: Queue = field(init=False, default_factory=Queue)
     pods: PodIndex = field(init=False, default_factory=PodIndex)
     outside: OutsidePods = field(init=False, default_factory=OutsidePods)
     budgets: Budgets = field(init=False, default_factory=Budgets)
-    cluster: Cluster = field(init=False)
+    cache: Cache = field(init=False)
     choice: NodeChoice = field(init=False)
     wakeups: Wakeups = field(init=False)
     writes: Transport = field(init=False)
@@ -130,7 +130,7 @@ class KubeParts:
     rules: NamespaceRules = field(init=False)
     resizer: KubeResizer = field(init=False)
     tickets: Tickets = field(init=False)
-    pod_changes: PodChanges = field(init=False)
+    pod_changes: PodEventHandler = field(init=False)
     renewal: Renewal = field(init=False)
     watches: Watches = field(init=False)
     committer: Committer = field(init=False)
@@ -169,12 +169,12 @@ class KubeParts:
 
     def _wire_cluster(self) -> None:
         """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
-        self.cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
-        self.cluster.bookings.decides = self.lease is None
-        self.cluster.on_filled(self._note_standing)
+        self.cache = Cache(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
+        self.cache.bookings.decides = self.lease is None
+        self.cache.on_filled(self._note_standing)
         self.decider.reports.on_change(self._forget_report)
-        self.choice = NodeChoice(self.decider, self.cluster, partial(pause_beside, self.queue))
-        self.wakeups = Wakeups(self.queue, self.decider, self.cluster, self.work.set)
+        self.choice = NodeChoice(self.decider, self.cache, partial(pause_beside, self.queue))
+        self.wakeups = Wakeups(self.queue, self.decider, self.cache, self.work.set)
         self.metrics.registry.register(QueuedPods(self.queue))
 
     def _wire_writes(self) -> None:
@@ -190,7 +190,7 @@ class KubeParts:
         self.pool = PoolWatch(
             self.options.pool_namespace,
             self.decider.pool,
-            self.cluster,
+            self.cache,
             self.decider.ledger,
             self.writes,
             self.leads,
@@ -198,12 +198,12 @@ class KubeParts:
         )
 
     def _wire_claims(self) -> None:
-        index, options = self.cluster.volumes, self.options
+        index, options = self.cache.volumes, self.options
         self.claims = PodClaims(
-            self.cluster,
+            self.cache,
             self.queue,
             VolumeWatches(self.transport, index, TIMING),
-            VolumeBinder(self.writes, index, self.cluster.labels_of, self.late_writes, options.volumes_s),
+            VolumeBinder(self.writes, index, self.cache.labels_of, self.late_writes, options.volumes_s),
             self.work.set,
         )
 
@@ -213,7 +213,7 @@ class KubeParts:
 
     def _wire_preemption(self) -> None:
         orders = PreemptionOrders(
-            self.cluster,
+            self.cache,
             PreemptionWrites(self.writes, self.clock),
             self.metrics.preemption.victims,
             self.results.preempted,
@@ -246,7 +246,7 @@ class KubeParts:
         self.resizer = KubeResizer(
             self.writes,
             self.decider,
-            self.cluster,
+            self.cache,
             self.scopes,
             self.leads,
             self.rules,
@@ -255,11 +255,11 @@ class KubeParts:
         self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
 
     def _wire_watches(self) -> None:
-        self.pod_changes = PodChanges(
+        self.pod_changes = PodEventHandler(
             self.pods,
             self.waiting,
             self.queue,
-            self.cluster,
+            self.cache,
             self.claims,
             self.preempting,
             self.pool,
@@ -272,7 +272,7 @@ class KubeParts:
         self.renewal = Renewal(self.waiting, self.queue, self.preempting, self.results.refused)
         self.watches = Watches(
             self.transport,
-            self.cluster,
+            self.cache,
             self.pod_changes,
             self.budgets,
             self.claims,
@@ -286,7 +286,7 @@ class KubeParts:
         self.committer = Committer(
             self.waiting,
             self.queue,
-            self.cluster,
+            self.cache,
             self.claims,
             self.binder,
             self.recorder,
@@ -328,7 +328,7 @@ class KubeParts:
         self.evictions = Evictions(
             self.options.evictions,
             self.writes,
-            self.cluster,
+            self.cache,
             self.recorder,
             self.metrics,
             Violations(self.decider.ledger, self.options.evictions.grace_s),
@@ -343,7 +343,7 @@ class KubeParts:
             self.waiting,
             self.queue,
             self.choice,
-            self.cluster,
+            self.cache,
             self.options.reader,
             self.synced,
             self.leads,
@@ -355,7 +355,7 @@ class KubeParts:
     def _wire_extender(self) -> None:
         binds = Binds(
             self.outside,
-            self.cluster,
+            self.cache,
             self.decider,
             self.transport,
             self.binder,
@@ -369,15 +369,15 @@ class KubeParts:
         self.extender = Extender(leadership, self.decider, binds, self.options.reader)
 
     def _note_standing(self, node: NodeName) -> None:
-        offer = self.cluster.offer(node)
+        offer = self.cache.offer(node)
         standing = offer.standing if offer is not None else None
-        if standing is not None and self.cluster.paused is not None:
+        if standing is not None and self.cache.paused is not None:
             standing = replace(standing, closed=(PAUSED, *standing.closed))
         self.decider.pool.put_standing(node, standing)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:
-            self.cluster.bookings.forget_report(node)
+            self.cache.bookings.forget_report(node)
 
     def _note_rival(self, pod: Pod) -> None:
         """Report that another placer places pods while this one leads: its Lease is another one."""

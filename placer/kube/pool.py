@@ -14,7 +14,7 @@ from typing import Final, NoReturn, Protocol
 
 from placer.core.ledger import Ledger
 from placer.core.pool import Pool, PoolPart
-from placer.kube.cluster.cluster import Cluster
+from placer.scheduler.cache.cache import Cache
 from plimsoll.events import PoolChange
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -50,7 +50,7 @@ class PoolWatch:
     Attributes:
         namespace: the namespace of reservation pods, or `OFF`.
         pool: the nodes' parts, which this fills.
-        cluster: the nodes and the load of each.
+        cache: the nodes and the load of each.
         ledger: the bookings of all pods.
         transport: for grants; its writes happen only while this placer leads.
         leads: set once this placer decides.
@@ -59,7 +59,7 @@ class PoolWatch:
 
     namespace: str
     pool: Pool
-    cluster: Cluster
+    cache: Cache
     ledger: Ledger
     transport: Transport
     leads: asyncio.Event
@@ -75,8 +75,8 @@ class PoolWatch:
         if self.namespace == OFF:
             return
         self.pool.is_on = True
-        self.cluster.on_gain(lambda node, _: self._refresh(node))
-        self.cluster.on_filled(self._refresh)
+        self.cache.on_gain(lambda node, _: self._refresh(node))
+        self.cache.on_filled(self._refresh)
         self.ledger.on_change(lambda *_: self._work.set() if self._asked else None)
 
     def note(self, pod: Pod) -> None:
@@ -138,7 +138,7 @@ class PoolWatch:
     def _refresh(self, node: NodeName | None) -> None:
         if node is None:
             return
-        offer = self.cluster.offer(node)
+        offer = self.cache.offer(node)
         there = self._reservations.get(node, {}).values()
         if offer is None:
             self.pool.forget(node)
@@ -148,7 +148,7 @@ class PoolWatch:
             gpus = frozenset(GpuUuid(one.gpu or "") for one in there if one.in_pool)
             # A reservation without a node is counted by the device that it will take.
             joining = sum(one.joining and one.bound for one in there)
-            self.pool.put(node, PoolPart(gpus, self.cluster.free(node, DEVICE) + joining))
+            self.pool.put(node, PoolPart(gpus, self.cache.free(node, DEVICE) + joining))
 
     async def _grant(self, reservation: Reservation) -> None:
         """Grant a release, unless a pod is booked on the GPU."""

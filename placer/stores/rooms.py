@@ -12,7 +12,7 @@ import msgspec
 import redis.asyncio as redis
 from redis.client import NEVER_DECODE
 
-from placer.kube.relocation.memory import StoredRelocations
+from placer.relocation.memory import StoredRelocations
 from placer.stores.exchange import exchange
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.log import get_logger
@@ -40,7 +40,7 @@ class _RoomsAwayError(PlimsollError):
 
 
 class RoomStore:
-    """One key, over a connection of its own; see `placer.kube.relocation.memory.RelocationMemory`."""
+    """One key, over a connection of its own; see `placer.relocation.memory.RelocationMemory`."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client

@@ -22,4 +22,4 @@ LEARNED: Final = "{plimsoll}:learned"
 
 ROOMS: Final = "{plimsoll}:rooms"
 """STRING, the rooms that are kept for the replacements of moved pods, and the moves of the last hour, a
-`placer.kube.relocation.memory.StoredRelocations` in JSON."""
+`placer.relocation.memory.StoredRelocations` in JSON."""

@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Final
 
 from placer.core.booking import Booking
+from placer.core.dry_run import GpuDryRun
 from placer.core.plan import Plan
 from placer.core.policies.policy import Policy
 from placer.core.relocation.plan import Movable, Spot
 from placer.core.relocation.search import result, search
 from placer.core.room import Room
-from placer.core.supposition import Supposition
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from simulator.trace.cluster import Resident, TraceCluster
 
@@ -77,7 +77,7 @@ class ReplayBoard:
         found = self.cluster.candidates.find(spot.node)
         if found is None:
             return None
-        supposed = Supposition(found.node, self.cluster.ledger, there, spot.gpu)
+        supposed = GpuDryRun(found.node, self.cluster.ledger, there, spot.gpu)
         for uid in gone:
             supposed.remove(uid)
         request = resident.request

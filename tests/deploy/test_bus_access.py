@@ -27,7 +27,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
 from tests.monitor.harness import MonitorProcess, until_true
-from tests.placer.kube.extender.test_tls import authority
+from tests.placer.extender.test_tls import authority
 from tests.servers.waiting import PATIENCE_S
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"

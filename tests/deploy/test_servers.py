@@ -32,7 +32,7 @@ from plimsoll.redis_client import open_redis
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import SNAPSHOT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in
-from tests.placer.kube.extender.test_tls import authority
+from tests.placer.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import A as A_GPU
 from tests.plimsoll.alerts.facts import B as B_GPU
 from tests.plimsoll.alerts.facts import Facts, ill

@@ -13,7 +13,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from placer.kube.binding.fence import FENCE
+from placer.scheduler.binding.fence import FENCE
 from plimsoll.bus.subjects import STREAM, pod_subject
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import RELOCATION_COST

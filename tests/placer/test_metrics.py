@@ -6,10 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
-from placer.kube.queue.metrics import QueuedPods
-from placer.kube.queue.queue import Queue
 from placer.metrics import Metrics
 from placer.metrics.decisions import PromisedGpus, PromisedNamespaces
+from placer.scheduler.queue.metrics import QueuedPods
+from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 
 N1, GPU = NodeName("n1"), GpuUuid("GPU-1")

@@ -19,7 +19,7 @@ from placer.core.refusal import Refusal
 from placer.core.room import SHARERS_PER_GPU, room_on
 from placer.core.site import Request
 from placer.core.view import node_view
-from placer.kube.binding.binding import decision_annotations
+from placer.scheduler.binding.binding import decision_annotations
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements

@@ -18,8 +18,8 @@ from placer.core.refusal import Refusal, together
 from placer.core.site import Request
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.binding.binding import decision_annotations
 from placer.metrics import Metrics
+from placer.scheduler.binding.binding import decision_annotations
 from plimsoll.demand import parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod

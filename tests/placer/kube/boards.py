@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import msgspec
 
-from placer.core.verdicts import Explanation
-from placer.kube.pods.wanted import Wanted, understood
-from placer.kube.preemption.writes import PreemptionWrites
-from placer.kube.relocation.memory import RelocationMemory
-from placer.kube.relocation.rules import RelocationRules
+from placer.relocation.memory import RelocationMemory
+from placer.relocation.rules import RelocationRules
+from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
+from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
@@ -111,11 +111,11 @@ class Board:
         for one in budgets:
             self.parts.budgets.on_change(Added(one))
 
-    def want(self, refused: Pod) -> Wanted:
+    def want(self, refused: Pod) -> PodInfo:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
         waiting = self.parts.waiting[PodUid(refused.metadata.uid)]
-        waiting.wanted = wanted = understood(refused, self.parts.options.policy)
+        waiting.info = wanted = understood(refused, self.parts.options.policy)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -125,7 +125,7 @@ class Board:
 
     def nomination(self, name: str) -> tuple[str, set[str]] | None:
         """The nominated node of a pod, and its victims."""
-        found = self.scene.cluster.nominations.find(PodUid(name))
+        found = self.scene.cache.nominator.find(PodUid(name))
         return (str(found.node), {str(uid) for uid in found.victims}) if found is not None else None
 
     async def settle(self) -> None:
@@ -233,7 +233,7 @@ def disk(claim: str) -> dict[str, Any]:
 
 def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
     """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    volumes = board.scene.cluster.volumes
+    volumes = board.scene.cache.volumes
     limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
     volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
     for name in names:

@@ -8,10 +8,10 @@ from placer.core.policies.headroom import HEADROOM
 from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.choice import NodeChoice
-from placer.kube.cluster.cluster import Cluster
-from placer.kube.pods.wanted import Wanted, understood
 from placer.metrics import Metrics
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.choice import NodeChoice
+from placer.scheduler.pods.pod_info import PodInfo, understood
 from plimsoll.ids import NodeName
 from tests.placer.kube.objects import Object, node_of, pod_of, report_of
 
@@ -23,7 +23,7 @@ class MemoryCluster:
         self.reports, ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, ledger, Metrics())
         self.decider.candidates.prepare(HEADROOM)
-        self.cluster = Cluster(ledger)
+        self.cluster = Cache(ledger)
         self.choice = NodeChoice(self.decider, self.cluster)
         self.seqs: dict[str, int] = {}
 
@@ -39,19 +39,19 @@ class MemoryCluster:
         self.seqs[name] = self.seqs.get(name, 0) + 1
         self.reports.apply(report_of(name, *free_gib, seq=self.seqs[name]))
 
-    def decide(self, wanted: Wanted) -> Plan | Refusal:
+    def decide(self, wanted: PodInfo) -> Plan | Refusal:
         """Decide, and count the pod on its node."""
         decided = self.choice.decide(wanted)
         if isinstance(decided, Plan):
             self.cluster.assume(decided.booking, wanted.needs, wanted.pod)
         return decided
 
-    async def why_not(self, wanted: Wanted) -> str | None:
+    async def why_not(self, wanted: PodInfo) -> str | None:
         """The text for people; None if a node has a place."""
         explained = await self.choice.explain(wanted)
         return None if explained is None else explained.text
 
-    async def place(self, wanted: Wanted) -> str | None:
+    async def place(self, wanted: PodInfo) -> str | None:
         """Decide as the scheduler does; the node, or None for a pod that no node takes."""
         for _ in range(3):
             decided = self.decide(wanted)
@@ -62,7 +62,7 @@ class MemoryCluster:
                 return None
         raise AssertionError("explain promises a node, and decide does not find it")
 
-    def fitting(self, wanted: Wanted) -> set[NodeName]:
+    def fitting(self, wanted: PodInfo) -> set[NodeName]:
         """The nodes that have a place for a pod."""
         return {node for node in self.cluster.nodes if not self.choice.obstacles(wanted, node)}
 
@@ -71,7 +71,7 @@ class MemoryCluster:
         return self.decider.nodes_read
 
 
-def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", ram: str = "1Gi", **spec: Any) -> Wanted:  # noqa: ANN401 - passed on
+def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", ram: str = "1Gi", **spec: Any) -> PodInfo:  # noqa: ANN401 - passed on
     """A pod's demand; `memory` is that of a GPU, `ram` that of the node."""
     limits: Object = {"cpu": cpu, "memory": ram} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
     return understood(pod_of(name, limits, **spec), HEADROOM)

@@ -10,7 +10,7 @@ from placer.core.ledger import Ledger
 from placer.core.reasons import Reason
 from placer.core.room import misfit, room_on
 from placer.core.view import node_view
-from placer.kube.cluster.cluster import Cluster
+from placer.scheduler.cache.cache import Cache
 from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -38,10 +38,10 @@ class Node:
 
     ledger: Ledger = field(default_factory=Ledger)
     doubts: list[Booking] = field(default_factory=list)
-    cluster: Cluster = field(init=False)
+    cluster: Cache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cluster = Cluster(self.ledger, self.doubts.append)
+        self.cluster = Cache(self.ledger, self.doubts.append)
 
     def report(self, *gpus: GpuUuid) -> None:
         """Take a report of idle GPUs."""

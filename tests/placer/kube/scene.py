@@ -18,16 +18,16 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.binding.binding import decision_annotations
-from placer.kube.cluster.drift import DriftCheck
 from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
-from placer.kube.pods.wanted import Wanted
-from placer.kube.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
-from placer.kube.queue.tries import Probe, Try
-from placer.kube.relocation.memory import NoMemory, RelocationMemory
-from placer.kube.relocation.rules import RelocationRules
 from placer.metrics import Metrics
+from placer.relocation.memory import NoMemory, RelocationMemory
+from placer.relocation.rules import RelocationRules
+from placer.scheduler.binding.binding import decision_annotations
+from placer.scheduler.cache.comparer import CacheComparer
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
+from placer.scheduler.queue.tries import Probe, Try
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
@@ -70,8 +70,8 @@ class Scene:
             clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
             relocation_memory=rooms or NoMemory(),
         )
-        self.cluster, self.queue = self.parts.cluster, self.parts.queue
-        self.cluster.bookings.decides = True
+        self.cache, self.queue = self.parts.cache, self.parts.queue
+        self.cache.bookings.decides = True
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.probes = self.tries = 0
@@ -79,7 +79,7 @@ class Scene:
         self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self._seqs: dict[str, int] = {}
         self._on_placed: Callable[[str], None] = lambda _: None
-        self.reports.on_report(self.cluster.bookings.observe)
+        self.reports.on_report(self.cache.bookings.observe)
 
     def node(
         self,
@@ -156,10 +156,10 @@ class Scene:
         """The text of the refusal that was reported last for a pod."""
         return self.parts.waiting[PodUid(self.pods[name].metadata.uid)].refused_for
 
-    def drift_check(self) -> DriftCheck:
+    def drift_check(self) -> CacheComparer:
         """The comparison with the API server, which has no server to ask here."""
         decider = self.decider
-        return DriftCheck(cast("Transport", None), self.cluster, decider.ledger, decider.metrics, every_s=1)
+        return CacheComparer(cast("Transport", None), self.cache, decider.ledger, decider.metrics, every_s=1)
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the name of each pod that is placed or refused from now on."""
@@ -207,12 +207,12 @@ class Scene:
             (name, node)
             for name in self.pods
             if self.is_parked(name)
-            for node in sorted(self.cluster.nodes)
+            for node in sorted(self.cache.nodes)
             if not self.parts.choice.obstacles(self._wanted(name), node)
         ]
 
-    def _wanted(self, name: str) -> Wanted:
-        wanted = self.parts.waiting[PodUid(self.pods[name].metadata.uid)].wanted
+    def _wanted(self, name: str) -> PodInfo:
+        wanted = self.parts.waiting[PodUid(self.pods[name].metadata.uid)].info
         assert wanted is not None, "a parked pod's demand was read"
         return wanted
 
@@ -225,7 +225,7 @@ class Scene:
         placed = self.parts.attempts.attempt(uid)
         if placed is None:
             return
-        pod = placed.wanted.pod
+        pod = placed.info.pod
         self._on_placed(pod.metadata.name)
         given = {
             **(pod.metadata.annotations or {}),

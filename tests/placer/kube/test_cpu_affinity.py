@@ -13,7 +13,7 @@ from placer.core.policies import policy_named
 from placer.core.site import Request
 from placer.core.topology.hardware import linked
 from placer.core.view import node_view
-from placer.kube.binding.binding import decision_annotations
+from placer.scheduler.binding.binding import decision_annotations
 from plimsoll.decision import decision_of
 from plimsoll.demand import parse_pod
 from plimsoll.ids import GpuUuid, PodUid

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from placer.kube.queue.heap import SPARE
+from placer.scheduler.queue.heap import SPARE
 from plimsoll.kube.models import PodCondition
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.scene import Scene, scene

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from placer.kube.watches import TIMING
+from placer.scheduler.event_handlers.watches import TIMING
 from placer.stores.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY

@@ -222,11 +222,11 @@ async def test_no_pod_ends_where_a_gpu_can_be_acquired(here: Scene) -> None:
     here.show(here.pod("high", {MEMORY: "20Gi"}, priority=1000))
     await here.settle()
     assert "acquiring" in here.refusal("high")
-    assert here.cluster.nominations.find(PodUid("high")) is None
+    assert here.cache.nominator.find(PodUid("high")) is None
     for name in ("x1", "x2"):
         here.show(native(name, "n1"))
     await here.settle_after_backoff()
-    assert here.cluster.nominations.find(PodUid("high")) is not None, "now there is none to acquire"
+    assert here.cache.nominator.find(PodUid("high")) is not None, "now there is none to acquire"
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
 from tests.deploy.accounts import Recorder, account
 from tests.placer.kube.objects import MEMORY
-from tests.placer.kube.volumes.storage import (
+from tests.placer.kube.world import scheduler
+from tests.placer.scheduler.plugins.volumes.storage import (
     create_claim,
     create_class,
     create_user,
@@ -18,7 +19,6 @@ from tests.placer.kube.volumes.storage import (
     purge_storage,
     until_selected,
 )
-from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

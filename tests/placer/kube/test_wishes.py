@@ -6,7 +6,7 @@ import pytest
 
 from placer.core.plan import WISHES, Plan
 from placer.decide import FOR_TAINTS, MOST_PLANS
-from placer.kube.binding.binding import decision_annotations
+from placer.scheduler.binding.binding import decision_annotations
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state

@@ -1,9 +1,9 @@
 """The summary of waiting pods: bounded, in order, and the reasons of all."""
 
-from placer.kube.pods.pending import PendingPod
-from placer.kube.pods.pods import PodIndex
-from placer.kube.reporting.live import KubePods
+from placer.kube.live import KubePods
 from placer.live.waiting import LONGEST_REASON, REASONS_SHOWN, SHOWN, WaitingSummary
+from placer.scheduler.pods.index import PodIndex
+from placer.scheduler.pods.queued import QueuedPodInfo
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from plimsoll.placer_api.live import WaitingPod, WaitingPods
@@ -45,7 +45,7 @@ def test_a_placer_that_refused_nothing_itself_reads_the_refusal_on_the_pod() -> 
         spec=PodSpec(priority=3),
         status=PodStatus(conditions=[condition]),
     )
-    waiting = {PodUid("u"): PendingPod(waits, seen_s=0.0)}
+    waiting = {PodUid("u"): QueuedPodInfo(waits, seen_s=0.0)}
     index = PodIndex()
     index.put(waits)
     pods = KubePods(index, waiting)

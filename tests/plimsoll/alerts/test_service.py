@@ -21,7 +21,7 @@ from plimsoll.bus.stream import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.web import serving_tcp
 from tests.logs import capture_logs
-from tests.placer.kube.extender.test_tls import authority
+from tests.placer.extender.test_tls import authority
 from tests.plimsoll.alerts.facts import GIB, A, B, Facts, ill, task
 from tests.servers.alertmanager import alertmanager, alerts, until_firing
 from tests.servers.stores import ignore

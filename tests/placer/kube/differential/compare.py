@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from placer.kube.pods.wanted import understood
+from placer.scheduler.pods.pod_info import understood
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError
@@ -146,7 +146,7 @@ async def _accepted(ground: Ground, question: Object) -> frozenset[str]:
         wanted = understood(decode_pod(json.dumps(stored)), POLICY)
     except InputError:
         return frozenset()
-    choice, nodes = ground.parts.choice, ground.parts.cluster.nodes
+    choice, nodes = ground.parts.choice, ground.parts.cache.nodes
     return frozenset(
         node for node in nodes if node != CANARY and not choice.obstacles(wanted, NodeName(node))
     )

@@ -18,10 +18,10 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES, Policy
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
 from placer.kube.parts import KubeParts
 from placer.metrics import Metrics
+from placer.scheduler.frontend import KubeFrontEnd
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from tests.placer.kube.differential import domains_volumes

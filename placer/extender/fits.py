@@ -1,0 +1,96 @@
+"""The answers of nodes to pods of one kind: the score of the place that a node has, or the reasons against it.
+
+kube-scheduler asks about all candidate nodes for every pod, so answers are kept for pods of one kind. What always
+holds: an answer is of this moment. It is computed anew once a booking or a report has changed the node's rooms. Where
+room is held for nominated pods, it is computed for each question, because pods of one kind differ by priority.
+"""
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from placer.core.booking import Booking
+from placer.core.plan import Plan
+from placer.core.site import Candidate
+from placer.decide import Decider
+from placer.extender.demand import ExtenderDemand
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.cache.nominator import Nomination, bookings_of
+from plimsoll.ids import NodeName
+
+KINDS: Final = 8
+"""The kinds of pods whose answers are kept: some 4 MiB each on 20 000 nodes."""
+
+Answer = float | str
+"""The score of the node's place, or the reasons why it has none, for people."""
+
+
+@dataclass(slots=True)
+class KindAnswers:
+    """The answers to one kind of pod, each with the rooms that it was computed from.
+
+    Attributes:
+        computed: the number of answers that were computed.
+    """
+
+    _decider: Decider
+    _cluster: Cache
+    computed: int = 0
+    _answers: dict[NodeName, tuple[Candidate | None, Answer]] = field(default_factory=dict)
+
+    def answer(self, asked: ExtenderDemand, node: NodeName) -> Answer:
+        """The answer of a node to a pod of this kind, which is not booked, at this moment."""
+        held = self._cluster.nominator.against(asked.pod, node)
+        if held:
+            return self._beside(asked, node, held)
+        candidate = self._decider.candidates.find(node)
+        known = self._answers.get(node)
+        if known is not None and known[0] is candidate:
+            return known[1]
+        answer = self._computed(asked, node)
+        if len(self._answers) > 2 * len(self._decider.reports) + KINDS:  # many nodes have left the cluster
+            self._answers.clear()
+        self._answers[node] = candidate, answer
+        return answer
+
+    def _beside(self, asked: ExtenderDemand, node: NodeName, held: Sequence[Nomination]) -> Answer:
+        """The answer where room is held. kube-scheduler does not know of the placer's own nominated pods."""
+        short = self._cluster.shortages(asked.pod, asked.needs, node)
+        if not short:
+            return self._computed(asked, node, bookings_of(held))
+        self.computed += 1
+        return ", ".join(short)
+
+    def _computed(self, asked: ExtenderDemand, node: NodeName, held: Collection[Booking] = ()) -> Answer:
+        self.computed += 1
+        tried = self._decider.plan_on(asked.request, asked.policy, node, lambda _: held)
+        return tried.score if isinstance(tried, Plan) else ", ".join(tried.reasons[node])
+
+
+@dataclass(slots=True)
+class Fits:
+    """The answers to the kinds of pods that were asked for last."""
+
+    decider: Decider
+    cache: Cache
+    _known: dict[Hashable, KindAnswers] = field(default_factory=dict)  # the kind used last stands last
+
+    def of(self, asked: ExtenderDemand) -> KindAnswers:
+        """The answers to pods like this one."""
+        kind = self._kind(asked)
+        known = self._known.pop(kind, None)
+        if known is None:
+            if len(self._known) >= KINDS:
+                del self._known[next(iter(self._known))]
+            known = KindAnswers(self.decider, self.cache)
+        self._known[kind] = known
+        return known
+
+    def _kind(self, asked: ExtenderDemand) -> Hashable:
+        """Equal for pods that get the same answers now."""
+        demand, owner = asked.request.demand, asked.request.owner
+        learns = any(container.best_effort for container in demand.containers)
+        expected = self.decider.ledger.best_effort_bytes(owner) if learns else None
+        ledger = self.decider.ledger
+        objections = asked.policy.state(asked.request, ledger)
+        return demand, asked.policy.name, expected, ledger.fixed(demand), objections

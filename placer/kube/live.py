@@ -1,0 +1,44 @@
+"""The cluster's pods for the live page."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from placer.live.pods import PodName, asks
+from placer.scheduler.pods.index import PodIndex
+from placer.scheduler.pods.queued import QueuedPodInfo
+from placer.scheduler.reporting.condition import refusal_on
+from plimsoll.ids import PodUid
+from plimsoll.placer_api.live import WaitingPod
+
+
+@dataclass(frozen=True, slots=True)
+class KubePods:
+    """The pods that the watch shows.
+
+    Attributes:
+        pods: all of them.
+        waiting_pods: those without a node that the placer could place, by uid; the owner changes them.
+    """
+
+    pods: PodIndex
+    waiting_pods: Mapping[PodUid, QueuedPodInfo]
+
+    def name_of(self, uid: PodUid) -> PodName | None:
+        """The name of a pod, or None for a pod that the watch does not show."""
+        pod = self.pods.get(uid)
+        return PodName(pod.metadata.namespace, pod.metadata.name) if pod is not None else None
+
+    def waiting(self) -> Iterator[WaitingPod]:
+        """The pods without a node. Those that get one meanwhile may be among them."""
+        for uid, waiting in tuple(self.waiting_pods.items()):
+            metadata = waiting.pod.metadata
+            yield WaitingPod(
+                pod=uid,
+                namespace=metadata.namespace,
+                name=metadata.name,
+                priority=waiting.pod.spec.priority or 0,
+                since=metadata.creationTimestamp,
+                asks=asks(waiting.info.request) if waiting.info is not None else "",
+                # A placer that follows, or has just started, has refused nothing itself.
+                reason=waiting.refused_for or refusal_on(waiting.pod),
+            )

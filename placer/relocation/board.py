@@ -1,0 +1,204 @@
+"""The cluster as the search for relocations plays on it; see `placer.core.relocation.plan.Board`.
+
+What always holds: nothing is changed here, and a place is one that a decision would give, by all rules of Kubernetes
+about the node and by the room of its GPUs. Rules about pods of other nodes count as if these pods stayed, but for the
+moved pod itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from typing import Final
+
+from placer.core.booking import Booking
+from placer.core.plan import Plan
+from placer.core.reasons import Reason
+from placer.core.relocation.plan import Movable, Spot
+from placer.relocation.movers import Mover, Movers, replacement_of
+from placer.scheduler.cache.assigned_pods import priority_of
+from placer.scheduler.cache.nominator import Nomination
+from placer.scheduler.choice import NodeChoice
+from placer.scheduler.dry_run import NodeDryRun
+from placer.scheduler.plugins.default_preemption.liftable import are_liftable
+from placer.scheduler.pods.pod_info import PodInfo
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError
+
+HOSTS: Final = 64
+"""The nodes on which pods may be moved for one waiting pod. Those whose cheapest pod costs least come first."""
+TARGETS: Final = 16
+"""The nodes with room that are tried for a moved pod, as its policy ranks them."""
+READ_AT_ONCE: Final = 4
+"""The nodes that are read before other tasks run."""
+
+Understand = Callable[[Pod], PodInfo]
+
+_GPU_REASONS: Final = frozenset(reason.value for reason in Reason)
+
+
+class KubeBoard:
+    """The board for one waiting pod; make it by `made`."""
+
+    def __init__(
+        self, choice: NodeChoice, info: PodInfo, understand: Understand, *, spares_idle: bool
+    ) -> None:
+        """A board on which no pod may be moved yet.
+
+        Args:
+            choice: judges nodes.
+            info: the waiting pod.
+            understand: reads a pod's demand; raises `InputError`.
+            spares_idle: no pod is moved to an idle GPU.
+        """
+        self._choice, self._own, self._understand = choice, info, understand
+        self._spares_idle = spares_idle
+        self._movers: dict[NodeName, list[Mover]] = {}
+        self.movers: dict[PodUid, Mover] = {}
+        self._wanted: dict[PodUid, PodInfo | None] = {info.request.pod: info}
+        self._spots: dict[PodUid, list[Spot]] = {}
+        self._host_spots: dict[PodUid, list[Spot]] = {info.request.pod: []}
+        self._traffic: dict[tuple[NodeName, GpuUuid], float] = {}
+        self._narrow: dict[tuple[PodUid, NodeName], bool] = {}
+
+    @classmethod
+    async def made(
+        cls, choice: NodeChoice, info: PodInfo, movers: Movers, understand: Understand, *, spares_idle: bool
+    ) -> "KubeBoard":
+        """A board with the pods that may be moved for a waiting pod; see `__init__`."""
+        board = cls(choice, info, understand, spares_idle=spares_idle)
+        assigned = choice.cache.assigned
+        priority = priority_of(info.pod)
+        found: list[tuple[float, NodeName, list[Mover]]] = []
+        for number, node in enumerate(tuple(assigned.relocatable_nodes())):
+            if not number % READ_AT_ONCE:
+                await asyncio.sleep(0)  # decisions run between two pieces
+            on_node = movers.on(node, priority) if choice.cache.has_node(node) else []
+            if on_node:
+                found.append((on_node[0].movable.cost, node, on_node))
+        for number, (_, node, on_node) in enumerate(sorted(found, key=lambda one: one[:2])[:HOSTS]):
+            if not number % READ_AT_ONCE:
+                await asyncio.sleep(0)  # decisions run between two pieces
+            board._offer(node, on_node)
+        return board
+
+    def _offer(self, node: NodeName, movers: list[Mover]) -> None:
+        """Let pods of a node move.
+
+        The waiting pod may go there if the end of pods can lift all reasons against the node, and one is about GPUs.
+        """
+        self._movers[node] = movers
+        for one in movers:
+            self.movers[one.movable.pod] = one
+        reasons = self._choice.reasons_against(self._own, node)
+        if are_liftable(reasons) and not _GPU_REASONS.isdisjoint(reasons):
+            self._host_spots[self._own.request.pod] += self._spots_on(self._own.request.pod, node)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod may be moved."""
+        return not self._movers
+
+    def spots(self, pod: PodUid) -> Sequence[Spot]:
+        """See `Board`. The waiting pod was refused by all nodes as they are."""
+        if pod == self._own.request.pod:
+            return ()
+        if pod not in self._spots:
+            self._spots[pod] = [spot for node in self._targets(pod) for spot in self._spots_on(pod, node)]
+        return self._spots[pod]
+
+    def hosts(self, pod: PodUid) -> Sequence[Spot]:
+        """See `Board`."""
+        if pod not in self._host_spots:
+            self._host_spots[pod] = [spot for node in self._movers for spot in self._spots_on(pod, node)]
+        return self._host_spots[pod]
+
+    def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
+        """See `Board`."""
+        movers = self._movers.get(spot.node, ())
+        is_narrow = spot.gpu is not None and self._is_narrow(pod, spot.node)
+        return [
+            one.movable
+            for one in movers
+            if one.movable.pod != pod and (not is_narrow or spot.gpu in one.movable.gpus)
+        ]
+
+    def place(
+        self, pod: PodUid, spot: Spot, gone: Collection[PodUid], there: Collection[Booking]
+    ) -> Booking | None:
+        """See `Board`."""
+        if self.info(pod) is None:
+            return None
+        beside = [self.nomination(one) for one in there]
+        trial = self._trial(pod, spot.node, spot.gpu, beside)
+        for uid in gone:
+            one = self._choice.cache.assigned.find(uid)
+            if one is None:
+                return None  # it ended meanwhile
+            trial.remove(one)
+        mover = self.movers.get(pod)
+        if mover is not None and pod not in gone:
+            trial.leave_out(pod)
+        plan = trial.plan()
+        return plan.booking if isinstance(plan, Plan) else None
+
+    def traffic_pct(self, node: NodeName, gpu: GpuUuid) -> float:
+        """See `Board`."""
+        if (node, gpu) not in self._traffic:
+            found = self._choice.decider.candidates.find(node)
+            for one in found.node.gpus if found is not None else ():
+                self._traffic[node, one.uuid] = one.memory_busy_pct or 0.0
+        return self._traffic.setdefault((node, gpu), 0.0)
+
+    def info(self, pod: PodUid) -> PodInfo | None:
+        """The demand of the waiting pod, or of the replacement of a pod that moves; None if it cannot be read."""
+        if pod not in self._wanted:
+            try:
+                info = self._understand(replacement_of(self.movers[pod].assigned_pod.pod))
+            except InputError:
+                info = None  # other settings may refuse it now
+            self._wanted[pod] = info
+            if info is not None:
+                self._wanted[info.request.pod] = info
+        return self._wanted[pod]
+
+    def nomination(self, booking: Booking, leaving: Collection[Movable] = ()) -> Nomination:
+        """The nomination that holds a place of a plan, in which these pods leave their nodes."""
+        info = self._wanted[booking.pod]
+        assert info is not None, "a place was planned for it"
+        victims = frozenset(one.pod for one in leaving if one.node == booking.node)
+        return Nomination(info.pod, booking.node, info.needs, booking, victims)
+
+    def _trial(
+        self, pod: PodUid, node: NodeName, gpu: GpuUuid | None, beside: Sequence[Nomination] = ()
+    ) -> NodeDryRun:
+        choice, info = self._choice, self.info(pod)
+        assert info is not None, "only pods whose demand can be read are tried"
+        return NodeDryRun(choice.decider, choice.cache, info, node, gpu, beside=beside)
+
+    def _targets(self, pod: PodUid) -> list[NodeName]:
+        """The nodes that have room for a moved pod, and its own node, which has other GPUs."""
+        info = self.info(pod)
+        if info is None:
+            return []
+        best = self._choice.decider.candidates.best_first(info.request, info.policy)
+        names = (one.node.node for one in islice(best, TARGETS))
+        return list(dict.fromkeys((*names, self.movers[pod].movable.node)))
+
+    def _spots_on(self, pod: PodUid, node: NodeName) -> list[Spot]:
+        info = self.info(pod)
+        containers = info.request.demand.containers if info is not None else ()
+        found = self._choice.decider.candidates.find(node)
+        if found is None or not self._choice.cache.has_node(node):
+            return []
+        is_kept_off = self._spares_idle and pod != self._own.request.pod
+        if len(containers) != 1 or containers[0].gpus != 1:
+            return [] if is_kept_off else [Spot(node, None)]
+        return [Spot(node, uuid) for uuid, room in found.rooms.items() if not (is_kept_off and room.is_empty)]
+
+    def _is_narrow(self, pod: PodUid, node: NodeName) -> bool:
+        """Whether only GPUs are short for a pod, so that pods on other GPUs need not leave."""
+        key = pod, node
+        if key not in self._narrow:
+            self._narrow[key] = not self._trial(pod, node, None).misfits()
+        return self._narrow[key]

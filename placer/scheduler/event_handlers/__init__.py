@@ -1,0 +1,1 @@
+"""The watches, and what follows from each change that they show."""

@@ -1,0 +1,54 @@
+"""The reasons against a node that the end of some of its pods can lift.
+
+kube-scheduler has the same split, by plugin: `Unschedulable` and `UnschedulableAndUnresolvable`. What always holds: a
+reason that is not listed here cannot be lifted, so no pod is deleted because of it. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from placer.core import fit
+from placer.core.fit import Needs, Offer
+from placer.core.reasons import Reason, without_unhealthy
+from placer.scheduler.plugins.volumes import reasons as volumes
+from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
+from placer.scheduler.topology.check import NOT_APART, SKEWED
+
+LIFTABLE: Final = frozenset(
+    {
+        fit.PORTS,
+        fit.TOO_MANY_PODS,
+        KEPT_OUT,
+        NOT_APART,
+        SKEWED,
+        volumes.DISK,
+        volumes.IN_USE,
+        volumes.LIMIT,
+        Reason.GPU_MEMORY.value,
+        Reason.GPU_SHARE.value,
+        Reason.GPU_SHARERS.value,
+        Reason.GPU_NOT_EMPTY.value,
+        Reason.GPU_TAKEN_WHOLE.value,
+        Reason.GPU_COUNT.value,
+        Reason.ANTI_AFFINITY.value,
+        Reason.EXCLUSION.value,
+        Reason.EXCLUDED.value,
+    }
+)
+_SHORTAGE: Final = "Insufficient "
+
+
+def are_liftable(reasons: Iterable[str]) -> bool:
+    """Whether the end of pods can lift all of these reasons; the reasons of one node, in any order."""
+    return all(
+        reason in LIFTABLE or reason.startswith(_SHORTAGE) for reason in without_unhealthy(tuple(reasons))
+    )
+
+
+def is_too_small(needs: Needs, offer: Offer, reasons: Iterable[str]) -> bool:
+    """Whether a pod that lacks resources on a node asks for more than the empty node has."""
+    for reason in reasons:
+        name = reason.removeprefix(_SHORTAGE)
+        if name in needs.amounts and needs.amounts[name] > offer.allocatable.get(name, 0):
+            return True
+    return False

@@ -1,0 +1,253 @@
+"""Hints: which pods that fit nowhere could profit from a change of one node.
+
+A refusal names the causes that kept a pod from each node. A change of a node, its *gain*, names the causes that it
+may have lifted there. Only pods that share a cause with the gain are probed on the node. What always holds: the
+cause that a refusal names for a node really kept the pod from that node, and each rise of a node's room is a gain.
+So the last obstacle to go always leads to a probe. Pure.
+"""
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from placer.core import declared_features, fit, supplemental_groups
+from placer.core.reasons import UNHEALTHY, Reason
+from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
+from placer.core.standing import readiness_of
+from placer.scheduler.plugins.volumes.reasons import OF_VOLUMES
+from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
+from placer.scheduler.topology.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
+from plimsoll.demand import PodDemand
+from plimsoll.ids import GpuUuid
+from plimsoll.kube.models import Node
+from plimsoll.part.errors import InputError
+from plimsoll.percent import most_pct
+
+
+class Cause(enum.Flag):
+    """Causes that keep a pod from a node, grouped by the changes that can lift them."""
+
+    MEMORY = enum.auto()
+    """The bytes that the pod's only container declares are not free on one GPU."""
+    MEMORIES = enum.auto()
+    """The same for a pod with several containers, or with one that declares no bytes."""
+    PERCENTAGE = enum.auto()
+    """The percentage that the pod's only container declares is not free on one GPU."""
+    SHARE = enum.auto()
+    """Compute time of one GPU."""
+    OCCUPANCY = enum.auto()
+    """The GPU has too many containers, belongs to one alone, or is not empty."""
+    LABELS = enum.auto()
+    """Locality labels: of the pods on a GPU, or the affinity label that is on another node's GPU."""
+    GPUS = enum.auto()
+    """The node has no GPU of the model or name, or no report; or the owner's other pods have another model."""
+    RESOURCES = enum.auto()
+    """CPU, memory, ports and other things of the node that pods take from each other."""
+    NODE = enum.auto()
+    """Labels, taints, readiness, features."""
+    RULES = enum.auto()
+    """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
+    POOL = enum.auto()
+    """The GPU is outside of the pool: it joins soon, or cannot be acquired."""
+    VOLUMES = enum.auto()
+    """Volumes of claims: their nodes and zones, attach limits, free space; the driver of our inline volume."""
+
+
+NOTHING: Final = Cause(0)
+EVERYTHING: Final = ~NOTHING
+_SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
+_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
+_OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS | Cause.POOL
+
+_KNOWN: Final = {
+    Reason.GPU_MEMORY.value: NOTHING,  # each pod that memory can keep out has this cause in any case
+    Reason.GPU_SHARE.value: Cause.SHARE,
+    Reason.GPU_SHARERS.value: Cause.OCCUPANCY,
+    Reason.GPU_NOT_EMPTY.value: Cause.OCCUPANCY,
+    Reason.GPU_TAKEN_WHOLE.value: Cause.OCCUPANCY,
+    Reason.GPU_COUNT.value: _SOME_GPU,  # the reason of each single GPU is not given
+    Reason.GPU_NAMES.value: Cause.OCCUPANCY,
+    Reason.AFFINITY.value: Cause.LABELS,
+    Reason.ANTI_AFFINITY.value: Cause.LABELS,
+    Reason.EXCLUSION.value: Cause.LABELS,
+    Reason.EXCLUDED.value: Cause.LABELS,
+    # The reasons of the GPUs in the pool are not given.
+    Reason.ACQUIRING.value: _SOME_GPU | Cause.GPUS | Cause.POOL,
+    Reason.OUTSIDE_POOL.value: Cause.POOL,
+    Reason.GPU_MODEL.value: Cause.GPUS,
+    Reason.OWNER_MODEL.value: Cause.GPUS,
+    Reason.GPU_ID.value: Cause.GPUS,
+    Reason.MIG_ALONE.value: Cause.GPUS,
+    Reason.NO_REPORT.value: Cause.GPUS,
+    Reason.SILENT.value: Cause.GPUS,
+    Reason.CORDONED.value: Cause.GPUS,
+    fit.UNKNOWN_NODE: Cause.NODE,
+    fit.OPTED_OUT: Cause.NODE,
+    KEPT_OUT: Cause.RULES,
+    SKEWED: Cause.RULES,
+    NOT_BESIDE: Cause.RULES,
+    NOT_APART: Cause.RULES,
+    NO_DOMAIN: Cause.NODE,
+    fit.UNSCHEDULABLE: Cause.NODE,
+    fit.NOT_READY: Cause.NODE,
+    fit.NODE_AFFINITY: Cause.NODE,
+    fit.OPERATING_SYSTEM: Cause.NODE,
+    supplemental_groups.REASON: Cause.NODE,
+    declared_features.REASON: Cause.NODE,
+    fit.PORTS: Cause.RESOURCES,
+    fit.TOO_MANY_PODS: Cause.RESOURCES,
+    **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The change of one node for the better.
+
+    Attributes:
+        causes: the causes that the change may have lifted.
+        best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
+        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
+            first were not kept out by memory before, and pods that declare more than the second still are.
+        above_priority: pods of higher priority than this may preempt pods of the node; None: no waiting pod may.
+        preempt_bytes: the most bytes of one GPU that they could get by preemption.
+        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
+    """
+
+    causes: Cause
+    best_bytes: int = 0
+    above_bytes: int = -1
+    up_to_bytes: int = 2**63 - 1
+    above_pct: int = -1
+    up_to_pct: int = 100
+    above_priority: int | None = None
+    preempt_bytes: int = 0
+
+
+def largest_ask(demand: PodDemand) -> int:
+    """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
+    if _memory_of(demand) is Cause.PERCENTAGE:
+        return demand.containers[0].memory_pct or 0
+    return max((container.memory_bytes or 0 for container in demand.containers), default=0)
+
+
+def any_cause(demand: PodDemand) -> Cause:
+    """All causes that can keep a pod with this demand from a node."""
+    if not demand.containers:
+        return EVERYTHING & ~_OF_GPUS
+    return (EVERYTHING & ~_OF_MEMORY) | _memory_of(demand)
+
+
+def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
+    """The causes behind reasons, as `misfits` and `plan` give them.
+
+    An unknown reason may have any cause, and so may a refusal without reasons, which means that there was no node.
+    """
+    if not reasons:
+        return any_cause(demand)
+    causes = _memory_of(demand)  # always, because a lifted cause leads to no probe where memory is short too
+    if len(demand.containers) > 1:
+        # One container may move to another GPU, and leave the memory of its GPU to the next container.
+        causes |= _SOME_GPU
+    for reason in reasons:
+        causes |= _cause(reason)
+    return causes & any_cause(demand)
+
+
+def _memory_of(demand: PodDemand) -> Cause:
+    if all(container.whole for container in demand.containers):
+        return NOTHING
+    first = demand.containers[0]
+    if len(demand.containers) > 1 or first.gpus > 1 or first.best_effort:
+        return Cause.MEMORIES
+    return Cause.MEMORY if first.memory_pct is None else Cause.PERCENTAGE
+
+
+def _cause(reason: str) -> Cause:
+    if reason in _KNOWN:
+        return _KNOWN[reason]
+    if reason.startswith("Insufficient "):
+        return Cause.RESOURCES
+    if reason.startswith(UNHEALTHY):
+        return _SOME_GPU | Cause.GPUS  # a healthy GPU could be refused for other reasons, which are not given
+    return Cause.NODE if reason.startswith("node(s) had untolerated taint") else EVERYTHING
+
+
+def best_bytes(rooms: Iterable[Room]) -> int:
+    """The most bytes that a container can be promised on one of these GPUs; at least 0, also without a GPU."""
+    return max((0, *map(_open_bytes, rooms)))
+
+
+def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
+    """The gain between two states of a node's GPUs."""
+    most_bytes = best_bytes(after.values())
+    causes, above_bytes, up_to_bytes, above_pct, up_to_pct = NOTHING, most_bytes, 0, 100, 0
+    for uuid, room in after.items():
+        old = before.get(uuid)
+        if old is None or old.gpu.model != room.gpu.model:
+            return Gain(_OF_GPUS, most_bytes)
+        if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
+            causes |= Cause.MEMORY | Cause.MEMORIES
+            above_bytes = min(above_bytes, _open_bytes(old))
+            up_to_bytes = max(up_to_bytes, _open_bytes(room))
+        if _open_pct(room) > _open_pct(old):
+            causes |= Cause.PERCENTAGE | Cause.MEMORIES
+            above_pct, up_to_pct = min(above_pct, _open_pct(old)), max(up_to_pct, _open_pct(room))
+        if room.free_share_pct > old.free_share_pct:
+            causes |= Cause.SHARE
+        if _is_less_occupied(room, old):
+            causes |= Cause.OCCUPANCY
+        if room.labels.opened_since(old.labels):
+            causes |= Cause.LABELS
+    return Gain(causes, most_bytes, above_bytes, up_to_bytes, above_pct, up_to_pct)
+
+
+def _open_bytes(room: Room) -> int:
+    return min(room.promisable_bytes, room.gpu.usable_bytes)
+
+
+def _open_pct(room: Room) -> int:
+    return most_pct(room.gpu.usable_bytes, _open_bytes(room))
+
+
+def _is_less_occupied(room: Room, old: Room) -> bool:
+    emptied = room.unattributed_bytes <= WHOLE_TOLERANCE_BYTES < old.unattributed_bytes
+    return emptied or room.sharers < old.sharers or (old.taken_whole and not room.taken_whole)
+
+
+def causes_lifted(node: Node, old: Node) -> Cause:
+    """The causes that a change of a node object may have lifted; a heartbeat lifts none."""
+    causes = NOTHING
+    repelling = {(taint.key, taint.value, taint.effect) for taint in old.spec.taints or ()}
+    kept = {(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()}
+    if (
+        node.metadata.labels != old.metadata.labels
+        or repelling - kept
+        or (old.spec.unschedulable and not node.spec.unschedulable)
+        # A pod may tolerate one way of not being ready and not the other.
+        or readiness_of(old) not in ("True", readiness_of(node))
+        or (node.status.features, node.status.declaredFeatures)
+        != (old.status.features, old.status.declaredFeatures)
+    ):
+        causes |= Cause.NODE
+    if node.metadata.labels != old.metadata.labels:
+        # The node may be in another domain, or reach a volume.
+        causes |= Cause.RULES | Cause.VOLUMES
+    if _is_larger(node, old):
+        causes |= Cause.RESOURCES
+    return causes
+
+
+def _is_larger(node: Node, old: Node) -> bool:
+    """Whether an allocatable amount rose, or differs and one of the two cannot be read."""
+    amounts, before = node.status.allocatable or {}, old.status.allocatable or {}
+    if amounts == before:
+        return False
+    try:
+        now = fit.amounts_of(amounts, "status.allocatable")
+        was = fit.amounts_of(before, "status.allocatable")
+    except InputError:
+        return True
+    # An amount that vanished counts too: the kubelet does not enforce resources that its node does not advertise.
+    return any(amount > was.get(name, 0) for name, amount in now.items()) or bool(was.keys() - now.keys())

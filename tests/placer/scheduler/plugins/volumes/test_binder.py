@@ -1,0 +1,160 @@
+"""The binding of claims without a server: writes happen only under the Lease, and each change ends the wait."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from placer.core.mounts import mounts_of
+from placer.scheduler.plugins.volumes.binder import ClaimsNotBoundError, VolumeBinder
+from placer.scheduler.plugins.volumes.index import Volumes
+from placer.scheduler.plugins.volumes.reservation import VolumeReservation, give_up, reserve
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.lease import Lease, LeasedTransport
+from plimsoll.kube.models import Pod
+from plimsoll.kube.storage_models import Claim, StorageClass, Volume
+from plimsoll.kube.transport import Body, PatchKind, Transport
+
+NODE, LABELS = NodeName("n"), {"zone": "a"}
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+
+
+@dataclass(slots=True)
+class Written:
+    """Answers each patch, and keeps it. No server can be asked for a write without the Lease."""
+
+    patches: list[tuple[str, Body]] = field(default_factory=list)
+
+    async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
+        """See `Transport`."""
+        assert kind is PatchKind.MERGE
+        self.patches.append((path, body))
+        return b'{"metadata": {"resourceVersion": "5"}}'
+
+
+@dataclass(slots=True)
+class Scene:
+    """A claim that is reserved for a node, and the binder that binds it."""
+
+    written: Written
+    volumes: Volumes
+    binder: VolumeBinder
+    reserved: VolumeReservation
+    nodes: dict[NodeName, Mapping[str, str]]
+
+    def claim(self, version: int, node: str | None = NODE, volume: str = "") -> None:
+        """The watch shows the claim in this version."""
+        notes = ({"volume.kubernetes.io/selected-node": node} if node else {}) | (BOUND if volume else {})
+        self.volumes.put_claim(claim_of(version, notes, volumeName=volume))
+
+    def volume(self, zone: str) -> None:
+        """The watch shows the claim's volume, which is in this zone."""
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+        spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+        meta = {"name": "v", "uid": "v", "resourceVersion": "6"}
+        self.volumes.put_volume(msgspec.convert({"metadata": meta, "spec": spec}, Volume))
+
+
+def claim_of(version: int, notes: Mapping[str, str] | None = None, **spec: object) -> Claim:
+    """A claim of a class that waits for its first consumer."""
+    meta = {"name": "c", "uid": "c", "resourceVersion": str(version), "annotations": dict(notes or {})}
+    return msgspec.convert({"metadata": meta, "spec": {"storageClassName": "k", **spec}}, Claim)
+
+
+def scene(
+    timeout_s: float = 600.0, around: Callable[[Transport], Transport] = lambda transport: transport
+) -> Scene:
+    """A pod's claim, reserved for the node."""
+    volumes, written = Volumes(lambda _: None, lambda _: None, lambda _: ()), Written()
+    document: dict[str, Any] = {"metadata": {"name": "k"}, "provisioner": "d"}
+    volumes.put_class(
+        msgspec.convert({**document, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
+    )
+    volumes.put_claim(claim_of(1))
+    mounted = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    pod = msgspec.convert({"metadata": {"name": "p", "uid": "p"}, "spec": {"volumes": mounted}}, Pod)
+    reserved = reserve(volumes, pod, mounts_of(pod), NODE, LABELS)
+    assert reserved is not None
+    nodes: dict[NodeName, Mapping[str, str]] = {NODE: LABELS}
+    transport = around(cast("Transport", written))
+    binder = VolumeBinder(transport, volumes, nodes.get, asyncio.Semaphore(1), timeout_s)
+    return Scene(written, volumes, binder, reserved, nodes)
+
+
+async def test_no_volume_is_written_without_the_lease() -> None:
+    """A placer that does not hold the Lease writes nothing; its assumption is dropped in the end."""
+
+    def leased(transport: Transport) -> Transport:
+        return LeasedTransport(transport, Lease(transport, "default", "lease", "me"))
+
+    made = scene(0.2, leased)
+    with pytest.raises(ClaimsNotBoundError, match="context deadline exceeded"):
+        await made.binder.bind(made.reserved, lambda: True)
+    assert not made.written.patches
+    give_up(made.volumes, made.reserved)
+    (claim,) = made.volumes.storage.claims.values()
+    assert not claim.metadata.annotations
+
+
+async def test_bind_ends_once_the_claim_is_bound_to_a_volume_that_the_node_reaches() -> None:
+    """The write names the version that was read. Earlier versions that the watch shows late do not count."""
+    made = scene()
+    task = asyncio.create_task(made.binder.bind(made.reserved, lambda: True))
+    await asyncio.sleep(0.01)
+    ((path, body),) = made.written.patches
+    assert path == "/api/v1/namespaces/default/persistentvolumeclaims/c"
+    assert body == {
+        "metadata": {
+            "uid": "c",
+            "resourceVersion": "1",
+            "annotations": {"volume.kubernetes.io/selected-node": "n"},
+        }
+    }
+    made.claim(4, node=None)  # before the write
+    made.claim(6, volume="v")  # the watch of volumes is later
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    made.volume("a")
+    await task
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda made: made.claim(6, node=None), 'provisioning failed for PVC "c"'),
+        (lambda made: made.claim(6, node="other"), 'provisioning failed for PVC "c"'),
+        (lambda made: made.volumes.remove_claim(claim_of(6)), 'persistentvolumeclaim "c" not found'),
+        (
+            lambda made: (made.volume("b"), made.claim(6, volume="v")),
+            'pv "v" node affinity doesn\'t match node "n"',
+        ),
+        (lambda made: (made.nodes.clear(), made.binder.note_nodes()), 'failed to get node "n": not found'),
+    ],
+)
+async def test_change_that_makes_the_place_useless_ends_the_wait(
+    change: Callable[[Scene], object], problem: str
+) -> None:
+    """A pod does not wait for what cannot come any more."""
+    made = scene()
+    task = asyncio.create_task(made.binder.bind(made.reserved, lambda: True))
+    await asyncio.sleep(0.01)
+    change(made)
+    with pytest.raises(ClaimsNotBoundError) as caught:
+        await task
+    assert str(caught.value) == problem
+
+
+async def test_pod_that_is_gone_ends_the_wait() -> None:
+    """Nothing waits for a pod that was deleted, or that somebody else bound."""
+    made, wanted = scene(), [True]
+    task = asyncio.create_task(made.binder.bind(made.reserved, lambda: bool(wanted)))
+    await asyncio.sleep(0.01)
+    wanted.clear()
+    made.binder.note_pod(PodUid("p"))
+    with pytest.raises(ClaimsNotBoundError, match="pod does not exist any more"):
+        await task
+    assert not made.binder._by_claim
+    assert not made.binder._by_pod

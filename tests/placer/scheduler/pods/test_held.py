@@ -1,0 +1,212 @@
+"""A pod with a container that asks for a GPU, and that nothing would hold to its line, is refused by name."""
+
+import copy
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from placer.core.policies import POLICIES
+from placer.extender.demand import extender_demand
+from placer.scheduler.pods.pod_info import PodReader
+from placer.webhook.core.judgement import AdmissionRules, judge_creation
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.part.errors import InputError
+from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.world import scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+
+Json = dict[str, Any]
+ASKING = {"resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
+READER = PodReader(POLICIES["headroom"])
+
+
+def bare(*names: str, init: tuple[str, ...] = (), **of_init: object) -> Json:
+    """A pod as its author writes it: all these containers and init containers ask for a GPU."""
+    spec = {
+        "schedulerName": SCHEDULER_NAME,
+        "containers": [{"name": name, **ASKING} for name in names] or [{"name": "main"}],
+        "initContainers": [{"name": name, **ASKING, **of_init} for name in init],
+    }
+    return {"metadata": {"name": "p", "uid": "u"}, "spec": spec}
+
+
+def admitted(pod: Json) -> Json:
+    """The pod as the webhook leaves it."""
+    return judge_creation(pod, AdmissionRules()).pod
+
+
+def read(pod: Json) -> Pod:
+    """The pod as the watch shows it."""
+    return decode_pod(json.dumps(pod))
+
+
+def without_variable(pod: Json) -> None:
+    """Take the library's variable and the loader's file away."""
+    container = pod["spec"]["containers"][0]
+    container["env"] = [one for one in container["env"] if one["name"] != "LD_PRELOAD"]
+    container["volumeMounts"] = container["volumeMounts"][:1]
+
+
+def without_mounts_of_second(pod: Json) -> None:
+    """Take the mounts of the second container away; the volumes stay."""
+    del pod["spec"]["containers"][1]["volumeMounts"]
+
+
+def with_pages_of_first(pod: Json) -> None:
+    """Give the second container the volume of the first."""
+    first, second = pod["spec"]["containers"]
+    second["volumeMounts"] = copy.deepcopy(first["volumeMounts"])
+
+
+def with_empty_pages(pod: Json) -> None:
+    """Put a volume without pages in the place of the volume of ours."""
+    pod["spec"]["volumes"][0] = {"name": pod["spec"]["volumes"][0]["name"], "emptyDir": {}}
+
+
+def with_part_of_pages(pod: Json) -> None:
+    """Mount a part of the volume where the whole must be."""
+    pod["spec"]["containers"][0]["volumeMounts"][0]["subPath"] = "counts"
+
+
+def with_volume_of_no_container(pod: Json) -> None:
+    """Let the volume of ours name no container."""
+    del pod["spec"]["volumes"][0]["csi"]["volumeAttributes"]
+
+
+def with_pages_beneath(pod: Json) -> None:
+    """Mount an empty volume over the pages."""
+    pod["spec"]["volumes"].append({"name": "x", "emptyDir": {}})
+    mount = {"name": "x", "mountPath": "/var/run/plimsoll/limits"}
+    pod["spec"]["containers"][0]["volumeMounts"].append(mount)
+
+
+def without_volumes(pod: Json) -> None:
+    """Take everything away that the webhook adds to the first init container."""
+    for name in ("volumeMounts", "env"):
+        del pod["spec"]["initContainers"][0][name]
+
+
+def unchanged(_: Json) -> None:
+    """Leave the pod as it is."""
+
+
+def with_part_by_expression(pod: Json) -> None:
+    """A part of the pages that a variable may name."""
+    pod["spec"]["containers"][0]["volumeMounts"][0]["subPathExpr"] = "lib"
+
+
+NO_PAGES = "spec.containers[{}].volumeMounts: ['/etc/ld.so.preload', '/run/plimsoll'] have no volume"
+
+
+@pytest.mark.parametrize(
+    ("pod", "change", "problem"),
+    [
+        (bare("main"), unchanged, "spec.containers[main].volumeMounts: [] have no volume with its pages"),
+        (bare(init=("load",)), unchanged, "spec.initContainers[load].volumeMounts: [] have no volume"),
+        (
+            bare("main", init=("side",), restartPolicy="Always"),
+            unchanged,
+            "spec.initContainers[side].volumeMounts: [] have no volume",
+        ),
+        (admitted(bare("a", init=("load",))), without_volumes, "spec.initContainers[load].volumeMounts: []"),
+        (
+            admitted(bare("a", "b")),
+            without_mounts_of_second,
+            "spec.containers[b].volumeMounts: [] have no volume",
+        ),
+        (admitted(bare("a", "b")), with_pages_of_first, NO_PAGES.format("b")),
+        (admitted(bare("a")), with_empty_pages, NO_PAGES.format("a")),
+        (admitted(bare("a")), with_part_of_pages, NO_PAGES.format("a")),
+        (admitted(bare("a")), with_part_by_expression, NO_PAGES.format("a")),
+        (admitted(bare("a")), with_volume_of_no_container, NO_PAGES.format("a")),
+        (
+            admitted(bare("a")),
+            with_pages_beneath,
+            "spec.containers[a].volumeMounts: '/run/plimsoll/limits' lies over Plimsoll's place",
+        ),
+        (
+            admitted(bare("a")),
+            without_variable,
+            "spec.containers[a].env[LD_PRELOAD]: None names no libplimsoll.so",
+        ),
+    ],
+)
+def test_a_container_without_pages_or_library_is_refused(
+    pod: Json, change: Callable[[Json], None], problem: str
+) -> None:
+    """Containers, init containers and sidecars are read alike, one by one; the message has a remedy."""
+    changed = copy.deepcopy(pod)
+    change(changed)
+    with pytest.raises(InputError) as refused:
+        READER.understood(read(changed))
+    assert str(refused.value).startswith(problem)
+    assert "; create the pod anew where the webhook" in str(refused.value) or "remove the m" in str(
+        refused.value
+    )
+
+
+def of_the_node() -> Json:
+    """A pod with the mounts of docs/webhook.md for nodes whose broker serves no volume."""
+    pod = bare("a")
+    names = ("limits", "counts", "lib")
+    mounts = [{"name": name, "mountPath": f"/var/run/plimsoll/{name}/"} for name in names]
+    env = [{"name": "LD_PRELOAD", "value": "/opt/other.so /run/plimsoll/lib/libplimsoll.so"}]
+    pod["spec"]["containers"][0] |= {"volumeMounts": mounts, "env": env}
+    pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": f"/x/{name}"}} for name in names]
+    return pod
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        admitted(bare("a", "b", init=("load",))),
+        admitted(bare("a", init=("side",), restartPolicy="Always")),
+        of_the_node(),
+        bare(),
+    ],
+)
+def test_a_pod_that_is_held_or_asks_for_nothing_is_read(pod: Json) -> None:
+    """The webhook's own pods, those that bring their mounts, and pods without a GPU."""
+    assert READER.understood(read(pod)).pod.metadata.name == "p"
+
+
+def test_pods_of_kube_scheduler_are_refused_alike() -> None:
+    """The extender answers with the same words, before kube-scheduler chooses a node."""
+    theirs = read(bare("main"))
+    theirs = msgspec.structs.replace(
+        theirs, spec=msgspec.structs.replace(theirs.spec, schedulerName="default-scheduler")
+    )
+    with pytest.raises(InputError, match="have no volume with its pages"):
+        extender_demand(theirs, READER)
+
+
+def test_an_operator_may_have_such_pods_placed() -> None:
+    """With `places_unheld` each of them is read."""
+    placing = PodReader(POLICIES["headroom"], places_unheld=True)
+    for names, init in itertools.product((("a",), ()), (("i",), ())):
+        assert placing.understood(read(bare(*names, init=init))).pod.metadata.name == "p"
+
+
+async def test_the_pod_says_why_it_waits(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that the webhook never saw is not bound; condition and event name the container and the remedy."""
+    async with scheduler(apiserver, valkey, namespace, places_unheld=False) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "1Gi"}))
+        text = "Pod cannot be scheduled: spec.containers[main].volumeMounts: "
+        refused = await world.until_refused("p", text)
+        assert "nodeName" not in refused["spec"]
+        (event,) = await world.events("p", "FailedScheduling")
+        assert event["note"].startswith(text)
+        assert event["note"].endswith(
+            'write the mounts and variables of docs/webhook.md, "Pods without the webhook".'
+        )

@@ -1,0 +1,323 @@
+"""Every change that makes room for a parked pod wakes it, wherever the change comes from; without servers."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from placer import decide
+from placer.core.resize.change import change_of
+from placer.scheduler import choice
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.locality import NO_LABELS
+from plimsoll.placer_api.rpc import Resize
+from plimsoll.quantity import GIB, MIB
+from tests.placer.core.worlds import task
+from tests.placer.kube.objects import BEST_EFFORT, LABELLED, MEMORY, SHARE, WHOLE, keeper
+from tests.placer.kube.scene import Scene, scene
+from tests.placer.scheduler.cache.drifts import drift_up, mended, resized
+
+
+async def place(found: Scene, name: str, limits: dict[str, Any], **more: Any) -> None:  # noqa: ANN401 - passed on
+    """Show a pod that has a place, and place it."""
+    found.show(found.pod(name, limits, **more))
+    await found.settle()
+    assert found.is_placed(name)
+
+
+async def drifted(found: Scene) -> None:
+    """The ledger counts more for a pod than the API server states."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "4Gi"})
+    drift_up(found, "first", 20)
+
+
+async def ghost(found: Scene) -> None:
+    """The ledger counts a pod that the API server does not know."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "20Gi"})
+
+
+async def unclear_raise(found: Scene) -> None:
+    """A raise took room, and nobody knows whether it was written."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "4Gi"})
+    resized(found, "first", 20)
+
+
+async def closed_zone(found: Scene) -> None:
+    """A rule of a pod on another node closes the zone of n1."""
+    found.report("n1", 24)
+    found.node("n2", {"zone": "a"}, unschedulable=True)
+    found.show(keeper("first", "n2"))
+
+
+CHANGES: dict[str, tuple[Callable[[Scene], Awaitable[None]], Callable[[Scene], None]]] = {
+    "drift repaired": (drifted, mended("first")),
+    "drift of a pod that is gone repaired": (ghost, mended("first", exists=False)),
+    "unclear raise not written": (unclear_raise, lambda found: found.show_again("first")),
+    "node of a rule relabelled": (
+        closed_zone,
+        lambda found: found.node("n2", {"zone": "b"}, unschedulable=True),
+    ),
+    "node of a rule deleted": (closed_zone, lambda found: found.remove_node("n2")),
+    "node of a rule unreadable": (
+        closed_zone,
+        lambda found: found.node("n2", {"zone": "a"}, cpu="many"),
+    ),
+    "pod of a rule deleted": (closed_zone, lambda found: found.delete("first")),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_change_that_makes_room_wakes_the_pod_that_waits_for_it(name: str) -> None:
+    """A parked pod is placed after the change, without any other one."""
+    prepare, change = CHANGES[name]
+    async with scene() as found:
+        found.node("n1", {"zone": "a"})
+        await prepare(found)
+        found.show(found.pod("p", {MEMORY: "10Gi"}, LABELLED))
+        await found.settle()
+        assert found.is_parked("p")
+        change(found)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+LABELLED_GPU = {"plimsoll.dev/affinity": "x"}
+
+
+async def test_a_label_that_no_gpu_has_any_more_wakes_its_pods_for_every_node() -> None:
+    """A pod whose label's GPU has no room goes to another node once the last pod with the label has left."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 12)
+        await place(found, "first", {MEMORY: "2Gi"}, annotations=LABELLED_GPU)
+        await place(found, "filler", {MEMORY: "9Gi"})
+        found.node("n2")
+        found.report("n2", 24)
+        found.show(found.pod("p", {MEMORY: "10Gi"}, annotations=LABELLED_GPU))
+        await found.settle()
+        assert "1 node(s) didn't have the GPU of the pod's affinity label" in found.refusal("p")
+        found.delete("first")
+        await found.settle_after_backoff()
+        assert found.pods["p"].spec.nodeName == "n2"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("anti-affinity", "1 node(s) had GPUs with pods of the same anti-affinity label"),
+        ("exclusion", "1 node(s) had GPUs that pods with an exclusion label keep for themselves"),
+    ],
+)
+async def test_a_label_that_leaves_a_gpu_wakes_the_pods_that_it_kept_out(name: str, text: str) -> None:
+    """A pod of the same size takes the place of the labelled one in the same moment, and the waiting pod follows."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 24)
+        await place(found, "first", {MEMORY: "2Gi"}, annotations={f"plimsoll.dev/{name}": "x"})
+        waits = {"plimsoll.dev/anti-affinity": "x"} if name == "anti-affinity" else {}
+        found.show(found.pod("p", {MEMORY: "2Gi"}, annotations=waits))
+        await found.settle()
+        assert text in found.refusal("p")
+        booking = found.ledger.booking(PodUid("first"))
+        assert booking is not None
+        found.delete("first")
+        found.ledger.restore(replace(booking, pod=PodUid("other"), locality=NO_LABELS))
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_first_node_places_pods_that_waited_without_any() -> None:
+    """Where there is no node, a refusal names no cause, and the first node lifts it all the same."""
+    async with scene() as found:
+        found.show(found.pod("p", {"cpu": "1"}))
+        await found.settle()
+        assert found.is_parked("p")
+        found.node("n1")
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_node_that_can_be_read_again_is_a_new_node() -> None:
+    """A node whose amounts could not be read takes the pods that it kept out for any reason."""
+    async with scene() as found:
+        found.node("n1", {"disk": "fast"}, cpu="many")
+        found.node("n2")
+        found.show(found.pod("p", {"cpu": "1"}, nodeSelector={"disk": "fast"}))
+        await found.settle()
+        assert found.is_parked("p")
+        found.node("n1", {"disk": "fast"}, cpu="8")
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_first_reports_of_nodes_wake_hopeless_pods_once() -> None:
+    """Nodes that report for the first time, one after another, do not bring pods back that fit on none of them."""
+    async with scene() as found:
+        for index in range(8):
+            found.node(f"n{index}")
+        for index in range(10):
+            found.show(found.pod(f"large{index}", {MEMORY: f"{30 + index}Gi"}))
+            found.show(found.pod(f"cpu{index}", {"cpu": str(20 + index)}))
+            found.show(found.pod(f"fast{index}", {MEMORY: f"{1 + index}Gi"}, nodeSelector={"disk": "fast"}))
+        await found.settle()
+        assert found.refusal("large0") == "0/8 nodes are available: 8 node(s) had no GPU report."
+        found.tries = 0
+        for index in range(8):
+            found.report(f"n{index}", 24)
+            await found.settle_after_backoff()
+        assert found.tries == 10  # of the large pods, whose reason is another one since the first report
+        assert "Insufficient plimsoll.dev/gpu-memory on one GPU" in found.refusal("large0")
+
+
+async def test_a_node_that_advertises_says_how_much_is_free() -> None:
+    """The GPUs of a node give the reason where its sum is short too, and the pod comes back once a pod there ends."""
+    async with scene() as found:
+        found.node("n1", advertised={MEMORY: "24Gi"})
+        found.report("n1", 24)
+        found.show(found.pod("holds", {MEMORY: "20Gi"}))
+        await found.settle()
+        assert found.is_placed("holds")
+        found.show(found.pod("p", {MEMORY: "10Gi"}))
+        await found.settle()
+        text = "0/1 nodes are available: 1 Insufficient plimsoll.dev/gpu-memory on one GPU (most free: 4Gi on n1)."
+        assert found.refusal("p") == text
+        found.delete("holds")
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_a_sum_alone_is_the_reason_where_a_gpu_has_room() -> None:
+    """A node that advertises less than its GPUs have is refused for its sum, as the kubelet would refuse it."""
+    async with scene() as found:
+        found.node("n1", advertised={MEMORY: "8Gi"})
+        found.report("n1", 24)
+        found.show(found.pod("p", {MEMORY: "10Gi"}))
+        await found.settle()
+        assert found.refusal("p") == "0/1 nodes are available: 1 Insufficient plimsoll.dev/gpu-memory."
+
+
+async def test_end_of_a_silence_probes_the_node_alone() -> None:
+    """A node that reports again takes a pod that fits, and the pods that do not fit there are not tried."""
+    async with scene() as found:
+        for name in ("n1", "n2"):
+            found.node(name)
+            found.report(name, 10)
+        found.reports.set_silent(NodeName("n1"))
+        found.show(found.pod("small", {MEMORY: "10Gi", SHARE: "100"}))
+        found.show(found.pod("p", {MEMORY: "10Gi", SHARE: "100"}))
+        found.show(found.pod("large", {MEMORY: "20Gi"}))
+        await found.settle()
+        assert (found.is_placed("small"), found.is_parked("p"), found.is_parked("large")) == (
+            True,
+            True,
+            True,
+        )
+        found.tries = found.probes = 0
+        found.report("n1", 10)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+        assert (found.tries, found.probes) == (1, 1)
+
+
+async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
+    """A measurement counts from the moment when its pod is booked, and less is expected of its siblings then."""
+    async with scene() as found:
+        found.node("n1")
+        measured = task("first", "GPU-n1-0", 300 * MIB)
+        found.report("n1", 24, tasks=(measured,))
+        await place(found, "first", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job")
+        found.node("n2", {"disk": "fast"})
+        found.report("n2", 24)
+        await place(found, "large", {MEMORY: "23.5Gi"}, nodeSelector={"disk": "fast"})
+        sibling = found.pod(
+            "p", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job", nodeSelector={"disk": "fast"}
+        )
+        found.show(sibling)
+        await found.settle()
+        assert found.is_parked("p")
+        found.report("n1", 24, tasks=(measured,))
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_owner_whose_peak_is_forgotten_wakes_its_pods() -> None:
+    """Once a large peak is forgotten, the owner's pods are expected to need what is assumed of all."""
+    async with scene() as found:
+        found.decider.learned._owners_at_most = 1
+        found.node("n1")
+        found.report("n1", 24)
+        for owner in ("job", "other"):
+            await place(found, owner, {WHOLE: "1"}, annotations=BEST_EFFORT, owner=owner)
+        found.report("n1", 24, tasks=(task("job", "GPU-n1-0", GIB, peak_bytes=20 * GIB),))
+        found.node("n2", {"disk": "fast"})
+        found.report("n2", 10)
+        sibling = found.pod(
+            "p", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job", nodeSelector={"disk": "fast"}
+        )
+        found.show(sibling)
+        await found.settle()
+        assert found.is_parked("p")
+        found.report("n1", 24, tasks=(task("other", "GPU-n1-0", GIB),))
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod() -> None:
+    """The containers of a pod compete, so the refusal of one may end by a gain of another kind than its reason."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 12, 12, 8)
+        uses = found.pod(
+            "user", {MEMORY: "1Gi", SHARE: "90"}, annotations={"plimsoll.dev/gpu-id": "GPU-n1-2"}
+        )
+        found.show(uses)
+        await found.settle()
+        assert found.is_placed("user")
+        pair = {WHOLE: "2", MEMORY: "5Gi", SHARE: "100"}
+        found.show(found.pod("p", pair, more_limits=({MEMORY: "10Gi"},)))
+        await found.settle()
+        assert found.is_parked("p")
+        lower = Resize(pod="user", namespace="default", gpu_share="10")
+        booking = found.ledger.booking(PodUid("user"))
+        assert booking is not None
+        change = change_of(booking, lower)
+        found.cache.bookings.begin_resize(change, "0")
+        found.cache.bookings.end_resize(change, written=True)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_pod_that_may_have_a_place_does_not_wait_for_the_reasons_of_hopeless_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod that better nodes refuse is placed before the refusals of twenty pods for which no GPU has the room."""
+    monkeypatch.setattr(decide, "MOST_UNFIT", 2)
+    monkeypatch.setattr(choice, "FEW_NODES", 2)
+    async with scene() as found:
+        found.node("n0")
+        found.report("n0", 10)
+        for index in range(1, 8):
+            found.node(f"n{index}", taints=[{"key": "k", "effect": "NoSchedule"}])
+            found.report(f"n{index}", 24)
+        ends: list[str] = []
+        found.on_end(ends.append)
+        for index in range(20):
+            found.show(found.pod(f"large{index}", {MEMORY: f"{30 + index}Gi"}))
+        found.show(found.pod("p", {MEMORY: "8Gi"}))
+        await found.settle()
+        assert len(ends) == 21
+        assert ends.index("p") <= 1
+
+
+async def test_forgotten_report_leaves_no_sizes_of_gpus_behind() -> None:
+    """The sizes of a node's GPUs are kept for foreign pods as long as its report is."""
+    async with scene() as found:
+        for index in range(3):
+            found.report(f"n{index}", 24)
+        for index in range(3):
+            found.reports.forget(NodeName(f"n{index}"))
+        assert not found.cache.bookings._usable_bytes
