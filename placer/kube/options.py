@@ -7,7 +7,6 @@ from placer.kube.evictions import EvictionRules
 from placer.kube.pool import OFF
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.plugins.volumes.binder import BIND_TIMEOUT_S
-from placer.scheduler.pods.pod_info import PodReader
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 
 
@@ -40,8 +39,3 @@ class KubeOptions:
     relocation: RelocationRules = field(default_factory=RelocationRules)
     namespace: str = ""
     places_unheld: bool = False
-
-    @property
-    def reader(self) -> PodReader:
-        """Reads pods as this placer places them."""
-        return PodReader(self.policy, self.places_unheld)

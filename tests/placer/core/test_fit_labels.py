@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.fit import NodeLoad, Tolerations, misfits, needs_of, offer_of, rules_of
+from placer.core.tolerations import Tolerations
+from placer.scheduler.node_info import node_info_of
 from plimsoll.kube.models import NodeStatus, ObjectMeta, Pod, Taint, Toleration
-from tests.placer.core.fits import ALLOCATABLE, Object, container, node, pod, why_not
+from tests.placer.core.fits import ALLOCATABLE, Object, container, node, pod, why_not, why_not_on
 
 
 def test_cordoned_node_is_unschedulable_unless_tolerated() -> None:
@@ -176,5 +177,5 @@ def test_a_node_opts_out_by_its_label(
     """No toleration helps against the label, which the settings may name otherwise."""
     there = msgspec.structs.replace(node(), metadata=ObjectMeta(name="n1", labels=labels))
     wanted = pod(container(), tolerations=[{"operator": "Exists"}])
-    found = misfits(rules_of(wanted), needs_of(wanted), offer_of(there, **asked), NodeLoad())
+    found = why_not_on(wanted, node_info_of(there, **asked))
     assert found == (("node(s) had opted out of Plimsoll by label",) if opted_out else ())

@@ -10,7 +10,7 @@ import pytest
 
 from placer.api.http import Api, serving_port
 from placer.core.explain.scan import PageAsked
-from placer.core.fit import PAUSED
+from placer.scheduler.cache.cache import PAUSED
 from plimsoll.cli.cluster import Cluster
 from plimsoll.cli.cordon import NotCordonedError, cordon, uncordon
 from plimsoll.cli.demo.servers import EmbeddedServer

@@ -1,7 +1,7 @@
 """Nodes opt out by a label: they take no more pods, and keep those that they have."""
 
-from placer.core.fit import OPTED_OUT
 from placer.core.room import room_on
+from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.quantity import GIB

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.decide import MOST_PLANS
-from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.profile import understood
 from placer.scheduler.topology.wishes import MOST_WISHES
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Namespace, ObjectMeta
@@ -127,7 +127,7 @@ async def test_pods_that_are_being_deleted_count_for_affinity_alone() -> None:
     meta = replace(ending.metadata, deletionTimestamp="2026-01-01T00:00:00Z")
     made.cluster.confirm(replace(ending, metadata=meta))
     assert await made.place(replica("beside", None, near())) == "a000"
-    made.cluster.release(PodUid("beside"))
+    made.cluster.forget(PodUid("beside"))
     plan = made.choice.decide(replica("spread", None, evenly()))
     assert isinstance(plan, Plan)
     assert plan.sub_scores[WISHES]["topology-spread"] == 1
@@ -141,7 +141,7 @@ async def test_terms_mean_the_namespaces_that_they_name() -> None:
     selector = {"matchLabels": {"team": "x"}}
     meant = near("cache", namespaceSelector=selector)
     for number, labels in enumerate(({}, {"team": "x"}, {})):
-        made.cluster.pod_rules.put_namespace(Namespace(ObjectMeta(name="other", labels=labels)))
+        made.profile.pod_rules.put_namespace(Namespace(ObjectMeta(name="other", labels=labels)))
         plan = made.choice.decide(replica(f"p{number}", None, meant))
         assert isinstance(plan, Plan)
         assert plan.booking.node == ("b000" if labels else "a000")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.booking import Booking
-from placer.core.fit import Needs
-from placer.scheduler.cache.assigned_pods import priority_of
+from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.needs import Needs
 from placer.scheduler.topology.antiaffinity import Keepout, readable_keepouts_of
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid

@@ -7,60 +7,36 @@ announced.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass
 
-from placer.core.fit import Needs, Offer
-from placer.scheduler.cache.nominator import Nominator
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.plugins.rule_check import Counted, RuleCheck
+from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
 from placer.scheduler.topology.antiaffinity import Closed, Keepout, Keepouts, readable_keepouts_of
 from placer.scheduler.topology.gauge import Gauge
 from placer.scheduler.topology.index import DomainIndex
-from placer.scheduler.topology.rule_check import Counted, RuleCheck
 from placer.scheduler.topology.rules import DomainRules
 from placer.scheduler.topology.selectors import Member, member_of
 from placer.scheduler.topology.wishes import DomainWishes
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Namespace, Node, Pod
+from plimsoll.kube.models import Namespace, Pod
 
 RulesListener = Callable[[Collection[Hashable]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """A pod with a node: its needs, and itself as rules about other pods count it."""
-
-    node: NodeName
-    needs: Needs
-    member: Member
-    assumed: bool
-    keepouts: tuple[Keepout, ...] = ()
-
-    def takes_as(self, other: "Resident") -> bool:
-        """Whether both take the same from the same node, and have the same rules."""
-        return (self.node, self.needs, self.keepouts) == (other.node, other.needs, other.keepouts)
 
 
 class PodRules:
     """Rules about other pods, over the nodes and pods of one cluster. The cluster reports each change to it."""
 
-    def __init__(
-        self,
-        offers: Mapping[NodeName, Offer],
-        residents: Mapping[PodUid, Resident],
-        nominator: Nominator,
-        on_first: Callable[[], None],
-    ) -> None:
+    def __init__(self, cache: Cache, on_first: Callable[[], None]) -> None:
         """Know no rule yet.
 
         Args:
-            offers: the nodes that exist; the cluster changes them.
-            residents: the pods with a node; the cluster changes them.
-            nominator: the pods that are nominated for a node.
+            cache: the nodes, the pods with a node, and the nominated ones.
             on_first: called when the first pod with an anti-affinity rule comes.
         """
-        self._offers, self._residents, self._nominations = offers, residents, nominator
+        self._cache = cache
         self._on_first = on_first
-        self._domains = DomainIndex(offers, self._announce)
+        self._domains = DomainIndex(cache.infos, self._announce)
         self._listeners: list[RulesListener] = []
         self._has_rules = False
         self._keepouts = Keepouts(self._domains.labels_of)
@@ -97,7 +73,7 @@ class PodRules:
 
     def _rules_of_nominated(self, pod: Pod) -> tuple[Keepout, ...]:
         """The anti-affinity rules of nominated pods that select this pod; nearly always none."""
-        rules = self._nominations.keepouts
+        rules = self._cache.nominator.keepouts
         if not rules:
             return ()
         member = member_of(pod)
@@ -145,10 +121,10 @@ class PodRules:
         """A pod as such a check leaves it out; a pod without a node counts nowhere."""
         found = check.known.get(uid)
         if found is None:
-            found = check.known[uid] = self._counted(check, self._residents.get(uid))
+            found = check.known[uid] = self._counted(check, self._cache.assigned.find(uid))
         return found
 
-    def _counted(self, check: RuleCheck, one: Resident | None) -> Counted:
+    def _counted(self, check: RuleCheck, one: AssignedPod | None) -> Counted:
         if one is None:
             return Counted(NodeName(""))
         headcounts = self._domains.counting(check.own, one.member) if check.own is not None else ()
@@ -199,20 +175,20 @@ class PodRules:
         """Count a pod on a node otherwise than before; None: not at all."""
         self._domains.put(node, before, after)
 
-    def close(self, uid: PodUid, resident: Resident) -> None:
+    def close(self, pod: AssignedPod) -> None:
         """Let a pod's anti-affinity rules close domains from now on."""
-        if resident.keepouts:
-            self._keepers[resident.node][uid] = resident.keepouts
-            self._keepouts.add(resident.keepouts, self._labels_of(resident.node))
+        if pod.keepouts:
+            self._keepers[pod.node][pod.uid] = pod.keepouts
+            self._keepouts.add(pod.keepouts, self._labels_of(pod.node))
             self.heed()
 
-    def open(self, uid: PodUid, resident: Resident) -> None:
+    def open(self, pod: AssignedPod) -> None:
         """Let a pod's anti-affinity rules close no domain any more."""
-        if resident.keepouts:
-            del self._keepers[resident.node][uid]
-            if not self._keepers[resident.node]:
-                del self._keepers[resident.node]
-            self._announce(self._keepouts.remove(resident.keepouts, self._labels_of(resident.node)))
+        if pod.keepouts:
+            del self._keepers[pod.node][pod.uid]
+            if not self._keepers[pod.node]:
+                del self._keepers[pod.node]
+            self._announce(self._keepouts.remove(pod.keepouts, self._labels_of(pod.node)))
 
     def heed(self) -> None:
         """Note that a pod has an anti-affinity rule, so that answers may depend on labels from now on."""
@@ -227,15 +203,4 @@ class PodRules:
 
     def _labels_of(self, name: NodeName) -> Mapping[str, str]:
         """The labels of a node; none for a node that does not exist."""
-        offer = self._offers.get(name)
-        return {} if offer is None else node_labels(offer.node)
-
-
-def node_labels(node: Node) -> Mapping[str, str]:
-    """The labels of a node."""
-    return node.metadata.labels or {}
-
-
-def counting(node: Node) -> object:
-    """All that decides for which rules the pods on a node count."""
-    return node_labels(node), node.spec.taints
+        return self._cache.labels_of(name) or {}
