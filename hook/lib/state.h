@@ -104,7 +104,7 @@ struct plimsoll_state {
     unsigned gpu_count;       /* attach_lock */
     bool is_verbose;          /* attach_lock */
     bool is_fork_watched;     /* attach_lock */
-    bool is_end_watched;      /* written only by the thread that started the keeper */
+    bool is_end_watched;      /* written only by the thread that started the poller */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;    /* atomic */

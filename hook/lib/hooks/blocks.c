@@ -1,8 +1,8 @@
 /* The wrappers of functions that put into a stream something that executes nothing and blocks the work behind
  * it: host functions, callbacks, and waits for values or events. They pass. Only the stream's segment ends
- * before them (share/meters.h). */
+ * before them (share/work/meters.h). */
 #include "driver/gpus.h"
-#include "hooks/gated.h"
+#include "share/launch.h"
 #include "share/gate.h"
 
 /* This acts behind an open gate too: what is in a stream when metering begins was put there before. */

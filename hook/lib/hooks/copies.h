@@ -7,7 +7,7 @@
 #ifndef PLIMSOLL_COPIES_H
 #define PLIMSOLL_COPIES_H
 
-#include "hooks/gated.h"
+#include "share/launch.h"
 
 /* Whether an address of any kind lies on a device. Calls the driver, so use this only where the gate is shut
  * or metered. */

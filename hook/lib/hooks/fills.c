@@ -5,7 +5,7 @@
  * driver's choice, so a burst may end there and need not.
  */
 #include "driver/gpus.h"
-#include "hooks/gated.h"
+#include "share/launch.h"
 
 #define IN_LINE(symbol, stream, type)                                                                        \
     PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, (CUdeviceptr dstDevice, type value, size_t N),               \

@@ -14,7 +14,7 @@
 
 #include "driver/driver.h"
 #include "driver/gpus.h"
-#include "hooks/gated.h"
+#include "share/launch.h"
 #include "memory/charge.h"
 #include "memory/graph_needs.h"
 #include "memory/pools/allocations.h"

@@ -1,6 +1,6 @@
 /* The wrappers of functions that launch kernels. Graph launches are in graphs.c. */
 #include "driver/gpus.h"
-#include "hooks/gated.h"
+#include "share/launch.h"
 
 /* Launch functions from before CUDA 4 use the legacy default stream, unless they name another. */
 PLIMSOLL_LAUNCHES(cuLaunch, NULL, (CUfunction f), (f))

@@ -1,7 +1,7 @@
 /* The wrappers of functions that wait for work, or query whether it is done. A burst may end there, and the
  * driver gives back what pools no longer need. Copies that the host waits for are in copies.c and boxes.c. */
 #include "driver/gpus.h"
-#include "hooks/gated.h"
+#include "share/launch.h"
 #include "memory/pools/reserved.h"
 
 static bool is_outer(void) {

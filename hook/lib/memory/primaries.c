@@ -10,14 +10,14 @@
 #include "memory/release.h"
 #include "memory/room.h"
 #include "memory/words.h"
-#include "share/endings.h"
+#include "share/work.h"
 
 uint64_t plimsoll_context_bytes(int gpu) {
     plimsoll_refresh();
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
-/* The mark in `counts` is how the container's processes see each other through NVML. */
+/* The event in `counts` is how the container's processes see each other through NVML. */
 void plimsoll_context_made(int gpu, uint64_t charged_bytes) {
     if (gpu < 0)
         return;
@@ -153,7 +153,7 @@ bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
                            void (*gone)(const struct plimsoll_holding *)) {
     if (!known.context || !plimsoll_primary_change(gpu, known, PLIMSOLL_NO_PRIMARY))
         return false;
-    plimsoll_bursts_lost(known.context);
+    plimsoll_work_context_lost(known.context);
     plimsoll_holdings_sweep(&plimsoll.holdings, known.context, gone);
     plimsoll_pools_update();
     plimsoll_graph_pool_update(gpu);

@@ -13,7 +13,7 @@
 #include "memory/ledger.h"
 #include "memory/primaries.h"
 #include "memory/release.h"
-#include "share/endings.h"
+#include "share/work.h"
 
 static uint64_t id_of(CUcontext context) {
     unsigned long long id = 0;
@@ -146,7 +146,7 @@ bool plimsoll_contexts_check(int gpu) {
     struct plimsoll_primary now = primary_of(device);
     if (plimsoll_is_same(known, now))
         return false;
-    plimsoll_bursts_lost(known.context);
+    plimsoll_work_context_lost(known.context);
     bool is_dropped = now.context == known.context ? drop_all_but_living(gpu, known)
                                                    : plimsoll_primary_drop(gpu, known, plimsoll_give_back);
     if (is_dropped && now.context)

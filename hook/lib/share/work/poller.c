@@ -1,9 +1,7 @@
-/* The program's threads meter their own launches. The keeper handles what happens while no thread makes a
- * call. It polls marks as often as the broker reads the pages, and follows the gate's opening and closing.
- * The keeper records no event in a stream, because the program may destroy the stream at any moment. It
- * records behind a whole context only, and queries our own events. */
-#include "share/keeper.h"
-
+/* The poller: this library's one thread. The program's threads meter their own launches. The poller handles
+ * what happens while no thread makes a call. It polls events as often as the broker reads the pages, and
+ * follows the gate's opening and closing. The poller records no event in a stream, because the program may
+ * destroy the stream at any moment. It records behind a whole context only, and queries our own events. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -14,36 +12,35 @@
 #include "clock.h"
 #include "driver/driver.h"
 #include "say.h"
-#include "share/bursts.h"
-#include "share/estimates.h"
 #include "share/gate.h"
-#include "share/polls.h"
+#include "share/work/meters.h"
 
 #define SHARES (&plimsoll.shares)
+#define POLLER (&SHARES->poller)
 
-enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
+enum { POLLER_NONE, POLLER_RUNNING, POLLER_FAILED };
 
 /* The kernel may wake a thread this much later than the thread asked for; 50 us by default. */
 #define SLACK_NS 1000ul
 #define STACK_BYTES 0x80000
 /* Between two polls while a burst is under way: one tick of the broker. */
 #define POLL_NS 5000000u
-/* While nothing is under way. A launch wakes the keeper, except at the moment when the keeper falls asleep.
+/* While nothing is under way. A launch wakes the poller, except at the moment when the poller falls asleep.
  */
 #define REST_NS 50000000u
-/* While the gate is open: a change of the gate wakes the keeper. */
+/* While the gate is open: a change of the gate wakes the poller. */
 #define OPEN_NS 1000000000u
-/* Polls after a burst before the keeper rests, so that few launches have to wake it. */
+/* Polls after a burst before the poller rests, so that few launches have to wake it. */
 #define LINGER_POLLS 20
-/* The longest time for which an exit waits for the keeper to leave the driver. */
+/* The longest time for which an exit waits for the poller to leave the driver. */
 #define ENDING_NS 200000000u
 
-/* When the process exits, its driver shuts down. From then on the keeper stays out of the driver. */
+/* When the process exits, its driver shuts down. From then on the poller stays out of the driver. */
 static bool enter_driver(void) {
-    __atomic_store_n(&SHARES->is_keeper_inside, 1, __ATOMIC_SEQ_CST);
-    if (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST))
+    __atomic_store_n(&POLLER->is_inside, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&POLLER->is_ending, __ATOMIC_SEQ_CST))
         return true;
-    __atomic_store_n(&SHARES->is_keeper_inside, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&POLLER->is_inside, 0, __ATOMIC_SEQ_CST);
     return false;
 }
 
@@ -51,7 +48,7 @@ static void poll_all(void) {
     if (!enter_driver())
         return;
     plimsoll_poll(false);
-    __atomic_store_n(&SHARES->is_keeper_inside, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&POLLER->is_inside, 0, __ATOMIC_SEQ_CST);
 }
 
 static bool has_work(void) {
@@ -70,17 +67,17 @@ static bool note_gate(uint32_t word) {
     return is_metering;
 }
 
-/* Either a concurrent launch sees that the keeper rests, or the keeper sees the launch. */
+/* Either a concurrent launch sees that the poller rests, or the poller sees the launch. */
 static void rest(uint32_t word, uint64_t longest_ns) {
-    __atomic_store_n(&SHARES->is_keeper_resting, true, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&POLLER->is_resting, true, __ATOMIC_SEQ_CST);
     if (!has_work() || longest_ns == OPEN_NS)
         plimsoll_gate_sleep(word, longest_ns);
-    __atomic_store_n(&SHARES->is_keeper_resting, false, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&POLLER->is_resting, false, __ATOMIC_SEQ_CST);
 }
 
-void plimsoll_keeper_wake(void) {
-    if (__atomic_load_n(&SHARES->is_keeper_resting, __ATOMIC_SEQ_CST) &&
-        __atomic_exchange_n(&SHARES->is_keeper_resting, false, __ATOMIC_SEQ_CST))
+void plimsoll_poller_wake(void) {
+    if (__atomic_load_n(&POLLER->is_resting, __ATOMIC_SEQ_CST) &&
+        __atomic_exchange_n(&POLLER->is_resting, false, __ATOMIC_SEQ_CST))
         plimsoll_gate_wake();
 }
 
@@ -89,13 +86,13 @@ static void nap(uint64_t duration_ns) {
     nanosleep(&left, NULL);
 }
 
-static void *keep(void *unused) {
+static void *poll_on(void *unused) {
     (void)unused;
     unsigned idle_polls = 0;
-    plimsoll_depth = 1; /* no hook acts on the keeper's own calls of the driver */
+    plimsoll_depth = 1; /* no hook acts on the poller's own calls of the driver */
     prctl(PR_SET_NAME, "plimsoll");
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
-    while (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST)) {
+    while (!__atomic_load_n(&POLLER->is_ending, __ATOMIC_SEQ_CST)) {
         uint32_t word = plimsoll_gate_word();
         bool is_metering = note_gate(word), is_busy = is_metering && has_work();
         if (is_busy)
@@ -117,10 +114,9 @@ extern int __cxa_atexit(void (*function)(void *), void *argument, void *library)
 
 static void end(void *unused) {
     (void)unused;
-    __atomic_store_n(&SHARES->is_ending, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&POLLER->is_ending, 1, __ATOMIC_SEQ_CST);
     for (uint64_t waited_ns = 0;
-         waited_ns < ENDING_NS && __atomic_load_n(&SHARES->is_keeper_inside, __ATOMIC_SEQ_CST);
-         waited_ns += 100000)
+         waited_ns < ENDING_NS && __atomic_load_n(&POLLER->is_inside, __ATOMIC_SEQ_CST); waited_ns += 100000)
         nap(100000);
 }
 
@@ -154,7 +150,7 @@ static bool create(size_t stack_bytes) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (stack_bytes > 0)
         set_size(&attributes, stack_bytes);
-    int failure = create_thread(&thread, &attributes, keep, NULL);
+    int failure = create_thread(&thread, &attributes, poll_on, NULL);
     pthread_attr_destroy(&attributes);
     return failure == 0;
 }
@@ -170,15 +166,15 @@ static bool start(void) {
     return is_started;
 }
 
-void plimsoll_keeper_need(void) {
-    int none = KEEPER_NONE;
-    if (!plimsoll_has_gate() || __atomic_load_n(&SHARES->keeper, __ATOMIC_ACQUIRE) != none ||
-        !__atomic_compare_exchange_n(&SHARES->keeper, &none, KEEPER_RUNNING, false, __ATOMIC_ACQ_REL,
+void plimsoll_poller_need(void) {
+    int none = POLLER_NONE;
+    if (!plimsoll_has_gate() || __atomic_load_n(&POLLER->state, __ATOMIC_ACQUIRE) != none ||
+        !__atomic_compare_exchange_n(&POLLER->state, &none, POLLER_RUNNING, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
         return;
     int saved = errno;
     if (!start()) {
-        __atomic_store_n(&SHARES->keeper, KEEPER_FAILED, __ATOMIC_RELEASE);
+        __atomic_store_n(&POLLER->state, POLLER_FAILED, __ATOMIC_RELEASE);
         plimsoll_fail("no thread can be started here: the share of this process is metered late");
     } else if (!plimsoll.is_end_watched) {
         plimsoll.is_end_watched = true;

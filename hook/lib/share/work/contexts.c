@@ -1,15 +1,10 @@
-#include "share/endings.h"
-
+/* Contexts that end, with or without a hooked call. Their meters end before them. */
 #include <errno.h>
 
 #include "clock.h"
 #include "driver/driver.h"
-#include "share/bursts.h"
 #include "share/gate.h"
-#include "share/keeper.h"
-#include "share/marks.h"
-#include "share/meters.h"
-#include "share/polls.h"
+#include "share/work/meters.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -22,12 +17,12 @@
 static void destroy_events(const struct plimsoll_meter *of) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    for (unsigned i = 0; i < of->spare_count; i++)
-        CALLED(cuEventDestroy_v2)(of->spares[i]);
-    for (unsigned i = 0; i < of->mark_count; i++)
-        CALLED(cuEventDestroy_v2)(of->marks[i].event);
-    if (of->anchor)
-        CALLED(cuEventDestroy_v2)(of->anchor);
+    for (unsigned i = 0; i < of->events.spare_count; i++)
+        CALLED(cuEventDestroy_v2)(of->events.spares[i]);
+    for (unsigned i = 0; i < of->events.count; i++)
+        CALLED(cuEventDestroy_v2)(of->events.at[i].handle);
+    if (of->anchor.event)
+        CALLED(cuEventDestroy_v2)(of->anchor.event);
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
@@ -53,7 +48,7 @@ static struct plimsoll_meter *find(uint64_t context) {
 static void take_apart(struct plimsoll_meter *meter, bool has_events) {
     meter->context = 0;
     await_users(meter);
-    meter->launching = meter->stream_count = 0;
+    meter->launching = meter->streams.count = 0;
     meter->life = ++SHARES->serial;
     if (has_events && meter->users == 0) {
         meter->users = 1;
@@ -62,8 +57,8 @@ static void take_apart(struct plimsoll_meter *meter, bool has_events) {
         pthread_mutex_lock(&SHARES->lock);
         meter->users = 0;
     }
-    meter->mark_count = meter->spare_count = 0;
-    meter->anchor = NULL;
+    meter->events.count = meter->events.spare_count = 0;
+    meter->anchor.event = NULL;
     plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
 }
 
@@ -99,11 +94,11 @@ static int end_meter(uint64_t context, bool has_events) {
     return gpu;
 }
 
-int plimsoll_bursts_forget(uint64_t context) {
+int plimsoll_work_context_ends(uint64_t context) {
     return end_meter(context, true);
 }
 
-void plimsoll_bursts_forgotten(int gpu) {
+void plimsoll_work_context_ended(int gpu) {
     if (gpu < 0)
         return;
     int cancelling = plimsoll_hold_thread();
@@ -116,11 +111,11 @@ void plimsoll_bursts_forgotten(int gpu) {
     plimsoll_release_thread(cancelling);
 }
 
-void plimsoll_bursts_lost(uint64_t context) {
+void plimsoll_work_context_lost(uint64_t context) {
     end_meter(context, false);
 }
 
-void plimsoll_bursts_resume(uint64_t context, int gpu) {
+void plimsoll_work_context_stays(uint64_t context, int gpu) {
     if (!plimsoll_has_gate() || context == 0 || gpu < 0)
         return;
     int cancelling = plimsoll_hold_thread();
@@ -130,10 +125,10 @@ void plimsoll_bursts_resume(uint64_t context, int gpu) {
     if (meter) {
         plimsoll_burst_launched(gpu, now_ns);
         plimsoll_burst_executed(gpu, now_ns);
-        plimsoll_mark_context(meter);
+        plimsoll_record_context(meter);
         plimsoll_burst_settle(gpu, now_ns);
     }
     pthread_mutex_unlock(&SHARES->lock);
-    plimsoll_keeper_wake();
+    plimsoll_poller_wake();
     plimsoll_release_thread(cancelling);
 }

@@ -1,26 +1,12 @@
 /* Each context has a meter from its first launch to its end. A meter's events end before the context does,
  * because the driver frees them with the context. A later query about one of them would read memory of
  * somebody else. */
-#include "share/meters.h"
+#include "share/work/meters.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#include "driver/driver.h"
-
 #define SHARES (&plimsoll.shares)
-
-/* Before glibc 2.34 pthread_setcancelstate writes no old state in a program without threads. */
-int plimsoll_hold_thread(void) {
-    int before = PTHREAD_CANCEL_ENABLE;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    return before;
-}
-
-void plimsoll_release_thread(int before) {
-    int ignored;
-    pthread_setcancelstate(before, &ignored);
-}
 
 uint64_t plimsoll_stream_key(CUstream stream) {
     if (stream == CU_STREAM_PER_THREAD)
@@ -66,17 +52,22 @@ struct plimsoll_meter *plimsoll_sound_meter_of(uint64_t context, int gpu) {
 }
 
 struct plimsoll_stream *plimsoll_stream_in(struct plimsoll_meter *meter, uint64_t key) {
-    for (unsigned i = 0; i < meter->stream_count; i++)
-        if (meter->streams[i].key == key)
-            return &meter->streams[i];
+    for (unsigned i = 0; i < meter->streams.count; i++)
+        if (meter->streams.at[i].key == key)
+            return &meter->streams.at[i];
     return NULL;
+}
+
+/* Forgets a stream that has nothing unfinished and is not blocked. */
+static void drop_stream(struct plimsoll_meter *meter, struct plimsoll_stream *stream) {
+    *stream = meter->streams.at[--meter->streams.count];
 }
 
 /* A stream that was blocked, and got no launch since. The library cannot know whether it is still blocked. */
 static struct plimsoll_stream *idle_stream(struct plimsoll_meter *meter) {
-    for (unsigned i = 0; i < meter->stream_count; i++)
-        if (!meter->streams[i].is_open && meter->streams[i].tail == 0)
-            return &meter->streams[i];
+    for (unsigned i = 0; i < meter->streams.count; i++)
+        if (!meter->streams.at[i].is_open && meter->streams.at[i].tail == 0)
+            return &meter->streams.at[i];
     return NULL;
 }
 
@@ -84,68 +75,70 @@ struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64
     struct plimsoll_stream *stream = plimsoll_stream_in(meter, key);
     if (stream)
         return stream;
-    if (meter->stream_count == PLIMSOLL_STREAMS && (stream = idle_stream(meter)))
-        plimsoll_stream_drop(meter, stream);
-    if (meter->stream_count == PLIMSOLL_STREAMS)
+    if (meter->streams.count == PLIMSOLL_STREAMS && (stream = idle_stream(meter)))
+        drop_stream(meter, stream);
+    if (meter->streams.count == PLIMSOLL_STREAMS)
         return NULL;
-    stream = &meter->streams[meter->stream_count++];
+    stream = &meter->streams.at[meter->streams.count++];
     *stream = (struct plimsoll_stream){.key = key};
     return stream;
 }
 
-void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream) {
-    *stream = meter->streams[--meter->stream_count];
-}
-
-bool plimsoll_has_mark(const struct plimsoll_meter *meter, uint64_t key) {
-    for (unsigned i = 0; i < meter->mark_count; i++)
-        if (meter->marks[i].stream == key)
+bool plimsoll_has_event(const struct plimsoll_meter *meter, uint64_t key) {
+    for (unsigned i = 0; i < meter->events.count; i++)
+        if (meter->events.at[i].stream == key)
             return true;
     return false;
 }
 
-/* --- events ----------------------------------------------------------------------------------------------
+/* A segment ended where its last event was reached and nothing follows. A launch between its two halves keeps
+ * the segment open, because the event at the segment's beginning may have been reached a moment ago. */
+void plimsoll_close_segments(struct plimsoll_meter *meter) {
+    for (unsigned i = meter->streams.count; i-- > 0;) {
+        struct plimsoll_stream *stream = &meter->streams.at[i];
+        if (stream->tail > 0 || meter->launching > 0 || plimsoll_has_event(meter, stream->key))
+            continue;
+        stream->is_open = false;
+        if (!stream->is_blocked)
+            drop_stream(meter, stream);
+    }
+}
+
+bool plimsoll_is_foremost(const struct plimsoll_meter *meter, unsigned index) {
+    for (unsigned i = 0; i < index; i++)
+        if (meter->events.at[i].stream == meter->events.at[index].stream)
+            return false;
+    return true;
+}
+
+/* --- launches that pass a shut gate -----------------------------------------------------------------------
  */
 
-void plimsoll_spare(struct plimsoll_meter *meter, CUevent event) {
-    if (event && meter->spare_count < sizeof(meter->spares) / sizeof(meter->spares[0]))
-        meter->spares[meter->spare_count++] = event;
+void plimsoll_let_pass(void) {
+    for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        for (unsigned i = 0; i < meter->events.count; i++)
+            meter->events.at[i].lets_pass = plimsoll_is_foremost(meter, i);
 }
 
-/* An event belongs to the context that is current when the event is made. The stream's context may be another
- * one. */
-static CUevent make_event(uint64_t context) {
-    CUevent event = NULL;
-    CUcontext popped, of = (CUcontext)(uintptr_t)context; // NOLINT
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (CALLED(cuCtxPushCurrent_v2)(of) != CUDA_SUCCESS)
-        return NULL;
-    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    if (CALLED(cuEventCreate)(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-        event = NULL;
-    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    CALLED(cuCtxPopCurrent_v2)(&popped);
-    return event;
+bool plimsoll_lets_pass(void) {
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        for (unsigned i = 0; i < meter->events.count; i++)
+            if (meter->events.at[i].lets_pass)
+                return true;
+    return false;
 }
 
-CUevent plimsoll_event_take(struct plimsoll_meter *meter) {
-    pthread_mutex_lock(&SHARES->lock);
-    CUevent event = meter->spare_count > 0 ? meter->spares[--meter->spare_count] : NULL;
-    uint64_t context = meter->context;
-    pthread_mutex_unlock(&SHARES->lock);
-    return event || context == 0 ? event : make_event(context);
-}
-
-/* --- contexts that end -----------------------------------------------------------------------------------
+/* --- the child of a fork ----------------------------------------------------------------------------------
  */
 
-/* The parent's unfinished work and its keeper do not exist in the child. The memory of the meters is left
+/* The parent's unfinished work and its poller do not exist in the child. The memory of the meters is left
  * alone. */
 void plimsoll_shares_in_child(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    uint32_t passes_left = SHARES->passes_left;
+    uint32_t passes_left = SHARES->samples.passes_left;
     memset(SHARES, 0, sizeof(*SHARES));
     SHARES->lock = fresh;
-    SHARES->slower = 1;
-    SHARES->passes_left = passes_left;
+    SHARES->waits.slower = 1;
+    SHARES->samples.passes_left = passes_left;
+    plimsoll.captures = (struct plimsoll_captures){0};
 }

@@ -1,13 +1,10 @@
-/* The foremost mark of a stream shows the state of its unfinished work. If that mark is the beginning of a
+/* The foremost event of a stream shows the state of its unfinished work. If that event is the beginning of a
  * segment behind something that blocks, the stream executes nothing. Otherwise the stream executes, or waits
  * for the process's slice. */
-#include "share/bursts.h"
-
 #include "clock.h"
 #include "memory/ledger.h"
-#include "share/estimates.h"
 #include "share/gate.h"
-#include "share/meters.h"
+#include "share/work/meters.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -47,7 +44,7 @@ void plimsoll_bursts_tell_poll(uint64_t now_ns) {
         store(&page_of(gpu)->looked_ns, now_ns);
 }
 
-void plimsoll_burst_stand(int gpu, int change) {
+void plimsoll_show_waiting(int gpu, int change) {
     store(&page_of(gpu)->looked_ns, plimsoll_now_ns());
     __atomic_fetch_add(&page_of(gpu)->standing, (uint64_t)(int64_t)change, __ATOMIC_RELAXED);
 }
@@ -55,23 +52,16 @@ void plimsoll_burst_stand(int gpu, int change) {
 /* --- whether anything is unfinished ----------------------------------------------------------------------
  */
 
-static bool is_foremost(const struct plimsoll_meter *meter, unsigned index) {
-    for (unsigned i = 0; i < index; i++)
-        if (meter->marks[i].stream == meter->marks[index].stream)
-            return false;
-    return true;
-}
-
 bool plimsoll_executes(const struct plimsoll_meter *meter) {
     if (meter->launching > 0)
         return true;
-    for (unsigned i = 0; i < meter->mark_count; i++) {
-        const struct plimsoll_mark *mark = &meter->marks[i];
-        if (!(mark->is_begin && mark->is_blocked) && is_foremost(meter, i))
+    for (unsigned i = 0; i < meter->events.count; i++) {
+        const struct plimsoll_event *event = &meter->events.at[i];
+        if (!(event->is_begin && event->is_blocked) && plimsoll_is_foremost(meter, i))
             return true;
     }
-    for (unsigned i = 0; i < meter->stream_count; i++)
-        if (meter->streams[i].tail > 0 && !plimsoll_has_mark(meter, meter->streams[i].key))
+    for (unsigned i = 0; i < meter->streams.count; i++)
+        if (meter->streams.at[i].tail > 0 && !plimsoll_has_event(meter, meter->streams.at[i].key))
             return true;
     return false;
 }
@@ -147,7 +137,7 @@ void plimsoll_burst_ended(int gpu, uint64_t at_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     burst->ended_ns = plimsoll_later(burst->ended_ns, at_ns);
     if (burst->launched_ns &&
-        !burst->executed_ns) { /* the beginning has no mark, or another mark came first */
+        !burst->executed_ns) { /* the beginning has no event, or another event came first */
         burst->executed_ns = burst->launched_ns;
         publish(gpu);
     }
@@ -195,7 +185,7 @@ static bool executes_in(uint32_t slot, uint64_t now_ns) {
     return false;
 }
 
-static bool stands_in(uint32_t slot) {
+static bool waits_in(uint32_t slot) {
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
         if (word_of(&plimsoll.counts->works[slot].gpus[gpu].standing))
             return true;
@@ -214,10 +204,10 @@ bool plimsoll_container_executes(uint64_t now_ns) {
     return false;
 }
 
-bool plimsoll_others_stand_idle(uint64_t now_ns) {
+bool plimsoll_others_wait_idle(uint64_t now_ns) {
     uint32_t touched = plimsoll_ledger_slots(plimsoll.counts);
     for (uint32_t slot = 0; slot < touched; slot++)
-        if (slot != plimsoll.slot && stands_in(slot) && !executes_in(slot, now_ns))
+        if (slot != plimsoll.slot && waits_in(slot) && !executes_in(slot, now_ns))
             return true;
     return false;
 }
