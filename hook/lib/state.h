@@ -8,7 +8,6 @@
 
 #include "driver/cuda_api.h"
 #include "memory/holdings.h"
-#include "memory/imports.h"
 #include "hooks.h"
 #include "pages.h"
 #include "driver/loader.h"
@@ -70,6 +69,15 @@ struct plimsoll_contexts {
     uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
     uint64_t primary_id; /* context_lock; the driver's number for the primary context, which no other context
                             ever has */
+};
+
+/* The pieces of memory that this process imports from its container, or from itself: its imports of each
+ * piece. Guarded by `lock`. */
+struct plimsoll_own_imports {
+    pthread_mutex_t lock;
+    uint32_t counts[PLIMSOLL_MAX_EXPORTS];
+    uint32_t marks_used;
+    bool is_kept[PLIMSOLL_MAX_EXPORTS]; /* this process let go of its own piece, and imports it still */
 };
 
 /* Devices whose index in `limits` is remembered. For devices beyond it, every call queries the driver. */

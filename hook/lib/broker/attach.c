@@ -1,4 +1,4 @@
-#include "broker/attach.h"
+#include "broker/broker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,13 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "broker/limits.h"
-#include "broker/messages.h"
 #include "clock.h"
 #include "memory/exports.h"
 #include "memory/ledger.h"
-#include "memory/owners.h"
-#include "memory/pools/records.h"
+#include "memory/pools/pools.h"
 #include "say.h"
 #include "share/gate.h"
 #include "share/work.h"

@@ -6,10 +6,10 @@
 #include "driver/gpus.h"
 #include "driver/routing.h"
 #include "memory/charge.h"
-#include "memory/pools/reserved.h"
+#include "memory/current.h"
+#include "memory/pools/pools.h"
 #include "memory/primaries.h"
 #include "memory/release.h"
-#include "memory/unseen.h"
 #include "share/work.h"
 
 CUresult cuInit(unsigned int Flags) {

@@ -1,15 +1,10 @@
 #include "memory/primaries.h"
 
-#include "broker/limits.h"
-#include "broker/messages.h"
-#include "broker/waiting.h"
+#include "broker/broker.h"
+#include "driver/gpus.h"
 #include "memory/ledger.h"
-#include "memory/measured.h"
-#include "memory/pools/graph_pool.h"
-#include "memory/pools/reserved.h"
+#include "memory/pools/pools.h"
 #include "memory/release.h"
-#include "memory/room.h"
-#include "memory/words.h"
 #include "share/work.h"
 
 uint64_t plimsoll_context_bytes(int gpu) {
@@ -17,7 +12,7 @@ uint64_t plimsoll_context_bytes(int gpu) {
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
-/* The event in `counts` is how the container's processes see each other through NVML. */
+/* The mark in `counts` is how the container's processes see each other through NVML. */
 void plimsoll_context_made(int gpu, uint64_t charged_bytes) {
     if (gpu < 0)
         return;

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "broker/messages.h"
+#include "broker/broker.h"
 #include "clock.h"
 #include "memory/ledger.h"
 #include "say.h"

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "broker/attach.h"
+#include "broker/broker.h"
 #include "clock.h"
 #include "driver/gpus.h"
 #include "memory/current.h"

@@ -10,7 +10,7 @@
 /* A query takes no longer on a thread that keeps running. */
 #define QUERY_MOST_NS 5000
 
-/* --- asking ----------------------------------------------------------------------------------------------
+/* --- queries ---------------------------------------------------------------------------------------------
  */
 
 static bool is_behind(const struct plimsoll_meter *meter, unsigned index) {
@@ -35,7 +35,7 @@ static uint64_t reached_by_ns(uint64_t before_ns, uint64_t after_ns) {
     return after_ns - before_ns < QUERY_MOST_NS ? before_ns : after_ns;
 }
 
-static void ask_each(struct plimsoll_meter *meter) {
+static void query_each(struct plimsoll_meter *meter) {
     struct plimsoll_poll *poll = &meter->poll;
     for (unsigned i = 0; i < poll->count && !poll->is_failed; i++) {
         poll->is_reached[i] = false;
@@ -53,7 +53,7 @@ static void ask_each(struct plimsoll_meter *meter) {
 }
 
 /* In relaxed mode: otherwise a query would break the capture of another thread. */
-static void ask(struct plimsoll_meter *meter, uint64_t context) {
+static void query(struct plimsoll_meter *meter, uint64_t context) {
     CUcontext popped, of = (CUcontext)(uintptr_t)context; // NOLINT
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (CALLED(cuCtxPushCurrent_v2)(of) != CUDA_SUCCESS) {
@@ -61,7 +61,7 @@ static void ask(struct plimsoll_meter *meter, uint64_t context) {
         return;
     }
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    ask_each(meter);
+    query_each(meter);
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
     CALLED(cuCtxPopCurrent_v2)(&popped);
 }
@@ -152,7 +152,7 @@ void plimsoll_poll_meter(struct plimsoll_meter *meter) {
     pthread_mutex_unlock(&SHARES->lock);
     if (!is_begun)
         return;
-    ask(meter, context);
+    query(meter, context);
     pthread_mutex_lock(&SHARES->lock);
     end_poll(meter, life);
     pthread_mutex_unlock(&SHARES->lock);
