@@ -40,7 +40,7 @@ $(PARTS): $(filter %.h,$(HOOK_NEEDS))
 $(PROGRAMS)/books: $(BOOKS)
 $(PROGRAMS)/crossing: $(OF_HOOK)/crossing.c hook/lib/clock.c hook/lib/state.c $(addprefix hook/lib/memory/,exports.c holdings.c ledger.c)
 $(PROGRAMS)/records: $(OF_HOOK)/records.c $(addprefix hook/lib/,clock.c state.c $(addprefix memory/,holdings.c ledger.c \
-	pools/handles.c pools/records.c pools/reserved.c))
+	pools/handles.c pools/pools.c))
 
 # Preloads beside the library, and a program for the oldest and for a newer glibc.
 LAYERS := $(addprefix $(PROGRAMS)/,upper.so lower.so dlsym.so)
