@@ -78,7 +78,9 @@ def _registries() -> dict[str, CollectorRegistry]:
     node.register(of_node)
     broker = CollectorRegistry()
     # Without a container, the collector reads only these attributes of its engine.
-    node_core = SimpleNamespace(journal_length=0, measuring=None, share_findings=None, memory_requests=None)
+    node_core = SimpleNamespace(
+        journal_length=0, audit=None, measuring=None, share_findings=None, memory_requests=None
+    )
     engine = SimpleNamespace(node=node_core, driver_lines=None, disk_failures=0)
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry

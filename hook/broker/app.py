@@ -14,17 +14,15 @@ from typing import Any, Final
 
 import msgspec
 
-from hook.broker.core.audit.overheads import BLOCK_BYTES
+from hook.broker.core.audit.audit import BLOCK_BYTES
 from hook.broker.core.enforcement import BY_LIBRARY
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.memory.arbiter import MemoryArbiter
-from hook.broker.core.memory.no_overcommit import NoOvercommit
 from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.core.registration.checks import RECORD_NAME, check
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.registration import RECORD_NAME, PodRecord, check
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
@@ -122,7 +120,7 @@ async def _serve(
                 _start_tasks(start_task, settings, engine, driver, volumes)
                 if users is not None:
                     start_task(stop_once_unused(users, stop), "users")
-                _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
+                _log.info("broker_ready", root=settings.root, containers=len(node.pods.containers))
                 _give_up_input()
                 await stop.wait()
     await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
@@ -297,7 +295,7 @@ def _read_node(settings: Settings, journal_file: JournalFile, contexts: Contexts
     journal = Journal(journal_file.read(), settings.journal_max)
     # Nothing waits where the library holds no line: an allocation past the card then fails.
     waits = settings.overcommit and settings.enforcement in BY_LIBRARY
-    overcommit = _overcommit(settings, records) if waits else NoOvercommit()
+    overcommit = _overcommit(settings, records) if waits else None
     node = Node(journal, records, boot_id(), contexts.read(), overcommit, settings.enforcement)
     node.is_measuring = settings.measure
     return node
@@ -310,7 +308,7 @@ def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:
     volumes = InlineVolumes(Path(settings.root), Path(settings.kubelet_root))
     try:
         volumes.open(Path(settings.hook_library) if settings.hook_library else HOOK_LIBRARY)
-        volumes.adopt({container.pod for container in node.containers()})
+        volumes.adopt({container.pod for container in node.pods.containers})
     except OSError as error:
         raise CannotGoOnError(f"volumes cannot be prepared: {error}") from error
     return volumes

@@ -124,7 +124,7 @@ class Engine:
         times_ms = (shares.ahead_ms, shares.alone_ms, shares.slice_ms)
         self.bounded_log = BoundedLog()
         self._file_work = FileWork(
-            node, disk, GateConstants(*(round(1000 * ms) for ms in times_ms)), self.bounded_log
+            node.pods, disk, GateConstants(*(round(1000 * ms) for ms in times_ms)), self.bounded_log
         )
         self.shares = Shares(
             partial(Scheduler, shares),
@@ -134,7 +134,12 @@ class Engine:
             self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, node.process, node.gpus, self._take_or_log, bounds.connections_max, self.bounded_log
+            start_task,
+            node.process,
+            node.pods.gpus,
+            self._take_or_log,
+            bounds.connections_max,
+            self.bounded_log,
         )
 
     async def start(self) -> None:
@@ -155,7 +160,7 @@ class Engine:
             NotCarriedOutError: part of it could not be carried out; repeat it.
         """
         if isinstance(event, Unregister):
-            await self._hooks.drain(key for key in self.node.containers() if key.pod == event.pod)
+            await self._hooks.drain(key for key in self.node.pods.containers if key.pod == event.pod)
         lines = self.driver_lines.changing(event) if isinstance(event, Register) else contextlib.nullcontext()
         async with lines, self._turn:
             await self._carry_out(self.node.handle(event, time.time()))

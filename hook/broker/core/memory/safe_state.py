@@ -27,8 +27,8 @@ class MemoryClaim:
     most_bytes: int
 
 
-class Bank:
-    """The memory of a node's GPUs, divided among containers: a scratch copy for trying out grants."""
+class AllocationState:
+    """The memory of a node's GPUs as it is divided among containers: a copy, on which grants are tried."""
 
     def __init__(
         self,
@@ -90,28 +90,28 @@ class Bank:
         self._enders = self._can_end()
 
     def in_circle(
-        self, asks: Mapping[ContainerKey, Sequence[tuple[GpuUuid, int]]]
+        self, requests: Mapping[ContainerKey, Sequence[tuple[GpuUuid, int]]]
     ) -> frozenset[ContainerKey]:
         """The containers that hold memory and wait for each other in a circle.
 
         None of them could go on, even if every container that does not wait ended.
 
         Args:
-            asks: per waiting container, the GPU and bytes of each of its requests, beyond what it holds.
+            requests: per waiting container, the GPU and bytes of each of its requests, beyond what it holds.
         """
         free = dict(self._usable)
-        for name in asks:
+        for name in requests:
             _add(free, self._held[name], -1)
-        left = dict(asks)
+        left = dict(requests)
         while lucky := [name for name, own in left.items() if self._can_go_on(own, free)]:
             for name in lucky:
                 del left[name]
                 _add(free, self._held[name], 1)
         return frozenset(name for name in left if self.holds(name))
 
-    def _can_go_on(self, asks: Sequence[tuple[GpuUuid, int]], free: Mapping[GpuUuid, int]) -> bool:
+    def _can_go_on(self, requests: Sequence[tuple[GpuUuid, int]], free: Mapping[GpuUuid, int]) -> bool:
         """Whether free memory meets a request; a GPU that was never measured is no reason to refuse one."""
-        return any(gpu not in self._usable or more <= free[gpu] for gpu, more in asks)
+        return any(gpu not in self._usable or more <= free[gpu] for gpu, more in requests)
 
     def _move(self, container: ContainerKey, gpu: GpuUuid, more_bytes: int) -> None:
         self._held[container][gpu] += more_bytes
