@@ -27,7 +27,7 @@ from placer.parts import Parts, api_of, assemble
 from placer.settings import Settings
 from placer.stores.learned import LearnedStore
 from placer.stores.scores import ScoreList
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import connect
 from plimsoll.part.ending import heed_cancellation, start_endless, tasks_until
 from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX

@@ -29,8 +29,7 @@ from placer.metrics.reports import UnhealthyGpus
 from placer.publisher import Publisher
 from placer.readiness import lacking
 from placer.settings import Settings
-from placer.stores.learned import LearnedStore
-from placer.stores.learned_writer import LearnedWriter
+from placer.stores.learned import LearnedStore, LearnedWriter
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.bus.client import BusClient

@@ -25,12 +25,11 @@ from placer.core.ledger import Ledger
 from placer.core.room import Room, room_on
 from placer.core.score import Formula, node_scores
 from placer.core.view import node_view
-from placer.stores.exchange import exchange
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api import redis_keys as keys
-from plimsoll.redis_client import open_redis
+from plimsoll.redis_client import exchange, open_redis
 
 TIMEOUT_S: Final = 5.0
 """How long one exchange may take; a healthy server needs about a millisecond."""

@@ -21,8 +21,7 @@ from nats.js.errors import APIError
 
 from plimsoll.alerts.core.book import AlertBook, StreamPlace
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.client import BusClient
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import BusClient, connect
 from plimsoll.bus.consumers import BATCH, kept_messages, reading
 from plimsoll.bus.subjects import REPORTS, STREAM
 from plimsoll.part.backoff import Pauses

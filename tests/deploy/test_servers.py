@@ -20,7 +20,7 @@ from monitor.outbox.store import Store
 from plimsoll.alerts.core.book import AlertBook
 from plimsoll.alerts.reader import Reader
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import connect
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM, node_token, pod_subject, state_subject
 from plimsoll.cli.demo import servers

@@ -15,9 +15,9 @@ from nats.aio.client import Client
 
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.bus import connection as bus_connection
+from plimsoll.bus import client as bus_client
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import connect
 from plimsoll.cli.asking import NoPlacerError
 from plimsoll.cli.cluster import Cluster, kubeconfig_of
 from plimsoll.cli.demo import servers
@@ -107,7 +107,7 @@ async def test_a_server_that_does_not_greet_is_told(
     valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The address of Redis in the place of that of NATS: it takes the connection and waits, as we do."""
-    monkeypatch.setattr(bus_connection, "SILENT_S", 0.1)
+    monkeypatch.setattr(bus_client, "SILENT_S", 0.1)
     [silent] = await told_of_nats(f"nats://127.0.0.1:{valkey.port}")
     assert silent.startswith("there was no answer in time (the server sent no greeting)")
     gc.collect()  # as below

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll.cli.demo.servers import free_port
-from plimsoll.kube.client import connect
+from plimsoll.kube.client import PROBE_AFTER_S, connect
 from plimsoll.kube.models import decode_pod
-from plimsoll.kube.sockets import PROBE_AFTER_S
 from plimsoll.kube.transport import (
     ApiError,
     ConflictError,

@@ -10,8 +10,7 @@ from nats.js import JetStreamContext
 
 from placer.metrics import Metrics, ServerMetrics
 from placer.publisher import Publisher
-from plimsoll.bus.client import BusClient
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import BusClient, connect
 from plimsoll.bus.subjects import STREAM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import decode_event

@@ -9,8 +9,7 @@ import pytest
 from nats.errors import Error
 
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.client import BusClient
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import BusClient, connect
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.events import NoEventsError, connected
 from tests.logs import capture_logs

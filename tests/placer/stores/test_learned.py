@@ -12,8 +12,7 @@ import redis.asyncio as redis
 from placer.core.learned import Learned
 from placer.core.ledger import Ledger
 from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample
-from placer.stores.learned import LONGEST_RECORD, LearnedStore
-from placer.stores.learned_writer import LearnedWriter
+from placer.stores.learned import LONGEST_RECORD, LearnedStore, LearnedWriter
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
