@@ -79,7 +79,7 @@ class Advertiser:
             node = msgspec.json.decode(await transport.get(self._path), type=Node)
             self._labels_read(node.metadata.labels or {})
             status = node.status
-            is_off = opt_out_of(node.metadata.labels, self._settings.opt_out_label) is not None
+            is_off = opt_out_of(node.metadata.labels) is not None
             if lacks := self._shown(status) if is_off else self._lacks(offered, status):
                 await transport.patch(f"{self._path}/status", {"status": lacks}, PatchKind.MERGE)
                 log.info("withdrawn" if is_off else "advertised", node=self._settings.node, **lacks)

@@ -15,7 +15,6 @@ from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
-from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.gpu_health import HOLD_S
 from plimsoll.ids import NODE_PATTERN
@@ -82,7 +81,6 @@ class Settings:
         kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
         advertise_s: seconds between checks that the node still shows its resources.
         advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
-        opt_out_label: a node with this label and the value `off` advertises nothing.
         overcommit_ratio: bytes promised per usable byte.
         sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.
     """
@@ -123,7 +121,6 @@ class Settings:
     kubeconfig: str = ""
     advertise_s: Positive = 60.0
     advertise_allocatable: bool = False
-    opt_out_label: str = OPT_OUT_LABEL
     overcommit_ratio: Annotated[float, Meta(gt=0, le=10)] = 1.0
     sharers_per_gpu: Annotated[int, Meta(ge=1, le=1000)] = 30
 

@@ -142,7 +142,6 @@ async def demo(directory: Path) -> AsyncIterator[Demo]:
         local = await stack.enter_async_context(LocalCluster(directory / "local", nodes))
         placer = await local.placer(
             kubeconfig=kubeconfig,
-            kubernetes="on",
             unheld_pods="place",
             http_port=str(placing),
             extender_port=str(extending),

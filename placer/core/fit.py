@@ -21,7 +21,7 @@ from placer.core.selector import Selector, Traits, selector_of, traits_of
 from placer.core.standing import OPEN, REPELLING, Standing, readiness_of, standing_of
 from plimsoll import cordons
 from plimsoll.broker.volume import uses_volume
-from plimsoll.contract import OPT_OUT_LABEL, RESOURCES
+from plimsoll.contract import RESOURCES
 from plimsoll.kube.models import Node, Pod, Quantities, Taint
 from plimsoll.quantity import parse_exact, parse_milli
 
@@ -213,19 +213,15 @@ def rules_of(pod: Pod) -> NodeRules:
     )
 
 
-def offer_of(node: Node, opt_out_label: str = OPT_OUT_LABEL) -> Offer:
+def offer_of(node: Node) -> Offer:
     """A node as pods are checked against it.
-
-    Args:
-        node: the node.
-        opt_out_label: with this label and the value `off`, it takes no pods.
 
     Raises:
         InputError: the node's allocatable cannot be read.
     """
     where = f"nodes/{node.metadata.name}: status.allocatable"
     allocatable = amounts_of(node.status.allocatable, where)
-    return Offer(node, allocatable, traits_of(node), standing_of(node, opt_out_label))
+    return Offer(node, allocatable, traits_of(node), standing_of(node))
 
 
 def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: NodeLoad) -> tuple[str, ...]:

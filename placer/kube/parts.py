@@ -169,7 +169,7 @@ class KubeParts:
 
     def _wire_cluster(self) -> None:
         """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
-        self.cluster = Cluster(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
+        self.cluster = Cluster(self.decider.ledger, self._report_doubt)
         self.cluster.bookings.decides = self.lease is None
         self.cluster.on_filled(self._note_standing)
         self.decider.reports.on_change(self._forget_report)

@@ -22,7 +22,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "placer": {
         "replicas": 1,
         "auth": "kubernetes",
-        "settings": {"policy": "binpack", "drift_s": 60, "on_violation": "evict"},
+        "settings": {"policy": "binpack", "violation_grace_s": 30, "on_violation": "evict"},
     },
     "extender": {"enabled": True, "tlsSecret": "extender-tls"},
     "pool": {"enabled": True, "policy": "hybrid(1, 300)"},

@@ -32,8 +32,8 @@ def external(name: str, value: str) -> Object:
         ({"kubelet": {"directory": "/var/lib/kubelet/"}}, "/kubelet/directory"),
         ({"nodeDirectory": "/var/lib/../plimsoll"}, "/nodeDirectory"),
         ({"apiServer": {"host": "https://192.0.2.1"}}, "/apiServer/host"),
-        ({"nodes": {"optOutLabel": "plimsoll.dev/node=off"}}, "/nodes/optOutLabel"),
-        ({"nodes": {"optOutLabel": "-node"}}, "/nodes/optOutLabel"),
+        ({"nodes": {"enforcementLabel": "plimsoll.dev/node=off"}}, "/nodes/enforcementLabel"),
+        ({"nodes": {"enforcementLabel": "-node"}}, "/nodes/enforcementLabel"),
         ({"nodes": {"enforcementLabel": "a/b/c"}}, "/nodes/enforcementLabel"),
         ({"nodes": {"selector": {"pool": "with space"}}}, "/nodes/selector/pool"),
         (
@@ -73,8 +73,8 @@ def external(name: str, value: str) -> Object:
             "'/placer/settings/lease_s': minimum: got 0, want 1",
         ),
         (
-            {"placer": {"settings": {"check_s": "1s"}}},
-            "'/placer/settings/check_s': '1s' does not match pattern",
+            {"placer": {"settings": {"violation_grace_s": "1s"}}},
+            "'/placer/settings/violation_grace_s': '1s' does not match pattern",
         ),
         ({"monitor": {"settings": {"heartbeat_s": 10**9}}}, "'/monitor/settings/heartbeat_s': maximum: got"),
         ({"broker": {"settings": {"wait_policy": "lifo"}}}, "'/broker/settings/wait_policy': value must be"),
@@ -297,7 +297,7 @@ def test_names_of_digits_stay_names() -> None:
     values: Object = {
         "runtimeClass": "1",
         "priorityClass": {"name": "2"},
-        "nodes": {"optOutLabel": "3", "enforcementLabel": "4"},
+        "nodes": {"enforcementLabel": "4"},
         "enforcementPools": ["both"],
         "credentials": {"secret": "5"},
         "certificateAuthority": {"secret": "6", "key": "7"},

@@ -206,7 +206,7 @@ async def kube_cluster(
         EmulatedNode(name, gpus, settings, {"kubeconfig": kubeconfig, "node": name}) for name in names
     )
     async with LocalCluster(directory, nodes) as local:
-        placer = await local.placer(kubeconfig=kubeconfig, kubernetes="on", unheld_pods="place")
+        placer = await local.placer(kubeconfig=kubeconfig, unheld_pods="place")
         cluster = KubeCluster(local, api, namespace, placer)
         try:
             await until(lambda: _advertised(api))

@@ -49,7 +49,7 @@ async def test_a_placer_without_nodes_says_so_and_ends() -> None:
     code, errors = await ended("placer")
     [line] = [json.loads(line) for line in errors.splitlines()]
     assert (code, line["event"]) == (2, "refused to start")
-    assert "PLIMSOLL_KUBERNETES: 'auto' leaves no nodes to place pods on; run it in a pod" in line["problem"]
+    assert "PLIMSOLL_KUBECONFIG: '' leaves no nodes to place pods on; run it in a pod" in line["problem"]
 
 
 async def test_a_placer_with_an_empty_list_of_nodes_says_so_and_ends(tmp_path: Path) -> None:

@@ -99,7 +99,6 @@ def _placer_settings(node: Node, nats_url: str, valkey_url: str) -> dict[str, st
         "nats_url": nats_url,
         "redis_url": valkey_url.replace("valkey://", "redis://"),
         "kubeconfig": str(node.api.kubeconfig()),
-        "kubernetes": "on",
     }
 
 

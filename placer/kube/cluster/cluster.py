@@ -40,7 +40,6 @@ from placer.kube.pods.occupants import Occupant, Occupants, priority_of
 from placer.kube.queue.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.volumes.index import Volumes
 from placer.kube.volumes.users import Moves
-from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -80,14 +79,8 @@ class Cluster:
         paused: the reason why no pod is placed anywhere, as the text of a refusal; None while pods are placed.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        on_doubt: Callable[[Booking], None] = lambda _: None,
-        opt_out_label: str = OPT_OUT_LABEL,
-    ) -> None:
-        """An empty cluster; for `on_doubt` see `Bookings`, for `opt_out_label` see `offer_of`."""
-        self._opt_out_label = opt_out_label
+    def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
+        """An empty cluster; for `on_doubt` see `Bookings`."""
         self.paused: str | None = None
         self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
@@ -145,7 +138,7 @@ class Cluster:
         """
         name = NodeName(node.metadata.name)
         try:
-            offer = offer_of(node, self._opt_out_label)
+            offer = offer_of(node)
         except InputError:
             self.remove_node(name)
             raise

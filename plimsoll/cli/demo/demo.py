@@ -22,7 +22,6 @@ from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.day import go_on
 from plimsoll.cli.demo.table import render
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.native import HOOK_LIBRARY
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PODS_PATH, PodRow, State
 
@@ -78,9 +77,6 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
                 http_port="0",
                 control_socket=str(socket),
                 local_nodes=str(await cluster.write_local_nodes()),
-                hook_library=str(HOOK_LIBRARY),
-                local_output=str(cluster.directory / "output"),
-                kubernetes="off",
             )
             steps.end()
             page_url = await cluster.page_url(part)
