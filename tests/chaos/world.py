@@ -259,7 +259,7 @@ def _placer(
         scheme="http",
         ready="",  # A placer that starts while a server is away gets ready later.
         program=lambda: Path(sys.executable),
-        arguments=lambda *_: part_with("placer", {"placer.kube.options.DRIFT_S": 2}),
+        arguments=lambda *_: part_with("placer", "placer.kube.options.DRIFT_S=2.0"),
         environment={
             "PYTHONPATH": str(ROOT),
             **{f"PLIMSOLL_{key}": text for key, text in environment.items()},

@@ -108,14 +108,6 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
             'placer.tokenSecret: "s" would protect nothing with placer.auth=kubernetes',
         ),
         (
-            {"monitor": {"settings": {"pressure_pct": 20}}},
-            "monitor.settings.pressure_end_pct: 10 is less than 1 times pressure_pct (20); give at least 20",
-        ),
-        (
-            {"monitor": {"settings": {"reload_bytes": 0}}},
-            "monitor.settings.reload_bytes: 0 is less than 1 times tolerance_bytes (8388608)",
-        ),
-        (
             {"webhook": {"settings": {"certificate_life_s": 5999}}},
             "webhook.settings.certificate_life_s: 5999 is less than 100 times check_s (60); give at least 6000",
         ),

@@ -87,9 +87,7 @@ def _monitor_settings(node: Node, directory: Path, nats_url: str) -> dict[str, s
         "nats_url": nats_url,
         "state_dir": str(directory / "monitor-state"),
         "kubeconfig": str(node.api.kubeconfig()),
-        "advertise_s": "2",
         "reconcile_s": "1",
-        "settle_s": "0.5",
         "heartbeat_s": "5",
     }
 

@@ -240,7 +240,7 @@ async def test_a_library_of_another_machine_ends_it_before_a_pod_runs_without_it
     )
     library = BUILD / "hook" / "other-machine.so"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *part_with("placer", {"plimsoll.native.HOOK_LIBRARY": library})),
+        *(sys.executable, *part_with("placer", f"plimsoll.native.HOOK_LIBRARY=Path({str(library)!r})")),
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PLIMSOLL_LOCAL_NODES": str(nodes)},
         stderr=asyncio.subprocess.PIPE,
     )

@@ -30,7 +30,7 @@ GREEDY: Final = "greedy"
 """The pod of the manifests that allocates past its line on purpose."""
 
 # Five seconds in place of Kang et al.'s minute, and frequent samples, so that a short demo shows changes.
-QUICK: Final = {"idle_period_s": "5", "settle_s": "0.5", "reconcile_s": "2", "state_idle_pct": "5"}
+QUICK: Final = {"idle_period_s": "5", "reconcile_s": "2"}
 NODES: Final = tuple(
     EmulatedNode(NodeName(name), (EmulatedGpu(model, memory), EmulatedGpu(model, memory)), QUICK)
     for name, model, memory in (

@@ -52,7 +52,7 @@ def test_the_help_names_the_part_and_its_settings(part: str, argument: str) -> N
         ("hook.broker", "PLIMSOLL_BROKER_AUDIT_S (default: 30.0 seconds)\n"),
         ("hook.broker", "PLIMSOLL_BROKER_METRICS_PORT (default: none)\n"),
         ("monitor", "PLIMSOLL_NODE (no default)\n"),
-        ("monitor", "PLIMSOLL_TOLERANCE_BYTES (default: 8388608 bytes)\n"),
+        ("monitor", "PLIMSOLL_OUTBOX_BYTES (default: 134217728 bytes)\n"),
         ("placer", "PLIMSOLL_POLICY (default: headroom)\n"),
         ("placer", "PLIMSOLL_LOCAL_NODES (default: none)\n"),
     ],
