@@ -34,7 +34,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     },
     "monitor": {"seLinuxOptions": {"type": "spc_t"}},
     "broker": {
-        "settings": {"wait_policy": "best-fit", "journal_max": 1_000_000},
+        "settings": {"wait_policy": "best-fit", "wait_longest_s": 1_000_000},
         "seLinuxOptions": {"level": "s0"},
     },
     "certificateAuthority": {"secret": "authority"},

@@ -127,7 +127,7 @@ def test_every_setting_can_be_given(part: str) -> None:
         "placer": {"lease_namespace", "control_socket", "local_nodes"},
         "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
         "monitor": set(),
-        "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root", "users_lock"},
+        "broker": {"measure", "users_lock"},
         "pool": {"kubeconfig", "lease_name", "card_command"},
         "alerts": set(),
     }[part]
@@ -164,7 +164,7 @@ def test_whole_numbers_stay_whole() -> None:
     monitored = environment(EVERYTHING, "plimsoll-monitor")
     assert monitored["PLIMSOLL_STREAM_MAX_BYTES"] == "250000000000"
     assert monitored["PLIMSOLL_OVERCOMMIT_RATIO"] == "1.5"
-    assert environment(EVERYTHING, "plimsoll-broker")["PLIMSOLL_BROKER_JOURNAL_MAX"] == "1000000"
+    assert environment(EVERYTHING, "plimsoll-broker")["PLIMSOLL_BROKER_WAIT_LONGEST_S"] == "1000000"
 
 
 WORKLOADS = ("placer", "webhook", "pool", "alerts", "monitor", "broker", "nats", "redis")

@@ -112,14 +112,6 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
             "webhook.settings.certificate_life_s: 5999 is less than 100 times check_s (60); give at least 6000",
         ),
         (
-            {"broker": {"settings": {"share_tick_ms": 10.5}}},
-            "broker.settings.share_ahead_ms: 10 is less than 1 times share_tick_ms (10.5)",
-        ),
-        (
-            {"broker": {"settings": {"share_ahead_ms": 200, "share_tick_ms": 7}}},
-            "broker.settings.share_alone_ms: 100 is less than 1 times share_ahead_ms (200)",
-        ),
-        (
             {
                 "placer": {"replicas": 1},
                 "extender": {"enabled": True, "tlsSecret": "s", "schedulers": ["plimsoll"]},

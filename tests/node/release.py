@@ -149,7 +149,6 @@ def node_values(node: Node, nats: EmbeddedServer, valkey: EmbeddedServer) -> dic
             "settings": {"check_s": "1", "certificate_life_s": "3600"},
         },
         "monitor": {"settings": {"reconcile_s": "1", "heartbeat_s": "5"}},
-        "broker": {"settings": {"audit_s": "2"}},
     }
 
 

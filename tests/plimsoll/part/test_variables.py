@@ -62,8 +62,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_spelling(name: str, remedy:
 
 def test_a_part_knows_its_own_names_behind_its_prefix() -> None:
     """The broker refuses a misspelt setting of its own; the placer leaves that to the broker."""
-    typo = {"PLIMSOLL_BROKER_ADUIT_S": "1"}
-    with pytest.raises(InputError, match="did you mean PLIMSOLL_BROKER_AUDIT_S"):
+    typo = {"PLIMSOLL_BROKER_WIAT_POLICY": "fifo"}
+    with pytest.raises(InputError, match="did you mean PLIMSOLL_BROKER_WAIT_POLICY"):
         hook.broker.settings.load(typo)
     placer.settings.load(typo)
     with pytest.raises(InputError, match=r"did you mean PLIMSOLL_NODE\?"):
