@@ -91,9 +91,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="plimsoll-events-") as folder:
         async with LocalCluster(Path(folder), (node,)) as cluster:
             await cluster.placer(
-                kubernetes="off",
                 local_nodes=str(await cluster.write_local_nodes()),
-                hook_library=str(HOOK_LIBRARY),
             )
             async with (
                 BrokerClient(cluster.broker_root(NODE)) as broker,

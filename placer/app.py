@@ -58,7 +58,7 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     decider = Decider(ReportView(), Ledger(), Metrics())
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of
-    scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
+    scores = ScoreList(settings.redis_url, rooms_of=rooms_of)
     store = LearnedStore(settings.redis_url)
     try:
         parts = await assemble(settings, environment, decider, scores, store)

@@ -81,8 +81,6 @@ _TYPES: Final[Mapping[type, Form]] = {
 
 _RULES: Final = {
     "webhook": placer.webhook.settings.RULES,
-    "monitor": monitor.settings.RULES,
-    "broker": hook.broker.settings.RULES,
 }
 
 _TEMPLATE: Final = """\

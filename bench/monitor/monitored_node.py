@@ -207,7 +207,7 @@ async def start_placer(cluster: LocalCluster) -> EmbeddedServer:
     path = cluster.directory / "nodes.json"
     node = {"name": "elsewhere", "broker_socket": str(cluster.directory / "elsewhere" / CONTROL_NAME)}
     await asyncio.to_thread(path.write_text, json.dumps([node]))
-    return await cluster.placer(kubernetes="off", local_nodes=str(path))
+    return await cluster.placer(local_nodes=str(path))
 
 
 async def _register(broker: BrokerClient, gpu: int) -> dict[str, str]:

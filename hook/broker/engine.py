@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
@@ -72,19 +71,6 @@ class NotCarriedOutError(PlimsollError):
     """The machine failed (disk full, no descriptors left, for example). The same request may be repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerBounds:
-    """The settings that bound containers at run time.
-
-    Attributes:
-        connections_max: connections that a container's processes may hold open at once.
-        shares: those of the share scheduler.
-    """
-
-    connections_max: int
-    shares: ShareSettings = field(default_factory=ShareSettings)
-
-
 class Engine:
     """The broker at work. Everything except the file work runs on the event loop's thread.
 
@@ -103,7 +89,7 @@ class Engine:
         disk: BrokerFiles,
         files_thread: Executor,
         start_task: StartTask,
-        bounds: ContainerBounds,
+        shares: ShareSettings,
         driver_lines: DriverLines,
     ) -> None:
         self.health = GpusHealth(disk.contexts.root)
@@ -120,7 +106,6 @@ class Engine:
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
-        shares = bounds.shares
         times_ms = (shares.ahead_ms, shares.alone_ms, shares.slice_ms)
         self.bounded_log = BoundedLog()
         self._file_work = FileWork(
@@ -138,7 +123,6 @@ class Engine:
             node.process,
             node.pods.gpus,
             self._take_or_log,
-            bounds.connections_max,
             self.bounded_log,
         )
 

@@ -19,7 +19,7 @@ from plimsoll.ids import GpuUuid, ProcessKey
 
 LEAST_CHANGE_BYTES: Final = 64 * 1024 * 1024
 """A smaller change is never sent: activations of a running model come and go by tens of MiB. The monitor's
-PLIMSOLL_RELOAD_BYTES has the same default."""
+`monitor.core.lifecycle.RELOAD_BYTES` is the same."""
 
 LEAST_CHANGE_RATIO: Final = 0.1
 """This part of a process's peak, so that a process of 20 GiB is no more talkative than one of 2 GiB."""

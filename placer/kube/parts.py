@@ -171,7 +171,7 @@ class KubeParts:
 
     def _wire_cluster(self) -> None:
         """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
-        self.profile = Profile(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
+        self.profile = Profile(self.decider.ledger, self._report_doubt)
         self.cache = self.profile.cache
         plugins = self.profile.framework.plugins
         self.reader = PodReader(self.options.policy, plugins, self.options.places_unheld)

@@ -40,12 +40,10 @@ class LocalSettings:
     Attributes:
         hook_library: `libplimsoll.so`.
         environment: variables that each node's and container's own replace, usually the placer's.
-        output: the folder for the processes' output; None for the placer's own output.
     """
 
     hook_library: Path
     environment: Mapping[str, str]
-    output: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +131,10 @@ class Runner:
             enforcement = Enforcement(settings.hook_library, directories[name], plan.gpus[name])
         base = {**settings.environment, **self.node.environment}
         command = command_of(plan.booking.pod, container, base, enforcement)
-        if settings.output is None:
+        if self.node.output is None:
             return command
         folder = f"{pod.metadata.namespace}_{pod.metadata.name}_{plan.booking.pod}"
-        output = settings.output / folder / f"{container.name}.log"
+        output = self.node.output / folder / f"{container.name}.log"
         return ProcessCommand(command.arguments, command.environment, command.directory, output)
 
 

@@ -15,7 +15,6 @@ from placer.core.standing import OPEN, Standing, standing_of
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.needs import ANY_ADDRESS, HostPort, Needs
 from placer.scheduler.pods.nominator import Nomination
-from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Node
 
@@ -99,19 +98,15 @@ class NodeInfo:
         return self.node.metadata.labels or {}
 
 
-def node_info_of(node: Node, opt_out_label: str = OPT_OUT_LABEL) -> NodeInfo:
+def node_info_of(node: Node) -> NodeInfo:
     """A node without pods.
-
-    Args:
-        node: the node.
-        opt_out_label: with this label and the value `off`, it takes no pods.
 
     Raises:
         InputError: the node's allocatable cannot be read.
     """
     where = f"nodes/{node.metadata.name}: status.allocatable"
     allocatable = amounts_of(node.status.allocatable, where)
-    return NodeInfo(node, allocatable, traits_of(node), standing_of(node, opt_out_label))
+    return NodeInfo(node, allocatable, traits_of(node), standing_of(node))
 
 
 def _decrease(counts: Counter[K], key: K) -> None:

@@ -42,7 +42,7 @@ from placer.scheduler.pods.unhandled import refuse_unhandled
 from placer.scheduler.queue.hints import Cause
 from placer.scheduler.topology.rules import domain_rules_of
 from placer.scheduler.topology.wishes import domain_wishes_of
-from plimsoll.contract import OPT_OUT_LABEL, POLICY, refuse_answers, refuse_long_annotations
+from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
 from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
@@ -85,10 +85,9 @@ class Profile:
         self,
         ledger: Ledger,
         on_doubt: Callable[[Booking], None] = lambda _: None,
-        opt_out_label: str = OPT_OUT_LABEL,
     ) -> None:
         """An empty cluster; for the arguments see `Cache`."""
-        self.cache = Cache(ledger, self._gains, on_doubt, opt_out_label)
+        self.cache = Cache(ledger, self._gains, on_doubt)
         filters = VolumeFilters(self.cache)
         self.volumes = filters.volumes
         self.topology = PodTopology(self.cache)

@@ -207,8 +207,6 @@ async def loaded(
         "NATS_URL": cluster.url,
         "STREAM_REPLICAS": "3",
         "REDIS_URL": redis_url,
-        "CHECK_S": "0.5",
-        "KUBERNETES": "on",
         "LEASE_S": "15",
         "KUBECONFIG": str(api.kubeconfig()),
     }

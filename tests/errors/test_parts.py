@@ -49,7 +49,7 @@ async def test_a_placer_without_nodes_says_so_and_ends() -> None:
     code, errors = await ended("placer")
     [line] = [json.loads(line) for line in errors.splitlines()]
     assert (code, line["event"]) == (2, "refused to start")
-    assert "PLIMSOLL_KUBERNETES: 'auto' leaves no nodes to place pods on; run it in a pod" in line["problem"]
+    assert "PLIMSOLL_KUBECONFIG: '' leaves no nodes to place pods on; run it in a pod" in line["problem"]
 
 
 async def test_a_placer_with_an_empty_list_of_nodes_says_so_and_ends(tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ async def test_a_command_whose_broker_refuses_to_start_ends_with_its_words(tmp_p
     """The last words of the broker are the command's, and nothing is waited for."""
     options = ("run", "--broker-root", str(tmp_path), "--gpu-memory", "1Gi", "--", "true")
     code, errors = await ended(
-        "plimsoll", *options, PLIMSOLL_BROKER_AUDIT_S="zero", PLIMSOLL_BROKER_SHARE_TICK_MS="0"
+        "plimsoll", *options, PLIMSOLL_BROKER_MEASURE="perhaps", PLIMSOLL_BROKER_WAIT_LONGEST_S="0"
     )
     assert code == 2
     [line] = errors.splitlines()
     assert line.startswith(
-        "plimsoll run: the private broker refused to start: PLIMSOLL_BROKER_AUDIT_S: 'zero'"
+        "plimsoll run: the private broker refused to start: PLIMSOLL_BROKER_MEASURE: 'perhaps'"
     )
-    assert "PLIMSOLL_BROKER_SHARE_TICK_MS: '0'" in line
+    assert "PLIMSOLL_BROKER_WAIT_LONGEST_S: '0'" in line
     assert str(tmp_path / "private-broker.log") in line
 
 

@@ -69,7 +69,7 @@ def limit_events(messages: list[Message], what: str) -> list[Limit]:
 async def node(tmp_path: Path, url: str, **settings: object) -> AsyncIterator[Node]:
     """A node whose monitor has the default sampling times unless a test sets others."""
     bare = write_node(tmp_path)
-    pace = {"sample_ms": 100, "settle_s": 1.0, "reconcile_s": 5.0} | settings
+    pace = {"sample_s": 0.1, "reconcile_s": 5.0} | settings
     monitor = MonitorProcess(tmp_path, url, **pace)
     monitor.environment |= bare
     async with brokering(tmp_path / "broker") as broker, jetstream(url) as stream:
@@ -127,7 +127,7 @@ def clear_counts(one: Node) -> None:
 
 async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: EmbeddedServer) -> None:
     """A program that takes and frees 1 GiB under ten samples a second is charged for its context and nothing else."""
-    async with node(tmp_path, nats.url, sample_ms=20, reconcile_s=0.05) as one:
+    async with node(tmp_path, nats.url, sample_s=0.02, reconcile_s=0.05) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as loop:
             await until_true(lambda: one.page.context_bytes == CONTEXT)

@@ -85,7 +85,6 @@ async def started(
         "kubeconfig": str(apiserver.kubeconfig()),
         "relocation": "on",
         "relocation_after_s": "1",
-        "relocation_rest_s": "0",
     }
     async with placers(tmp_path, **settings) as running:
         yield running
@@ -275,9 +274,9 @@ async def test_placers_with_two_leases_notice_each_other(
     nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
 ) -> None:
     """Two placers that were given different Leases both lead, and one of them soon says so, in log and metric."""
-    await free_lease(apiserver, "another")
+    await free_lease(apiserver, "default")
     async with bus(nats) as jetstream:
-        left, right = await started.start("left"), await started.start("right", lease_name="another")
+        left, right = await started.start("left"), await started.start("right", lease_namespace="default")
         both = Pair(apiserver, namespace, jetstream, left, right)
         for node in ("n1", "n2", "n3", "n4"):
             await both.node(node)

@@ -120,6 +120,10 @@ class _Connection:
     process: Process | None = None
 
 
+CONNECTIONS_MOST: Final = 1024
+"""Connections that a container's processes may hold open at once."""
+
+
 class HookSockets:
     """Listens for the processes of every container; for the loop's thread only."""
 
@@ -129,7 +133,6 @@ class HookSockets:
         known: Callable[[ContainerKey, int, int], Process | None],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         take: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
-        connections_max: int,
         log: BoundedLog | None = None,
     ) -> None:
         self._log = log or BoundedLog()
@@ -137,7 +140,6 @@ class HookSockets:
         self._known = known
         self._gpus = gpus
         self._take = take
-        self._connections_max = connections_max
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._connections: dict[ContainerKey, dict[asyncio.Task[None], _Connection]] = {}
         self._numbered: dict[int, _Connection] = {}
@@ -219,8 +221,8 @@ class HookSockets:
     def _take_in(self, container: ContainerKey, accepted: socket.socket) -> None:
         pid = _peer_pid(accepted)
         connections = self._connections[container]
-        if len(connections) >= self._connections_max:
-            self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
+        if len(connections) >= CONNECTIONS_MOST:
+            self._log.warning("too_many_connections", container, pid=pid, most=CONNECTIONS_MOST)
             accepted.close()
             return
         connection = _Connection(container, pid, accepted, self._count + 1)

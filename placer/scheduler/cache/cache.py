@@ -23,7 +23,6 @@ from placer.scheduler.pods.nominator import Nomination, Nominator
 from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause
 from placer.scheduler.topology.antiaffinity import keepouts_of, readable_keepouts_of
 from plimsoll import cordons
-from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -66,7 +65,6 @@ class Cache:
         ledger: Ledger,
         gains: Callable[[Node, Node], Cause],
         on_doubt: Callable[[Booking], None] = lambda _: None,
-        opt_out_label: str = OPT_OUT_LABEL,
     ) -> None:
         """An empty cluster.
 
@@ -74,10 +72,8 @@ class Cache:
             ledger: the bookings of all pods.
             gains: the causes that a change of a node's object may have lifted, see `Framework.gains`.
             on_doubt: see `Bookings`.
-            opt_out_label: see `node_info_of`.
         """
         self._gains = gains
-        self._opt_out_label = opt_out_label
         self.paused: str | None = None
         self.bookings = Bookings(ledger, on_doubt)
         self.observers: list[Observer] = []
@@ -130,7 +126,7 @@ class Cache:
         """
         name = NodeName(node.metadata.name)
         try:
-            info = node_info_of(node, self._opt_out_label)
+            info = node_info_of(node)
         except InputError:
             self.remove_node(name)
             raise

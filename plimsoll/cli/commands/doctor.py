@@ -77,9 +77,8 @@ def _places(given: argparse.Namespace) -> "Places":
     from plimsoll.native import HOOK_LIBRARY  # noqa: PLC0415 - likewise
 
     cluster = Cluster(given.kubeconfig, given.context)
-    library = Path(os.environ.get("PLIMSOLL_HOOK_LIBRARY") or HOOK_LIBRARY)
     return Places(
-        machine=Machine(given.broker_root or default_root(), library),
+        machine=Machine(given.broker_root or default_root(), HOOK_LIBRARY),
         nats_url=given.nats_url,
         access=BusAccess.of(os.environ),
         redis_url=given.redis_url,

@@ -125,6 +125,7 @@ class LocalCluster:
                 "name": node.name,
                 "broker_socket": str(self.broker_root(node.name) / CONTROL_NAME),
                 "environment": {**self.node_environment(node.name), "PATH": path_variable},
+                "output": str(self.directory / "output"),
             }
             for node in self.nodes
         ]

@@ -22,7 +22,6 @@ from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.cli.demo.day import go_on
 from plimsoll.cli.demo.table import render
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.native import HOOK_LIBRARY
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PODS_PATH, PodRow, State
 
@@ -31,7 +30,7 @@ GREEDY: Final = "greedy"
 """The pod of the manifests that allocates past its line on purpose."""
 
 # Five seconds in place of Kang et al.'s minute, and frequent samples, so that a short demo shows changes.
-QUICK: Final = {"idle_period_s": "5", "settle_s": "0.5", "reconcile_s": "2", "state_idle_pct": "5"}
+QUICK: Final = {"idle_period_s": "5", "reconcile_s": "2"}
 NODES: Final = tuple(
     EmulatedNode(NodeName(name), (EmulatedGpu(model, memory), EmulatedGpu(model, memory)), QUICK)
     for name, model, memory in (
@@ -78,9 +77,6 @@ async def run_demo(console: Console, *, keep: bool = False) -> int:
                 http_port="0",
                 control_socket=str(socket),
                 local_nodes=str(await cluster.write_local_nodes()),
-                hook_library=str(HOOK_LIBRARY),
-                local_output=str(cluster.directory / "output"),
-                kubernetes="off",
             )
             steps.end()
             page_url = await cluster.page_url(part)

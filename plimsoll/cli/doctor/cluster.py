@@ -18,13 +18,13 @@ from plimsoll.cli.cluster import NAME, Cluster, client_of
 from plimsoll.cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll.cli.doctor.installation import gpu_access, missing_rights, nodes, policies, webhook, workloads
 from plimsoll.cli.doctor.taken_out import placing, volumes
+from plimsoll.contract import PLACER_LEASE
 from plimsoll.kube.client import KubeClient
 from plimsoll.kube.lease_rules import NOTE
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.kube.transport import ApiError, NotFoundError
 from plimsoll.part.errors import InputError
 
-LEASE: Final = "plimsoll-placer"
 LEASE_LOOK_S: Final = 0.5
 LEASE_WAIT_S: Final = 20.0
 """Seconds in which a leader must have renewed its Lease. The longest Lease, of 60 s, is renewed every 15 s."""
@@ -97,12 +97,12 @@ async def _checked(check: str, run: ClusterCheck, client: KubeClient, namespace:
 
 async def _leader(client: KubeClient, namespace: str) -> list[Finding]:
     """Whether a placer renews the Lease. Only a change is taken for one: no clock is needed to see it."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{PLACER_LEASE}"
     logs = f"see `kubectl -n {namespace} logs deploy/plimsoll-placer`"
     try:
         first = await _lease(client, path)
     except NotFoundError:
-        text = f"no placer has ever led: namespace {namespace} has no Lease {LEASE}"
+        text = f"no placer has ever led: namespace {namespace} has no Lease {PLACER_LEASE}"
         remedy = f"{logs}; if the release is elsewhere, name its namespace with --namespace"
         return [failed("leader", text, remedy)]
     before, until_s = datetime.now(UTC), time.monotonic() + LEASE_WAIT_S
@@ -115,7 +115,9 @@ async def _leader(client: KubeClient, namespace: str) -> list[Finding]:
             return [ok("leader", f"{now.holderIdentity} leads"), _clock(now.renewTime, before, answered)]
         before = asked
     holder = first.holderIdentity or "nobody"
-    text = f"no placer leads: the Lease {LEASE} is {holder}'s and was not renewed in {LEASE_WAIT_S:.0f} s"
+    text = (
+        f"no placer leads: the Lease {PLACER_LEASE} is {holder}'s and was not renewed in {LEASE_WAIT_S:.0f} s"
+    )
     return [failed("leader", text, f"{logs}, and `kubectl -n {namespace} get pods -l app=plimsoll-placer`")]
 
 
@@ -136,7 +138,7 @@ async def _other_leases(client: KubeClient, namespace: str) -> list[Finding]:
         return [ok("other-leases", "no placer renews another Lease")]
     holders = listed(f"{name} ({now[name].holderIdentity})" for name in sorted(live))
     text = f"further placers lead, by Leases of their own, and may promise the same room: {holders}"
-    remedy = "give all placers of the cluster the same PLIMSOLL_LEASE_NAME and PLIMSOLL_LEASE_NAMESPACE, or end them"
+    remedy = "give all placers of the cluster the same PLIMSOLL_LEASE_NAMESPACE, or end them"
     return [failed("other-leases", text, remedy)]
 
 
@@ -149,7 +151,7 @@ async def _notes(client: KubeClient, namespace: str) -> dict[str, _LeaseSpec]:
         for name, one in named.items()
         if NOTE in (one.metadata.annotations or {})
         and one.spec.holderIdentity
-        and name != f"{namespace}/{LEASE}"
+        and name != f"{namespace}/{PLACER_LEASE}"
     }
 
 

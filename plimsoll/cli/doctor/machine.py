@@ -123,7 +123,7 @@ def _toolkit() -> Finding:
 
 async def _library(library: Path) -> Finding:
     try:
-        path = await preloadable("PLIMSOLL_HOOK_LIBRARY", library, os.environ)
+        path = await preloadable(library.name, library, os.environ)
     except InputError as error:
         return failed_by("library", error)
     kind, version = await asyncio.to_thread(platform.libc_ver)

@@ -160,22 +160,20 @@ def test_a_taint_is_tolerated_as_each_toleration_reads(given_: list[Toleration],
 
 
 @pytest.mark.parametrize(
-    ("labels", "asked", "opted_out"),
+    ("labels", "opted_out"),
     [
-        ({}, {}, False),
-        ({"plimsoll.dev/node": "off"}, {}, True),
-        ({"plimsoll.dev/node": "on"}, {}, False),
-        ({"mine/gpus": "off"}, {}, False),
-        ({"mine/gpus": "off"}, {"opt_out_label": "mine/gpus"}, True),
+        ({}, False),
+        ({"plimsoll.dev/node": "off"}, True),
+        ({"plimsoll.dev/node": "on"}, False),
+        ({"mine/gpus": "off"}, False),
     ],
 )
 def test_a_node_opts_out_by_its_label(
     labels: dict[str, str],
-    asked: dict[str, str],
     opted_out: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:
-    """No toleration helps against the label, which the settings may name otherwise."""
+    """No toleration helps against the label."""
     there = msgspec.structs.replace(node(), metadata=ObjectMeta(name="n1", labels=labels))
     wanted = pod(container(), tolerations=[{"operator": "Exists"}])
-    found = why_not_on(wanted, node_info_of(there, **asked))
+    found = why_not_on(wanted, node_info_of(there))
     assert found == (("node(s) had opted out of Plimsoll by label",) if opted_out else ())

@@ -197,7 +197,7 @@ def test_settings_that_leave_a_door_open_are_refused(given: dict[str, str], text
 def test_an_extender_without_a_cluster_is_refused() -> None:
     """The extender binds pods of a cluster, so it needs one."""
     with pytest.raises(InputError, match="PLIMSOLL_EXTENDER_PORT: 7443 needs a cluster"):
-        load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_KUBERNETES": "off"})
+        load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_LOCAL_NODES": "/nodes.json"})
     for address in ("127.0.0.1", "::1", "localhost"):
         given = load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_EXTENDER_ADDRESS": address})
         assert given.extender_address == address

@@ -147,7 +147,7 @@ async def test_a_placer_asks_by_its_setting(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
 ) -> None:
     """The placer's port asks for users of the cluster; its control socket belongs to its owner and asks nothing."""
-    settings = {"kubernetes": "on", "kubeconfig": str(apiserver.kubeconfig()), "lease_s": "15"}
+    settings = {"kubeconfig": str(apiserver.kubeconfig()), "lease_s": "15"}
     settings |= {"http_port": "0", "http_auth": "kubernetes"}
     async with placer(tmp_path, nats, valkey, **settings) as part, aiohttp.ClientSession() as session:
         for headers, status in (

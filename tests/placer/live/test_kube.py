@@ -40,7 +40,6 @@ async def test_pods_of_a_cluster_are_shown_by_name(
 ) -> None:
     """A pod that is bound stands on its GPU, and one that fits nowhere waits with its demand and its refusal."""
     settings = {
-        "kubernetes": "on",
         "unheld_pods": "place",
         "kubeconfig": str(apiserver.kubeconfig()),
         "lease_s": "15",

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
-from placer.core.score import Formula
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
@@ -67,22 +66,6 @@ async def test_nodes_that_were_busy_all_minute_are_ordered_by_memory(scores: Sco
         ]
     )
     assert await best_first(scores) == ["a-free", "m-half", "z-full"]
-
-
-async def test_literal_formula_prefers_busy_gpus(valkey: EmbeddedServer) -> None:
-    """The paper's formula as printed, if configured, reverses the order of idle time."""
-    scores = ScoreList(valkey.url, formula=Formula.LITERAL)
-    try:
-        await scores.fill([])
-        await scores.apply(
-            [
-                report("idle", gpus=(gpu("GPU-a", idle_pct=90),)),
-                report("busy", gpus=(gpu("GPU-b", idle_pct=10),)),
-            ]
-        )
-        assert await best_first(scores) == ["busy", "idle"]
-    finally:
-        await scores.close()
 
 
 async def test_gpus_that_vanished_leave_the_list(scores: ScoreList) -> None:

@@ -95,6 +95,9 @@ class Refuse:
 
 Step = ReadUsed | SetGranted | SetWanted | AnnouncePaused | Allow | Refuse
 
+REMIND_S: Final = 300.0
+"""Seconds between two announcements of the same wait."""
+
 
 class MemoryArbiter:
     """The pure state machine. All times are seconds of the same clock, which never goes back."""
@@ -103,7 +106,7 @@ class MemoryArbiter:
         self,
         policy: WaitPolicy,
         *,
-        remind_s: float = 300.0,
+        remind_s: float = REMIND_S,
         longest_wait_s: float | None = None,
         block_bytes: int = 0,
     ) -> None:

@@ -253,7 +253,7 @@ async def test_a_placer_with_another_lease(release: ApiServer) -> None:
                 one = of(await examined(release), "other-leases")
         assert one.verdict is Verdict.FAILED
         assert "default/second (placer-1)" in one.text
-        assert "PLIMSOLL_LEASE_NAME" in one.remedy
+        assert "PLIMSOLL_LEASE_NAMESPACE" in one.remedy
     finally:
         await release.call("DELETE", f"{leases}/second")
 

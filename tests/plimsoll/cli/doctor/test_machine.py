@@ -48,16 +48,16 @@ async def test_a_machine_with_a_driver_and_a_broker(machine: Machine) -> None:
     await program.communicate()
 
 
-async def test_a_library_that_is_missing_or_none(machine: Machine, tmp_path: Path) -> None:
+async def test_a_library_that_is_missing_or_none(tmp_path: Path) -> None:
     """Programs would run without their lines, so it is a failure, with the file's name."""
-    code, findings = await findings_of(machine, PLIMSOLL_HOOK_LIBRARY="/none/libplimsoll.so")
-    assert (code, findings["library"]["verdict"]) == (1, "failed")
-    assert findings["library"]["text"] == "PLIMSOLL_HOOK_LIBRARY: '/none/libplimsoll.so' does not exist"
-    assert findings["library"]["remedy"].startswith("name the libplimsoll.so of this installation")
-    (tmp_path / "libplimsoll.so").write_text("no library")
-    code, findings = await findings_of(machine, PLIMSOLL_HOOK_LIBRARY=str(tmp_path / "libplimsoll.so"))
-    assert (code, findings["library"]["verdict"]) == (1, "failed")
-    assert findings["library"]["text"].endswith("is not Plimsoll's library")
+    library = tmp_path / "libplimsoll.so"
+    one = of(await found(examine(Where(tmp_path, library))), "library")
+    assert one.verdict is Verdict.FAILED
+    assert one.text == f"libplimsoll.so: '{library}' does not exist"
+    library.write_text("no library")
+    one = of(await found(examine(Where(tmp_path, library))), "library")
+    assert one.verdict is Verdict.FAILED
+    assert one.text.endswith("is not Plimsoll's library")
 
 
 async def test_a_broker_that_died_or_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
