@@ -8,13 +8,13 @@ from dataclasses import fields
 from typing import Final
 
 from plimsoll.broker.root import default_root
-from plimsoll.cli.command import parsed
-from plimsoll.cli.commands.run import COMMAND
 from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError, errors_in
 from plimsoll.part.log import log_plainly
 from plimsoll.part.settings import raise_all
 from plimsoll.part.variables import unknown_variables
+from plimsoll_cli.command import parsed
+from plimsoll_cli.commands.run import COMMAND
 from solo.machine import NoGpuError
 from solo.options import RunOptions
 from solo.private_broker import PrivateBrokerError

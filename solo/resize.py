@@ -16,14 +16,14 @@ from placer.core.resize.registered import RegisteredResize, registered_resize
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
-from plimsoll.cli import output
-from plimsoll.cli.command import parsed
-from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
 from plimsoll.part.log import log_plainly
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
+from plimsoll_cli import output
+from plimsoll_cli.command import parsed
+from plimsoll_cli.commands.resize import COMMAND
 from solo.machine import read_machine
 from solo.private_broker import locked
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from monitor.troubles import NO_GPU, Troubles
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.servers.waiting import PATIENCE_S
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from monitor import settings
 from monitor.app import run
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.servers.waiting import PATIENCE_S
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from plimsoll.cli.demo import servers
+from plimsoll_cli.demo import servers
 from tests.node import requirements
 from tests.node.places import DIRECTORY_VARIABLE
 

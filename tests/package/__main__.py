@@ -36,7 +36,7 @@ PARTS: Final = (
     "solo.resize",
     "simulator",
     "plimsoll",
-    "plimsoll.alerts",
+    "plimsoll_alerts",
 )
 VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.15")
 

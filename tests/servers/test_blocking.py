@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockingError
 
-from plimsoll.cli.demo import servers as embedded
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo import servers as embedded
+from plimsoll_cli.demo.servers import EmbeddedServer
 
 
 async def test_part_that_blocks_the_loop_fails(tmp_path: Path) -> None:

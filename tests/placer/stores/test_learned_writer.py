@@ -14,9 +14,9 @@ from placer.core.ledger import Ledger
 from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample
 from placer.stores.learned import LONGEST_RECORD, LearnedStore
 from placer.stores.learned_writer import LearnedWriter
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.servers.waiting import until, until_true
 

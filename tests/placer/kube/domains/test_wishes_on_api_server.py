@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.domains.rules import evenly, far, near
 from tests.placer.kube.domains.test_on_api_server import HOST, ZONE, places
 from tests.placer.kube.preemption.test_servers import SIDES, kube_scheduler

@@ -8,10 +8,10 @@ import pytest
 from placer.kube.extender import binds as binds_module
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.pod_changes import PodChanges
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.rpc import Resize
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.extender.front import (
     GPUS,
     MEMORY,
