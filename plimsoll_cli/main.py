@@ -8,6 +8,7 @@ from typing import Final
 
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.limits import limit_of
+from plimsoll.part.program import leave_current_folder
 from plimsoll.part.variables import unknown_variables
 from plimsoll_cli import output
 from plimsoll_cli.command import INTERRUPTED, REFUSED, listing, parsed
@@ -22,6 +23,7 @@ COMPLETE: Final = "__complete"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line. Returns the exit code."""
+    leave_current_folder()
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -1,8 +1,7 @@
-"""`plimsoll resize`: its options, which the program of `solo.resize` reads with the same parser."""
+"""`plimsoll resize`."""
 
 import argparse
-import os
-import sys
+from typing import TYPE_CHECKING
 
 from plimsoll_cli import output
 from plimsoll_cli.command import REFUSED, Command
@@ -14,6 +13,9 @@ from plimsoll_cli.options import (
     namespace_of,
     seconds,
 )
+
+if TYPE_CHECKING:
+    from plimsoll.placer_api.rpc import Resize
 
 RUN_NAMESPACE = "plimsoll-run"
 """As `plimsoll.broker.wire.RUN_NAMESPACE`, which takes 70 ms to import."""
@@ -59,13 +61,13 @@ def _run(given: argparse.Namespace) -> int:
     _check(asked)
     given.namespace = given.namespace or (RUN_NAMESPACE if given.broker_root else namespace_of(given))
     if given.namespace == RUN_NAMESPACE:
-        _become_solo(given, asked)
+        return _resize_here(given)
     if given.broker_root:
         problem = (
             f"has no commands of `plimsoll run`; leave it out, or leave out --broker-root {given.broker_root}"
         )
         return output.fail(f"--namespace: {given.namespace!r} {problem}", REFUSED)
-    return _resize(given)
+    return _resize_pod(given)
 
 
 def _check(asked: dict[str, str]) -> None:
@@ -79,25 +81,11 @@ def _check(asked: dict[str, str]) -> None:
             parse_whole(text, option, "percent")
 
 
-def _become_solo(given: argparse.Namespace, asked: dict[str, str]) -> None:
-    from plimsoll.part.program import program_of  # noqa: PLC0415 - keeps --help fast
-
-    named = {"--broker-root": str(given.broker_root or ""), "--container": given.container or ""}
-    asked |= {option: value for option, value in named.items() if value}
-    words = [*(f"{option}={value}" for option, value in asked.items()), "--", given.pod]
-    os.execv(sys.executable, [*program_of("solo.resize"), *words])  # noqa: S606 - no shell wanted
-
-
-def _resize(given: argparse.Namespace) -> int:
-    import asyncio  # noqa: PLC0415 - keeps --help fast
-
-    from plimsoll.ids import ContainerName  # noqa: PLC0415 - likewise
-    from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
+def _request(given: argparse.Namespace) -> "Resize":
+    from plimsoll.ids import ContainerName  # noqa: PLC0415 - keeps --help fast
     from plimsoll.placer_api.rpc import Resize  # noqa: PLC0415 - likewise
-    from plimsoll_cli.cluster import Cluster  # noqa: PLC0415 - likewise
-    from plimsoll_cli.resize_pod import NotResizedError, resize_pod  # noqa: PLC0415 - likewise
 
-    request = Resize(
+    return Resize(
         pod=given.pod,
         namespace=given.namespace,
         gpu_memory=given.gpu_memory,
@@ -105,11 +93,33 @@ def _resize(given: argparse.Namespace) -> int:
         gpu_share_limit=given.gpu_share_limit,
         container=ContainerName(given.container) if given.container else None,
     )
+
+
+def _resize_here(given: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+
+    from plimsoll.broker.root import default_root  # noqa: PLC0415 - likewise
+    from plimsoll.part.log import log_plainly  # noqa: PLC0415 - likewise
+    from solo.resize import resize_command  # noqa: PLC0415 - likewise
+
+    log_plainly()
+    changes = asyncio.run(resize_command(given.broker_root or default_root(), _request(given)))
+    output.lines(*map(output.printable, changes))
+    return 0
+
+
+def _resize_pod(given: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - keeps --help fast
+
+    from plimsoll.part.log import log_nothing  # noqa: PLC0415 - likewise
+    from plimsoll_cli.cluster import Cluster  # noqa: PLC0415 - likewise
+    from plimsoll_cli.resize_pod import NotResizedError, resize_pod  # noqa: PLC0415 - likewise
+
     # The command has one line for each outcome; the log of its parts would stand between.
     log_nothing()
     cluster = Cluster(given.kubeconfig, given.context)
     try:
-        confirmed = asyncio.run(resize_pod(request, cluster, given.timeout_s))
+        confirmed = asyncio.run(resize_pod(_request(given), cluster, given.timeout_s))
     except NotResizedError as error:
         return output.fail(str(error), REFUSED)
     output.lines(*(f"{given.namespace}/{given.pod}: {line}" for line in confirmed.lines()))

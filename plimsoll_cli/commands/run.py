@@ -1,4 +1,4 @@
-"""`plimsoll run`: its options, which the program of `solo` reads with the same parser."""
+"""`plimsoll run`."""
 
 import argparse
 from pathlib import Path
@@ -56,11 +56,9 @@ def _declare_demand(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from plimsoll.part.program import become  # noqa: PLC0415 - keeps --help fast
+    from plimsoll_cli.run import run  # noqa: PLC0415 - keeps --help fast
 
-    # This process becomes the program of `solo`, so signals and exit code are the command's. It gets the words as
-    # they were typed, and reads them as they were read here.
-    become("solo.__main__", given.words)
+    return run(given)
 
 
 COMMAND = Command(

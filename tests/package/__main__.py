@@ -32,8 +32,6 @@ PARTS: Final = (
     "placer",
     "placer.pool",
     "placer.webhook",
-    "solo",
-    "solo.resize",
     "simulator",
     "plimsoll",
     "plimsoll_alerts",
