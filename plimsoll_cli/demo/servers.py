@@ -4,11 +4,7 @@ What always holds:
 
 * A server listens on 127.0.0.1 only, and writes only into its folder.
 * A server is ready once its context is entered: its own log says so; nothing sleeps for a fixed time.
-* A server dies with this process, even when this process is killed. A small Python program asks the kernel for that
-  (`PR_SET_PDEATHSIG`) and then becomes the server by `exec`, so the process id is the server's own. `preexec_fn`
-  would do the same between fork and exec, which may deadlock in a process with threads; Python warns about that from
-  3.12 on. The kernel sends the signal when the thread that started the child ends: enter the contexts on a lasting
-  thread.
+* A server dies with this process (`plimsoll.part.child.dying_with_us`): enter the contexts on a lasting thread.
 * Ctrl-C in the terminal reaches this process and not the servers, so that they still answer while it closes down.
 """
 
@@ -19,15 +15,14 @@ import os
 import platform
 import secrets
 import shutil
-import signal
 import socket
-import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
+from plimsoll.part.child import Child, Program, dying_with_us, start
 from plimsoll.part.errors import PlimsollError
 
 READY_TIMEOUT_S: Final = 60.0
@@ -46,14 +41,6 @@ PORTS: Final = range(20_000, 30_000)
 server's port in the ephemeral range may get that very port as its own, and connect to itself."""
 
 PORT_TRIES: Final = 20
-
-# 1 is PR_SET_PDEATHSIG. The parent is checked afterwards, because it may have died before the call.
-_EXEC_AND_DIE_WITH_PARENT: Final = """
-import ctypes, os, signal, sys
-if ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) != 0 or os.getppid() != int(sys.argv[1]):
-    sys.exit("the parent process is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class EmbeddedServerError(PlimsollError):
@@ -101,27 +88,22 @@ class EmbeddedServer:
         self.url = f"{kind.scheme}://127.0.0.1:{port}"
         self.pid = 0
         self._kind = kind
-        self._log_path = directory / "server.log"
-        # A file, not a pipe: a pipe that fills while our loop is busy would stop the server.
-        self._log_start = 0
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: Child | None = None
 
     @property
     def is_running(self) -> bool:
         """Whether the process has not ended, by `stop`, by `kill` or by itself."""
-        return self._process is not None and self._process.returncode is None
+        return self._child is not None and self._child.is_running
 
     async def kill(self) -> None:
         """End the process by SIGKILL, as a crash would, and return once it is gone; a second call does nothing."""
-        await self._end(signal.SIGKILL)
+        if self._child is not None:
+            await self._child.kill()
 
     async def stop(self) -> None:
         """End the process in good order, by force if that takes too long; a second call does nothing."""
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._end(signal.SIGTERM)
-        except TimeoutError:
-            await self._end(signal.SIGKILL)
+        if self._child is not None and self._child.is_running:
+            await self._child.end(STOP_TIMEOUT_S)
 
     async def restart(self) -> None:
         """Start the server again on the same port and folder, after `stop` if it runs; return once it is ready.
@@ -142,55 +124,29 @@ class EmbeddedServer:
         """
         assert not self.is_running
         program = await asyncio.to_thread(self._kind.program)
-        with await asyncio.to_thread(self._open_log) as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *_tied_to_us(program),
-                *self._kind.arguments(self.port, self.directory),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=asyncio.subprocess.STDOUT,
-                cwd=self.directory,
-                env={**os.environ, **self._kind.environment},
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
+        words = (str(program), *self._kind.arguments(self.port, self.directory))
+        environment = {**os.environ, **self._kind.environment}
+        output = self.directory / "server.log"
+        child = await start(Program(dying_with_us(*words), environment, self.directory, output))
+        self._child, self.pid = child, child.pid
         try:
-            await self._until_ready(self._process)
+            await self._until_ready(child)
         except BaseException:
-            await self._end(signal.SIGKILL)
+            await child.kill()
             raise
 
-    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+    async def _until_ready(self, child: Child) -> None:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                while self._kind.ready not in await asyncio.to_thread(self._read_log):
-                    if process.returncode is not None:
-                        raise await self._failure("ended instead of getting ready")
+                while self._kind.ready not in await child.written():
+                    if not child.is_running:
+                        raise await self._failure(child, "ended instead of getting ready")
                     await asyncio.sleep(LOG_POLL_S)
         except TimeoutError:
-            raise await self._failure(f"was not ready in {READY_TIMEOUT_S:.0f} s") from None
+            raise await self._failure(child, f"was not ready in {READY_TIMEOUT_S:.0f} s") from None
 
-    def _open_log(self) -> BinaryIO:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        log = self._log_path.open("ab")
-        self._log_start = log.tell()
-        return log
-
-    def _read_log(self) -> str:
-        """The log of this process; earlier processes of the same folder wrote before `_log_start`."""
-        with self._log_path.open("rb") as log:
-            log.seek(self._log_start)
-            return log.read().decode(errors="replace")
-
-    async def _end(self, how: signal.Signals) -> None:
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            self._process.send_signal(how)
-        await self._process.wait()
-
-    async def _failure(self, what: str) -> EmbeddedServerError:
-        lines = "\n".join((await asyncio.to_thread(self._read_log)).splitlines()[-LAST_LINES:])
+    async def _failure(self, child: Child, what: str) -> EmbeddedServerError:
+        lines = "\n".join((await child.written()).splitlines()[-LAST_LINES:])
         kind = _PortTakenError if "address already in use" in lines.lower() else EmbeddedServerError
         return kind(f"{self._kind.name} on port {self.port} {what}; its last lines:\n{lines}")
 
@@ -273,11 +229,6 @@ async def _started(kind: ServerKind, directory: Path) -> EmbeddedServer:
     raise EmbeddedServerError(
         f"{kind.name} found {PORT_TRIES} ports taken, one after another; remedy: end other servers"
     )
-
-
-def _tied_to_us(program: Path) -> tuple[str, ...]:
-    """The command that becomes `program` and dies with this process; the server's arguments follow."""
-    return (sys.executable, "-I", "-S", "-c", _EXEC_AND_DIE_WITH_PARENT, str(os.getpid()), str(program))
 
 
 def _nats_program() -> Path:
