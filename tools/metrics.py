@@ -23,9 +23,9 @@ from placer.core.ledger import Ledger
 from placer.extender.metrics import ExtenderMetrics
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
-from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common
+from plimsoll_alerts.metrics import AlertMetrics
 
 PARTS: Final[Mapping[str, str]] = {
     "every part": "Each part has these, under the same names.",

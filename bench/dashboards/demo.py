@@ -22,11 +22,11 @@ from bench.webhook.load import measure
 from bench.webhook.process import Webhook, webhook
 from bench.webhook.reviews import cases
 from placer.extender.http import PATH
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.cli.demo.servers import ServerKind, free_port, running
 from plimsoll.ids import NodeName
 from plimsoll.native import EMULATOR
 from plimsoll.part.program import program_of
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll_cli.demo.servers import ServerKind, free_port, running
 from tests.e2e.cluster import KubeCluster
 from tests.servers.alertmanager import alertmanager
 from tests.servers.apiserver import ApiServer
@@ -193,7 +193,7 @@ def _alerts(nats_url: str, manager_url: str, port: int) -> ServerKind:
         scheme="http",
         ready="watching",
         program=lambda: Path(sys.executable),
-        arguments=lambda *_: program_of("plimsoll.alerts")[1:],
+        arguments=lambda *_: program_of("plimsoll_alerts")[1:],
         environment={f"PLIMSOLL_{name}": value for name, value in settings.items()},
     )
 

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.ids import NodeName
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PodRow
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 
 SLOTS: Final = 30
 RUN_S: Final = 2.0

@@ -15,11 +15,11 @@ from bench.monitor.subscriber import Subscriber, subscribed
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import CONTROL_NAME, ContainerLines, Line, Register
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
+from plimsoll_cli.demo.servers import EmbeddedServer
 
 Json = dict[str, Any]
 

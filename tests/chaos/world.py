@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
 from tests.chaos.fleet import CARDS, FLEET, Machine
 from tests.chaos.journal import Journal
 from tests.chaos.leases import LEASES, Leases

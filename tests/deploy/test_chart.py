@@ -15,7 +15,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
-import plimsoll.alerts.settings
+import plimsoll_alerts.settings
 from plimsoll.part import settings as part_settings
 from tests.deploy.rendering import (
     CASES,
@@ -38,7 +38,7 @@ PARTS: Mapping[str, tuple[str, Any]] = {
     "monitor": ("PLIMSOLL_", monitor.settings.Settings),
     "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
     "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
-    "alerts": ("PLIMSOLL_ALERTS_", plimsoll.alerts.settings.Settings),
+    "alerts": ("PLIMSOLL_ALERTS_", plimsoll_alerts.settings.Settings),
 }
 
 
@@ -105,7 +105,7 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
     elif part == "pool" and given:
         placer.pool.settings.load(known)
     elif part == "alerts" and given:
-        plimsoll.alerts.settings.load(known)
+        plimsoll_alerts.settings.load(known)
 
 
 @pytest.mark.parametrize("part", PARTS)

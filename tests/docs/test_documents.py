@@ -15,12 +15,12 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
-import plimsoll.alerts.settings
-from plimsoll.cli.command import parsed, parser_of
-from plimsoll.cli.commands import SUMMARIES, command_of
+import plimsoll_alerts.settings
 from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.settings import PREFIX
+from plimsoll_cli.command import parsed, parser_of
+from plimsoll_cli.commands import SUMMARIES, command_of
 from tools.metrics import described
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,17 @@ DOCUMENTS = (
 TEXTS = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
 SOURCES = "\n".join(
     path.read_text()
-    for part in ("plimsoll", "monitor", "placer", "solo", "hook", "emulator", "tests/gpu")
+    for part in (
+        "plimsoll",
+        "plimsoll_alerts",
+        "plimsoll_cli",
+        "monitor",
+        "placer",
+        "solo",
+        "hook",
+        "emulator",
+        "tests/gpu",
+    )
     for path in sorted((ROOT / part).rglob("*"))
     if path.suffix in {".py", ".c", ".h"}
 )
@@ -112,7 +122,7 @@ def test_every_setting_named_is_one() -> None:
         (hook.broker.settings.PREFIX, hook.broker.settings),
         (placer.webhook.settings.PREFIX, placer.webhook.settings),
         (placer.pool.settings.PREFIX, placer.pool.settings),
-        (plimsoll.alerts.settings.PREFIX, plimsoll.alerts.settings),
+        (plimsoll_alerts.settings.PREFIX, plimsoll_alerts.settings),
     )
     known = {
         prefix + field.name.upper()

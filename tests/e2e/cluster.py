@@ -16,13 +16,13 @@ import nats
 
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, SOCKET_NAME
 from plimsoll.bus.subjects import STREAM
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import decode_event, decode_report
 from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import copied_capacity, create_node, create_pod, pod_manifest
 from tests.servers.waiting import until

@@ -18,15 +18,15 @@ from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.bus import client as bus_client
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.client import connect
-from plimsoll.cli.asking import NoPlacerError
-from plimsoll.cli.cluster import Cluster, kubeconfig_of
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.cli.events import NoEventsError, connected
-from plimsoll.cli.explain import explanation
 from plimsoll.kube import client as kube
 from plimsoll.kube.transport import RefusedError, TransientError, error_from
 from plimsoll.part.errors import InputError
+from plimsoll_cli.asking import NoPlacerError
+from plimsoll_cli.cluster import Cluster, kubeconfig_of
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.events import NoEventsError, connected
+from plimsoll_cli.explain import explanation
 from tests.logs import capture_logs
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from monitor.troubles import NO_GPU, Troubles
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.servers.waiting import PATIENCE_S
 
@@ -78,7 +78,9 @@ async def test_a_command_whose_broker_refuses_to_start_ends_with_its_words(tmp_p
 
 async def test_a_command_without_a_driver_is_bad_input(tmp_path: Path) -> None:
     """It cannot be started, which is 2 by the help; the line has the remedy."""
-    code, errors = await ended("solo", "--broker-root", str(tmp_path), "--gpu-memory", "1Gi", "--", "true")
+    code, errors = await ended(
+        "plimsoll", "run", "--broker-root", str(tmp_path), "--gpu-memory", "1Gi", "--", "true"
+    )
     assert code == 2
     [line] = errors.splitlines()
     assert "no NVIDIA driver answers" in line
@@ -181,7 +183,7 @@ def test_troubles_beside_each_other_are_told_once() -> None:
 
 
 _MONITOR = (("monitor",), {"PLIMSOLL_NODE": "n", "PLIMSOLL_STATE_DIR": "{}"})
-_RUN: tuple[tuple[str, ...], dict[str, str]] = (("solo", "--broker-root", "{}", "--", "true"), {})
+_RUN: tuple[tuple[str, ...], dict[str, str]] = (("plimsoll", "run", "--broker-root", "{}", "--", "true"), {})
 
 
 @pytest.mark.parametrize(

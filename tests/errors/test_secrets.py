@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.monitor.harness import monitoring
 from tests.placer.test_app import NODE_WITHOUT_BROKER
 from tests.servers.waiting import until

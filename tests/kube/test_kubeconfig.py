@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plimsoll.cli.cluster import Cluster, kubeconfig_of
 from plimsoll.kube.client import connect
 from plimsoll.kube.transport import TransientError
 from plimsoll.part.errors import InputError
+from plimsoll_cli.cluster import Cluster, kubeconfig_of
 from tests.cluster import assets
 from tests.kube.plugin import Certificate, Guard, certificate_in, guard, kubeconfig
 

@@ -12,9 +12,9 @@ from nats.js import JetStreamContext
 
 from hook.broker.core.codec import uses_offset
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.quantity import MIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, Program, program, write_node
 from tests.monitor.harness import Message, MonitorProcess, jetstream, until, until_true
 from tests.monitor.test_hooked import CONTAINER, POD, BrokerProcess, brokering

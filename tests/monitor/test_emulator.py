@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nats.js import JetStreamContext
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, Phase, Task
 from plimsoll.ids import GpuUuid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.announcements import MAIN, POD
 from tests.monitor.announcer import announcer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, Program, book, program, write_node

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, ProcessKey
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.announcements import MAIN, POD
 from tests.monitor.announcer import Announcer, announcer
 from tests.monitor.harness import (

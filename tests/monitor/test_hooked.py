@@ -12,9 +12,9 @@ import msgspec
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.constants import start_of
 from tests.hook.broker.conftest import CONSTANTS
 from tests.monitor.emulated import GIB, GPU_0, MIB, program, write_node

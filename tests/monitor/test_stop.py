@@ -8,7 +8,7 @@ import pytest
 
 from monitor import observer, settings
 from monitor.app import run
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.servers.waiting import PATIENCE_S
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.pages import LATE_NS
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, program
 from tests.monitor.harness import Message, jetstream, until
 from tests.monitor.test_audited import limit_events

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.cluster import READY
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
 from plimsoll.part.program import program_of
+from plimsoll_cli.demo.cluster import READY
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
 from tests.node.driver import GPUS
 from tests.node.node import Node
 from tests.node.places import NODE, ROOT

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.node.containers import import_image
 from tests.node.network import NODE_IP
 from tests.node.node import START_S, Node

@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, PodRow, State
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.constants import part_with
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.local.world import BUILD, REPOSITORY, emulated_node, idle_report

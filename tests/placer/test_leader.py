@@ -15,10 +15,10 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from placer.scheduler.binding.fence import FENCE
 from plimsoll.bus.subjects import STREAM, pod_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import RELOCATION_COST
 from plimsoll.envelope import decode_event
 from plimsoll.events import Placement
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.objects import MEMORY

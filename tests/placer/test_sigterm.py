@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.chaos.proxy import Proxy, Weather, proxy
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.kube.objects import MEMORY

@@ -9,9 +9,9 @@ import pytest
 
 from placer.intake import intake
 from placer.intake.intake import FORGET_NODE_S
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import (
     Running,
     bus,

@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.decision import decision_of
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import (
     GPUS,
     MEMORY,

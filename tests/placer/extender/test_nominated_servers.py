@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import (
     MEMORY,
     Between,

@@ -21,8 +21,8 @@ from placer.extender.http import PATH, serving_extender
 from placer.extender.metrics import ExtenderMetrics
 from placer.extender.tls import TlsFiles
 from placer.settings import load
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.errors import InputError
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import MEMORY, configured, front_pod, gpu_node
 from tests.placer.kube.scene import Scene
 from tests.placer.kube.world import gpu_of, scheduler

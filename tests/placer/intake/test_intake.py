@@ -13,12 +13,12 @@ from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.intake import intake
 from plimsoll.bus.subjects import info_subject, state_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import NodeState, Report
 from plimsoll.gpu_events import GpuInfo, NodeInfo
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import SHOWN_CHARS
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.placer.arrivals import (
     CHECK_S,

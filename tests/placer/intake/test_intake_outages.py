@@ -10,10 +10,10 @@ from nats.js import JetStreamContext
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from plimsoll.bus.subjects import STREAM, state_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import (
     bus,
     eventually,

@@ -5,10 +5,10 @@ import msgspec
 from placer.api.node_rows import NodeRows, RowFilter
 from placer.core.standing import ABSENT
 from placer.live.rows import LiveRows
-from plimsoll.cli import gpus, nodes
 from plimsoll.ids import NodeName
 from plimsoll.placer_api.http import NodeRow
 from plimsoll.placer_api.live import LiveNode
+from plimsoll_cli import gpus, nodes
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.scene import scene
 

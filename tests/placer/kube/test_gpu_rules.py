@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.core.worlds import state
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import World, condition, scheduler

@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections.abc import Iterable
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.placer_api.rpc import Resize
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, read_pod, scheduler
 from tests.placer.locality import Placed, violations

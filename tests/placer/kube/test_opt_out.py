@@ -2,9 +2,9 @@
 
 from placer.core.room import room_on
 from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

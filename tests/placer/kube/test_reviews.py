@@ -12,10 +12,10 @@ import pytest
 from placer.api.access import CannotJudgeError, ForbiddenReaderError, UnknownReaderError
 from placer.kube import reviews
 from placer.kube.reviews import Reviews
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.http import Problem
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import readers, token_of
 from tests.placer.live.world import card, serving, state, world
 from tests.placer.test_app import placer

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.placer.states import read, reader_of

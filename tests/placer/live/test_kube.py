@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.placer_api.live import LiveNode, WaitingPods
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish
 from tests.placer.live.world import Stream, card, decoded, reading, state
 from tests.placer.placers import free_lease

@@ -11,7 +11,7 @@ import pytest
 
 from placer.relocation.rules import RelocationMode, RelocationRules
 from placer.scheduler.plugins.default_preemption import orders as preemption_orders
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.objects import SHARE
 from tests.placer.kube.world import World, scheduler

@@ -6,12 +6,12 @@ import pytest
 
 from placer.core.resize.change import NotNowError
 from plimsoll.broker.wire import Line
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Change, Modified
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler

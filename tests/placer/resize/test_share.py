@@ -8,10 +8,10 @@ import asyncio
 import pytest
 
 from placer.core.resize.change import NotNowError
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.lossy import LossyBinds, after, held, refuse
 from tests.placer.kube.objects import MEMORY, SHARE

@@ -3,8 +3,8 @@
 import asyncio
 import json
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import World, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

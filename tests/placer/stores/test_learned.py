@@ -13,9 +13,9 @@ from placer.core.learned import Learned
 from placer.core.ledger import Ledger
 from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample
 from placer.stores.learned import LONGEST_RECORD, LearnedStore, LearnedWriter
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.servers.waiting import until, until_true
 

@@ -15,10 +15,10 @@ from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.stores.list_writer import COMPARED, ListWriter
 from placer.stores.scores import ScoreList
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import CHECK_S, eventually, orders, report
 from tests.placer.core.worlds import gpu
 from tests.servers.waiting import PATIENCE_S

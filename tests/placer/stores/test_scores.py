@@ -17,10 +17,10 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.stores.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
 from tests.placer.listed import listed_scores

@@ -6,13 +6,13 @@ import pytest
 
 from placer.core.booking import Booking
 from placer.scheduler.cache.comparer import CacheComparer
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.http import DoubtRow
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.objects import MEMORY, SHARE

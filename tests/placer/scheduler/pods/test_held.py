@@ -13,10 +13,10 @@ from placer.core.policies import POLICIES
 from placer.extender.demand import extender_demand
 from placer.scheduler.profile import NODE_PLUGINS, PodReader
 from placer.webhook.core.judgement import AdmissionRules, judge_creation
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer

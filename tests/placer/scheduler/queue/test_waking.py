@@ -9,11 +9,11 @@ import pytest
 
 from placer.scheduler.queue.hints import EVERYTHING
 from placer.scheduler.queue.lanes import QueuePlace
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import MIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, scheduler
 from tests.placer.scheduler.topology.rules import REQUIRED, apart, by_app, spread

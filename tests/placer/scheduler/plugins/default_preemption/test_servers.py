@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from placer.scheduler.plugins.default_preemption import orders as preemption_orders
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.objects import MEMORY

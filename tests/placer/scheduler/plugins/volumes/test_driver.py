@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from plimsoll.broker.volume import DRIVER, csi_volume
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, scheduler
 from tests.placer.scheduler.plugins.volumes.storage import STORAGE, purge_storage
