@@ -24,18 +24,6 @@ from tests.placer.arrivals import (
 from tests.servers.relay import relay
 
 
-async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """A forgotten node is in neither view nor list, stays out, and comes back with its next report."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, report("a"), report("b"))
-        await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
-        running.intake.forget(NodeName("a"))
-        assert set(running.reports) == {"b"}
-        await eventually(running.listed, {NodeName("b"): (1, 1)})
-        await publish(jetstream, report("a", 2))
-        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
-
-
 def pass_time(running: Running, node: str, seconds: float) -> None:
     """Make a node's newest report this much older: however slow the machine, no node is forgotten before."""
     running.intake._reported_s[NodeName(node)] -= seconds
@@ -95,20 +83,6 @@ async def test_node_is_silent_after_three_heartbeats_until_it_reports(
         await publish(jetstream, beating("a", 2, 3600))
         await eventually(silent, set())
         assert [silent for node, silent in told if node == "a"] == [False, True, False]
-
-
-async def test_old_report_does_not_end_a_silence(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """A report that arrives late, after a newer one, says nothing about the node now."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, beating("a", 2, 0.1))
-
-        async def silent() -> set[NodeName]:
-            return set(running.reports.silent)
-
-        await eventually(silent, {"a"})
-        await publish(jetstream, beating("a", 1, 0.1), what="started")
-        await eventually(lambda: unacknowledged(jetstream), (0, 0))
-        assert await silent() == {"a"}
 
 
 async def test_restart_knows_silent_nodes_by_their_age_in_the_stream(

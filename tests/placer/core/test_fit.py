@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core import fit
-from placer.core.fit import HostPort, Needs, NodeLoad, misfits, needs_of, offer_of, rules_of
+from placer.core.fit import HostPort, Needs, NodeLoad, needs_of
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
@@ -30,18 +30,6 @@ def test_every_resource_that_is_short_is_told() -> None:
         "Insufficient ephemeral-storage",
         "Insufficient example.com/fpga",
     )
-
-
-def test_all_residents_count_and_leave_no_trace() -> None:
-    """The load is the sum over resident pods; a pod that leaves takes its whole part with it."""
-    there, load = offer_of(node()), NodeLoad()
-    wanted = cpu("2")
-    for _ in range(2):
-        load.add(needs_of(cpu("1500m")))
-    assert misfits(rules_of(wanted), needs_of(wanted), there, load) == ("Insufficient cpu",)
-    load.remove(needs_of(cpu("1500m")))
-    assert misfits(rules_of(wanted), needs_of(wanted), there, load) == ()
-    assert load.pods == 1
 
 
 def test_our_own_resources_count_only_where_they_are_advertised() -> None:
@@ -134,11 +122,6 @@ def test_host_ports_clash_by_protocol_and_address(wanted: Pod, free: bool) -> No
     """A port on all addresses clashes with the same port on any address. Other protocols and ports do not clash."""
     reason = "node(s) didn't have free ports for the requested pod ports"
     assert why_not(wanted, node(), port(8080)) == (() if free else (reason,))
-
-
-def test_same_port_on_two_addresses_does_not_clash() -> None:
-    """Two pods may have the same port on different addresses of the node."""
-    assert why_not(port(80, address="10.0.0.1"), node(), port(80, address="10.0.0.2")) == ()
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/fpga"]), st.integers(0, 8 * GIB))

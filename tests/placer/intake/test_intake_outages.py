@@ -48,21 +48,6 @@ async def test_start_rebuilds_the_list_from_the_last_messages(
             assert dict(running.reports) == {state.node: state for state in nodes}
 
 
-async def test_killed_redis_is_filled_again_without_any_event(
-    nats: EmbeddedServer, own_valkey: EmbeddedServer
-) -> None:
-    """After SIGKILL and an empty restart of Valkey the list is complete again without any new event."""
-    nodes = [report(f"n{i}") for i in range(20)]
-    async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
-        await publish(jetstream, *nodes)
-        await eventually(running.listed, orders(*nodes))
-        await own_valkey.kill()
-        await own_valkey.restart()
-        await eventually(running.listed, orders(*nodes))
-        by_node, _ = await listed_scores(running.scores)
-        assert sorted(by_node) == sorted(state.node for state in nodes)
-
-
 async def test_flushed_list_is_filled_before_the_next_event_is_taken(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
@@ -75,28 +60,6 @@ async def test_flushed_list_is_filled_before_the_next_event_is_taken(
             await client.flushall()
         await publish(jetstream, report("n0", 2))
         await eventually(running.listed, orders(*nodes) | {NodeName("n0"): (1, 2)})
-
-
-async def test_list_that_went_back_in_time_is_brought_forward(
-    nats: EmbeddedServer, valkey: EmbeddedServer
-) -> None:
-    """A list restored from an old snapshot, complete but stale, is noticed and repaired without any event."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, report("a", 1), report("b", 1))
-        await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
-        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
-            snapshot = {key: await client.dump(key) for key in await client.keys("*")}
-            await publish(jetstream, report("a", 2), report("b", 2))
-            await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
-            async with client.pipeline(
-                transaction=True
-            ) as restoring:  # a write in between would be of no snapshot
-                restoring.flushall()
-                for key, value in snapshot.items():
-                    assert value is not None
-                    restoring.restore(key, 0, value)
-                await restoring.execute()
-        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
 
 
 async def test_reports_go_on_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
