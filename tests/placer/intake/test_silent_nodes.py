@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from nats.js import JetStreamContext
 
 from placer.intake import intake
 from placer.intake.intake import FORGET_NODE_S
@@ -29,31 +30,29 @@ def pass_time(running: Running, node: str, seconds: float) -> None:
     running.intake._reported_s[NodeName(node)] -= seconds
 
 
-async def test_silent_node_is_forgotten(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+async def test_silent_node_is_forgotten(jetstream: JetStreamContext, running: Running) -> None:
     """A node without reports leaves view and list after a time, and comes back with its next report."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, report("a"))
-        await eventually(running.listed, {NodeName("a"): (1, 1)})
-        pass_time(running, "a", FORGET_NODE_S)
-        await eventually(running.listed, {})
-        assert not running.reports
-        await publish(jetstream, report("a", 2))
-        await eventually(running.listed, {NodeName("a"): (1, 2)})
+    await publish(jetstream, report("a"))
+    await eventually(running.listed, {NodeName("a"): (1, 1)})
+    pass_time(running, "a", FORGET_NODE_S)
+    await eventually(running.listed, {})
+    assert not running.reports
+    await publish(jetstream, report("a", 2))
+    await eventually(running.listed, {NodeName("a"): (1, 2)})
 
 
-async def test_speaking_node_is_not_forgotten(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+async def test_speaking_node_is_not_forgotten(jetstream: JetStreamContext, running: Running) -> None:
     """A node that goes on reporting stays in list and view while another node is forgotten."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, report("silent"), report("a"))
-        await eventually(running.listed, {NodeName("silent"): (1, 1), NodeName("a"): (1, 1)})
-        for node in ("silent", "a"):
-            pass_time(running, node, FORGET_NODE_S / 2)
-        await publish(jetstream, report("a", 2))
-        await eventually(running.listed, {NodeName("silent"): (1, 1), NodeName("a"): (1, 2)})
-        for node in ("silent", "a"):
-            pass_time(running, node, FORGET_NODE_S * 3 / 4)
-        await eventually(running.listed, {NodeName("a"): (1, 2)})
-        assert set(running.reports) == {"a"}
+    await publish(jetstream, report("silent"), report("a"))
+    await eventually(running.listed, {NodeName("silent"): (1, 1), NodeName("a"): (1, 1)})
+    for node in ("silent", "a"):
+        pass_time(running, node, FORGET_NODE_S / 2)
+    await publish(jetstream, report("a", 2))
+    await eventually(running.listed, {NodeName("silent"): (1, 1), NodeName("a"): (1, 2)})
+    for node in ("silent", "a"):
+        pass_time(running, node, FORGET_NODE_S * 3 / 4)
+    await eventually(running.listed, {NodeName("a"): (1, 2)})
+    assert set(running.reports) == {"a"}
 
 
 def beating(node: str, seq: int, heartbeat_s: float) -> NodeState:
@@ -62,39 +61,37 @@ def beating(node: str, seq: int, heartbeat_s: float) -> NodeState:
 
 
 async def test_node_is_silent_after_three_heartbeats_until_it_reports(
-    nats: EmbeddedServer, valkey: EmbeddedServer
+    jetstream: JetStreamContext, running: Running
 ) -> None:
     """A silent node stays in view and list, is counted, reaches listeners once, and is back with its next report."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        told: list[tuple[NodeName, bool]] = []
-        running.reports.on_change(lambda node: told.append((node, node in running.reports.silent)))
+    told: list[tuple[NodeName, bool]] = []
+    running.reports.on_change(lambda node: told.append((node, node in running.reports.silent)))
 
-        async def silent() -> set[NodeName]:
-            assert running.metrics.reports.silent_nodes._value.get() == len(running.reports.silent)
-            [family] = running.metrics.reports.node_silent.collect()
-            shown = {sample.labels["node"] for sample in family.samples if sample.value}
-            assert shown == running.reports.silent
-            return set(running.reports.silent)
+    async def silent() -> set[NodeName]:
+        assert running.metrics.reports.silent_nodes._value.get() == len(running.reports.silent)
+        [family] = running.metrics.reports.node_silent.collect()
+        shown = {sample.labels["node"] for sample in family.samples if sample.value}
+        assert shown == running.reports.silent
+        return set(running.reports.silent)
 
-        await publish(jetstream, report("steady"), beating("a", 1, 0.2))
-        await eventually(silent, {"a"})
-        await eventually(running.listed, {"steady": (1, 1), "a": (1, 1)})
-        assert set(running.reports) == {"steady", "a"}
-        await publish(jetstream, beating("a", 2, 3600))
-        await eventually(silent, set())
-        assert [silent for node, silent in told if node == "a"] == [False, True, False]
+    await publish(jetstream, report("steady"), beating("a", 1, 0.2))
+    await eventually(silent, {"a"})
+    await eventually(running.listed, {"steady": (1, 1), "a": (1, 1)})
+    assert set(running.reports) == {"steady", "a"}
+    await publish(jetstream, beating("a", 2, 3600))
+    await eventually(silent, set())
+    assert [silent for node, silent in told if node == "a"] == [False, True, False]
 
 
 async def test_restart_knows_silent_nodes_by_their_age_in_the_stream(
-    nats: EmbeddedServer, valkey: EmbeddedServer
+    jetstream: JetStreamContext, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
     """A placer that starts after a node died never takes that node for a candidate."""
-    async with bus(nats) as jetstream:
-        await publish(jetstream, beating("dead", 1, 0.1), beating("alive", 1, 3600))
-        await asyncio.sleep(0.5)  # the report must be older than three heartbeats
-        async with taking_in(nats, valkey) as running:
-            assert set(running.reports.silent) == {"dead"}
-            assert set(running.reports) == {"dead", "alive"}
+    await publish(jetstream, beating("dead", 1, 0.1), beating("alive", 1, 3600))
+    await asyncio.sleep(0.5)  # the report must be older than three heartbeats
+    async with taking_in(nats, valkey) as running:
+        assert set(running.reports.silent) == {"dead"}
+        assert set(running.reports) == {"dead", "alive"}
 
 
 @pytest.mark.parametrize("pause_s", [1, 6], ids=["the request stays", "the server sends it again"])
@@ -144,29 +141,27 @@ async def test_reports_that_waited_in_the_stream_do_not_end_a_silence(
 
 
 async def test_age_of_a_report_is_that_of_the_servers_clock(
-    nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+    jetstream: JetStreamContext, nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A placer whose machine's clock is a day ahead takes no live node for a silent one."""
 
     ahead = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(days=1))
     monkeypatch.setattr(intake, "datetime", ahead)
     monkeypatch.setattr(intake, "FRESH_S", 0.0)
-    async with bus(nats) as jetstream:
-        await publish(jetstream, beating("a", 1, 600))
-        async with taking_in(nats, valkey) as running:
-            await publish(jetstream, beating("b", 1, 600))
-            await eventually(running.listed, {"a": (1, 1), "b": (1, 1)})
-            assert not running.reports.silent
+    await publish(jetstream, beating("a", 1, 600))
+    async with taking_in(nats, valkey) as running:
+        await publish(jetstream, beating("b", 1, 600))
+        await eventually(running.listed, {"a": (1, 1), "b": (1, 1)})
+        assert not running.reports.silent
 
 
-async def test_forgotten_node_is_silent_no_longer(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+async def test_forgotten_node_is_silent_no_longer(jetstream: JetStreamContext, running: Running) -> None:
     """A silent node that is forgotten is neither in the view nor among the silent nodes."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, beating("a", 1, 0.1))
+    await publish(jetstream, beating("a", 1, 0.1))
 
-        async def seen() -> tuple[set[NodeName], set[NodeName]]:
-            return set(running.reports), set(running.reports.silent)
+    async def seen() -> tuple[set[NodeName], set[NodeName]]:
+        return set(running.reports), set(running.reports.silent)
 
-        await eventually(seen, ({"a"}, {"a"}))
-        pass_time(running, "a", FORGET_NODE_S)
-        await eventually(seen, (set(), set()))
+    await eventually(seen, ({"a"}, {"a"}))
+    pass_time(running, "a", FORGET_NODE_S)
+    await eventually(seen, (set(), set()))
