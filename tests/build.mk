@@ -7,7 +7,7 @@ PROGRAM_HEADERS := $(wildcard $(OF_HOOK)/*/*.h tests/hook/broker/programs/*/*.h 
 # Each program links those of these libraries that it calls.
 OPTIONS := -Wl,--as-needed -L$(EMULATOR) -l:libcuda.so.1 -l:libnvidia-ml.so.1 -lpthread -ldl
 
-SINGLE := $(addprefix $(PROGRAMS)/,both brief cancelled_waiter forking_launcher forking_waiter jumping_launcher linked plain)
+SINGLE := $(addprefix $(PROGRAMS)/,at_gate both brief linked plain)
 $(SINGLE): $(PROGRAMS)/%: $(OF_HOOK)/%.c
 $(PROGRAMS)/asker: $(wildcard $(OF_HOOK)/asker/*.c)
 $(PROGRAMS)/hammer: $(wildcard $(OF_HOOK)/hammer/*.c)

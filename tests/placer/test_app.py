@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -249,30 +248,6 @@ async def test_a_library_of_another_machine_ends_it_before_a_pod_runs_without_it
     assert process.returncode == 2
     problem = json.loads(errors.splitlines()[-1])["problem"]
     assert problem.startswith(f"other-machine.so: '{library}' is for ")
-
-
-async def test_placer_ends_while_its_servers_are_absent() -> None:
-    """SIGTERM ends a placer that has never reached NATS."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "placer",
-        env={
-            **os.environ,
-            "PYTHONPATH": str(REPOSITORY),
-            "PLIMSOLL_KUBECONFIG": "in-cluster",
-            "PLIMSOLL_NATS_URL": "nats://127.0.0.1:1",
-            "PLIMSOLL_HTTP_PORT": "0",
-        },
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    async with asyncio.timeout(PATIENCE_S):
-        while b"out of reach" not in await process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGTERM)
-        await process.communicate()
-    assert process.returncode == 0
 
 
 async def readiness(part: PlacerProcess) -> int:

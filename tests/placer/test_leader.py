@@ -184,16 +184,6 @@ async def test_the_next_leader_writes_to_few_of_many_pods_that_wait(pair: Pair) 
     assert len(changed) == fenced.pods <= 4  # one of a kind, and what was tried at that moment
 
 
-async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> None:
-    """After SIGTERM the lease names nobody or the follower, which places the next pod."""
-    pair.leader.process.terminate()
-    assert await pair.leader.ended() == 0
-    assert await holder(pair.api) != "left"
-    await pair.pod("p")
-    await pair.until_bound("p")
-    await until_true(lambda: pair.follower.placed() == ["p"])
-
-
 async def test_one_that_ends_amid_binds_gives_the_lease_back_and_tells_of_each_pod(pair: Pair) -> None:
     """After SIGTERM amid binds the follower need not wait, and each pod that was bound has its event on the bus."""
     for name in ("n2", "n3", "n4"):
@@ -293,15 +283,6 @@ async def test_placers_with_two_leases_notice_each_other(
         await until_true(noticed)
         metrics = await left.metrics() + await right.metrics()
         assert metrics.count("plimsoll_placer_rival_binds_total 0.0") < 2
-
-
-async def test_one_whose_lease_is_taken_away_ends(pair: Pair) -> None:
-    """A leader that reads another identity in the lease ends with code 1, and may start again as a follower."""
-    await pair.api.must("PATCH", LEASE, {"spec": {"holderIdentity": "somebody-1"}})
-    assert await pair.leader.ended() == 1
-    assert "was lost to somebody-1" in pair.leader.lines()[-1].problem
-    await pair.pod("p")
-    await pair.until_bound("p")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A launch stands until time opens the gate if nothing of its container executes, else for a bounded time."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
@@ -8,9 +7,12 @@ import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
 from tests.hook.lib.container import Container
-from tests.hook.lib.gate import GateWriter, beating, until
+from tests.hook.lib.gate import GateWriter, until
 from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.program import SUCCESS, Node
+
+USED = ("blockers", "steps")
+
 
 MS = 1_000_000
 LONG_S = 1.5
@@ -19,20 +21,6 @@ FOLLOWING = 1500
 """With stands that double up to 64 times these would take five minutes."""
 MANY = 2000
 """This many launches that each of them can not have stood in vain."""
-
-
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
-
-
-@pytest.fixture(name="launcher")
-def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
-    with beating(gate), launching(node, container, tmp_path) as launcher:
-        launcher.use("blockers")
-        launcher.use("steps")
-        yield launcher
-        launcher.kill()  # where a test fails, its threads may never come back
 
 
 def _spin(launcher: Launcher, ns: int = MS) -> None:
@@ -144,11 +132,3 @@ def test_work_that_takes_longer_than_ever_lets_little_through(launcher: Launcher
     launcher.do("over.set()")
     gate.set(GATE_METERED)
     launcher.do("joined()")
-
-
-def test_a_killed_process_leaves_no_thread_standing(launcher: Launcher, gate: GateWriter) -> None:
-    """A process that is killed with threads at the gate ends at once."""
-    gate.set(GATE_SHUT)
-    launcher.do("aside(launch, 1000)")
-    until(lambda: launcher.work().standing == 1)
-    launcher.kill()

@@ -1,18 +1,16 @@
 """Node fit follows kube-scheduler in its arithmetic, its order, and its wording."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.scheduler.node_info import Requested, node_info_of
+from placer.scheduler.node_info import Requested
 from placer.scheduler.plugins.node_resources_fit import MOST_SHORTAGES
 from placer.scheduler.pods.needs import HostPort, Needs, needs_of
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-from tests.placer.core.fits import Object, container, cpu, node, pod, why_not, why_not_on
+from tests.placer.core.fits import Object, container, cpu, node, pod, why_not
 
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - compared with, never listened on
 
@@ -33,19 +31,6 @@ def test_every_resource_that_is_short_is_told() -> None:
         "Insufficient ephemeral-storage",
         "Insufficient example.com/fpga",
     )
-
-
-def test_all_residents_count_and_leave_no_trace() -> None:
-    """The load is the sum over resident pods; a pod that leaves takes its whole part with it."""
-    load = Requested()
-    there = replace(node_info_of(node()), requested=load)
-    wanted = cpu("2")
-    for _ in range(2):
-        load.add(needs_of(cpu("1500m")))
-    assert why_not_on(wanted, there) == ("Insufficient cpu",)
-    load.remove(needs_of(cpu("1500m")))
-    assert why_not_on(wanted, there) == ()
-    assert load.pods == 1
 
 
 def test_our_own_resources_count_only_where_they_are_advertised() -> None:
@@ -138,11 +123,6 @@ def test_host_ports_clash_by_protocol_and_address(wanted: Pod, free: bool) -> No
     """A port on all addresses clashes with the same port on any address. Other protocols and ports do not clash."""
     reason = "node(s) didn't have free ports for the requested pod ports"
     assert why_not(wanted, node(), port(8080)) == (() if free else (reason,))
-
-
-def test_same_port_on_two_addresses_does_not_clash() -> None:
-    """Two pods may have the same port on different addresses of the node."""
-    assert why_not(port(80, address="10.0.0.1"), node(), port(80, address="10.0.0.2")) == ()
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/fpga"]), st.integers(0, 8 * GIB))

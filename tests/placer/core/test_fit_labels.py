@@ -63,34 +63,6 @@ def test_preference_taint_does_not_repel() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "operator", "values", "matches"),
-    [
-        ("zone", "In", ["a", "b"], True),
-        ("zone", "In", ["b"], False),
-        ("zone", "NotIn", ["a"], False),  # codespell:ignore notin
-        ("absent", "NotIn", ["a"], True),  # codespell:ignore notin
-        ("zone", "Exists", None, True),
-        ("absent", "Exists", None, False),
-        ("absent", "DoesNotExist", None, True),
-        ("zone", "DoesNotExist", None, False),
-        ("generation", "Gt", ["6"], True),
-        ("generation", "Gt", ["7"], False),
-        ("generation", "Lt", ["8"], True),
-        ("generation", "Lt", ["7"], False),
-        ("zone", "Gt", ["1"], False),
-        ("absent", "Lt", ["1"], False),
-    ],
-)
-def test_required_node_affinity(key: str, operator: str, values: list[str] | None, matches: bool) -> None:  # noqa: FBT001
-    """Each operator selects by labels as in Kubernetes."""
-    expression = {"key": key, "operator": operator, "values": values}
-    wanted = pod(affinity=affinity({"matchExpressions": [expression]}))
-    assert why_not(wanted, node()) == (
-        () if matches else ("node(s) didn't match Pod's node affinity/selector",)
-    )
-
-
 def affinity(*terms: Object) -> Object:
     """Required node affinity with these terms."""
     required = {"nodeSelectorTerms": list(terms)}

@@ -106,7 +106,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         AGREES,
     ),
     "Tier B, anti-affinity of pods that have a node": (
-        f"{PLACER}/scheduler/queue/test_waking.py::test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain",
+        f"{PLACER}/scheduler/topology/test_antiaffinity.py::test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone",
         AGREES,
     ),
     "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": (
@@ -134,7 +134,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{PLACER}/scheduler/plugins/default_preemption/test_preemption.py::test_victims",
         f"{PLACER}/scheduler/plugins/default_preemption/test_servers.py::test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor",
         f"{PLACER}/scheduler/plugins/default_preemption/test_servers.py::test_the_same_pods_end_as_by_kube_scheduler",
-        f"{PLACER}/scheduler/plugins/default_preemption/test_servers.py::test_a_foreign_nomination_is_honoured",
+        f"{PLACER}/scheduler/pods/test_nominator.py::test_room_for_pods_of_other_schedulers_is_held_too",
     ),
     "Tier C, preferred node affinity and PreferNoSchedule": (
         f"{HERE}::test_wishes_decide_between_equal_nodes",

@@ -96,20 +96,6 @@ async def test_owners_that_are_forgotten_leave_the_store(valkey: EmbeddedServer)
             await until(stands(client, {OWNER}))
 
 
-async def test_a_thousand_owners_are_bounded(valkey: EmbeddedServer) -> None:
-    """The owners that were seen last are kept of a thousand, here and in the store."""
-    many = {
-        f"Job team/{number}": OwnerRecord((PeakSample("k", GIB, 1.7e9 - number),)) for number in range(1000)
-    }
-    learned = Learned(Ledger(), owners_at_most=300)
-    async with client_of(valkey.url) as client:
-        for owner, record in many.items():
-            await client.hset(LEARNED, owner, msgspec.json.encode(record))
-        async with keeping(valkey.url, learned):
-            await until(stands(client, {f"Job team/{number}" for number in range(300)}))
-    assert len(learned.records) == 300
-
-
 async def test_what_redis_loses_is_written_again(valkey: EmbeddedServer) -> None:
     """A store that was flushed gets all records back, without any new report."""
     async with client_of(valkey.url) as client, keeping(valkey.url, learned_of(**{OWNER: SIX})):

@@ -118,6 +118,7 @@ DAMAGES: dict[str, Callable[[Client], Awaitable[Any]]] = {
     "one node less": lambda client: client.zrem(keys.NODES, "n1"),
     "one GPU less": lambda client: client.zrem(keys.GPUS, "n1/GPU-1-a"),
     "order from the future": lambda client: client.hset(keys.ORDER, "n1", "999 999"),
+    "order from the past": lambda client: client.hset(keys.ORDER, "n1", "1 0"),
     "order that is none": lambda client: client.hset(keys.ORDER, "n1", "soon"),
     "forged report": forge_a_report,
     "text in the place of the nodes": replace_nodes,

@@ -90,14 +90,3 @@ def test_selectors_and_namespaces(term: Object, out: bool) -> None:  # noqa: FBT
         msgspec.convert({"metadata": {"name": "default", "labels": {"team": "a"}}}, Namespace)
     )
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == ({"n1", "n2"} if out else set())
-
-
-def test_other_namespaces_are_not_meant_without_being_named() -> None:
-    """A rule without namespaces selects pods of its own pod's namespace only."""
-    cluster = cluster_of(keeper({"labelSelector": {}}))
-    assert kept_out_of(cluster, pod("new", namespace="other")) == set()
-
-
-def test_pod_on_a_node_without_the_label_keeps_nobody_out() -> None:
-    """A rule on a node without the topology label closes no node."""
-    assert kept_out_of(cluster_of(keeper({"labelSelector": {}}, on="n4")), pod("new")) == set()
