@@ -299,7 +299,7 @@ class NodeChoice:
         applying, state = self.cache.pod_rules.state(info.pod, info.domains)
         tied = ledger.fixed(info.request.demand)
         objections = info.policy.state(info.request, ledger)
-        return (info.kind, expected, applying, self.volume_state(info), objections), (state, tied)
+        return (info.signature, expected, applying, self.volume_state(info), objections), (state, tied)
 
     def volume_state(self, info: PodInfo) -> Hashable:
         """Equal for pods whose claims get the same answers now."""

@@ -33,7 +33,7 @@ from placer.scheduler.cache.labels import LabelIndex
 from placer.scheduler.cache.nominator import Nomination, Nominator
 from placer.scheduler.plugins.volumes.index import Volumes
 from placer.scheduler.plugins.volumes.users import Moves
-from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause, causes_lifted
+from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.scheduler.topology.antiaffinity import keepouts_of, readable_keepouts_of
 from placer.scheduler.topology.gauge import Gauge
 from placer.scheduler.topology.pod_rules import PodRules, Resident, counting, node_labels

@@ -1,4 +1,4 @@
-"""A pod that this scheduler can place, as its decision reads it: its demand, its rules, and its kind."""
+"""A pod that this scheduler can place, as its decision reads it: its demand, its rules, and its signature."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -45,9 +45,9 @@ class PodInfo:
         rules: its rules about its node.
         domains: its rules about other pods.
         policy: the order among GPUs that fit.
-        kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
-            labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
-            `NodeChoice.volume_state`).
+        signature: equal for pods that get the same answer: a digest of everything that their decision reads, but
+            their labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change
+            (see `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         wishes: its wishes about its node, as far as a node alone can meet them.
         domain_wishes: its wishes about other pods.
@@ -61,7 +61,7 @@ class PodInfo:
     rules: NodeRules
     domains: DomainRules
     policy: Policy
-    kind: bytes
+    signature: bytes
     weight: int
     wishes: tuple[Wish, ...] = field(default=(), compare=False)
     domain_wishes: DomainWishes = field(default=NO_WISHES, compare=False)
@@ -90,11 +90,17 @@ def understood(pod: Pod, default: Policy) -> PodInfo:
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod), needs.amounts.get("cpu", 0))
     domains = domain_rules_of(pod, rules)
     domain_wishes = domain_wishes_of(pod, rules)
-    kind = _kind(pod, request, needs, rules, domains, policy)
+    signature = _signature(pod, request, needs, rules, domains, policy)
     about_pods = domains.count + (domain_wishes.count if domain_wishes.key else 0)
     weight = _weight(pod, request, needs, rules, about_pods)
     wishes = wishes_of(pod, rules.tolerations)
-    return PodInfo(pod, request, needs, rules, domains, policy, kind, weight, wishes, domain_wishes)
+    return PodInfo(pod, request, needs, rules, domains, policy, signature, weight, wishes, domain_wishes)
+
+
+def same_pod(pod: Pod, old: Pod) -> bool:
+    """Whether nothing changed that a decision reads. The placer's own patches of conditions do not count."""
+    ours, before = pod.metadata, old.metadata
+    return pod.spec == old.spec and (ours.annotations, ours.labels) == (before.annotations, before.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ class PodReader:
             refuse_unheld(pod, (one.container for one in demand.containers))
 
 
-def _kind(
+def _signature(
     pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules, policy: Policy
 ) -> bytes:
     spec, demand = pod.spec, request.demand

@@ -114,8 +114,9 @@ class Board:
     def want(self, refused: Pod) -> PodInfo:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        waiting = self.parts.waiting[PodUid(refused.metadata.uid)]
-        waiting.info = wanted = understood(refused, self.parts.options.policy)
+        self.scene.queued(refused.metadata.name).info = wanted = understood(
+            refused, self.parts.options.policy
+        )
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:

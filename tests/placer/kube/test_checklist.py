@@ -22,6 +22,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 ROOT: Final = Path(__file__).parents[3]
 HERE: Final = "tests/placer/kube/test_checklist.py"
 KUBE: Final = "tests/placer/kube"
+SCHEDULER: Final = "tests/placer/scheduler"
 AGREES: Final = f"{KUBE}/test_against_kube_scheduler.py::test_placer_and_kube_scheduler_agree"
 
 ROWS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -62,14 +63,11 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{KUBE}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
         f"{KUBE}/reporting/test_record.py::test_same_refusal_changes_the_pod_once",
         f"{KUBE}/reporting/test_record.py::test_late_refusal_does_not_overwrite_a_bind",
-        f"{KUBE}/refusals/test_renewal.py::test_reasons_follow_nodes_that_come_and_leave",
+        f"{SCHEDULER}/failures/test_renewal.py::test_reasons_follow_nodes_that_come_and_leave",
     ),
     "Queue: priority and age, backoff from 1 s to 10 s, woken by events, tried after five minutes": (
-        f"{KUBE}/queue/test_queue.py::test_higher_priority_goes_first_then_the_pod_that_entered_first",
-        f"{KUBE}/queue/test_queue.py::test_backoff_doubles_from_one_second_to_ten",
-        f"{KUBE}/queue/test_queue.py::test_failing_pod_does_not_starve_a_younger_one",
-        f"{KUBE}/queue/test_waking.py::test_change_places_the_pod_that_it_helps_and_tries_no_other",
-        f"{KUBE}/queue/test_parking.py::test_parked_pod_is_tried_again_after_five_minutes_at_most",
+        f"{SCHEDULER}/event_handlers/test_on_api_server.py::test_change_places_the_pod_that_it_helps_and_tries_no_other",
+        f"{SCHEDULER}/queue/test_queue.py::test_transcript",
     ),
     "Watch: list and watch, bookmarks, 410 lists again, and what the list lacks is deleted": (
         "tests/kube/test_reflector.py::test_list_is_read_in_pages_and_the_watch_begins_where_it_ended",
@@ -105,7 +103,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         AGREES,
     ),
     "Tier B, anti-affinity of pods that have a node": (
-        f"{KUBE}/queue/test_waking.py::test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain",
+        f"{SCHEDULER}/event_handlers/test_on_api_server.py::test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain",
         AGREES,
     ),
     "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": (
@@ -127,7 +125,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Tier B, DRA claims and gangs: refused by name": (
         f"{HERE}::test_features_that_are_lacking_are_refused_by_name",
-        f"{KUBE}/pods/test_unhandled.py::test_unhandled_feature_is_refused_by_name",
+        f"{SCHEDULER}/pods/test_unhandled.py::test_unhandled_feature_is_refused_by_name",
     ),
     "Preempt: cheapest victims of lower priority, Never, PDBs, DisruptionTarget, nominated node": (
         f"{KUBE}/preemption/test_preemption.py::test_victims",

@@ -1,4 +1,4 @@
-"""On a real API server a change wakes the waiting pods that it could help, and no others."""
+"""On a real API server a change brings back the waiting pods that it could help, and no others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from placer.scheduler.queue.hints import EVERYTHING
-from placer.scheduler.queue.lanes import QueuePlace
+from placer.scheduler.queue.queueing_hints import EVERYTHING
+from placer.scheduler.queue.states import QueueState
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase, Task
 from plimsoll.ids import NodeName, PodUid
@@ -34,15 +34,15 @@ def refusals(world: World) -> float:
 
 
 def probes(world: World) -> float:
-    """The number of probes of a node for parked pods."""
+    """The number of probes of a node for unschedulable pods."""
     return sample(world, "probes_total", outcome="fit") + sample(world, "probes_total", outcome="unfit")
 
 
-async def until_parked(world: World, pods: int) -> None:
-    """Wait until this many pods are parked."""
+async def until_unschedulable(world: World, pods: int) -> None:
+    """Wait until this many pods are unschedulable."""
 
     async def look() -> bool:
-        return world.parts.queue.counts[QueuePlace.PARKED] == pods
+        return world.parts.queue.counts[QueueState.UNSCHEDULABLE] == pods
 
     await until(look)
 
@@ -167,12 +167,12 @@ async def test_change_places_the_pod_that_it_helps_and_tries_no_other(
         waiting["spec"]["nodeSelector"] = case.selector
         for manifest in (*others, waiting):
             await create_pod(apiserver, namespace, manifest)
-        await until_parked(world, 3)
+        await until_unschedulable(world, 3)
         assert case.text in condition(await world.until_refused("p", case.text))["message"]
         before = refusals(world)
         await case.change(world)
         await world.until_bound("p")
-        await until_parked(world, 2)
+        await until_unschedulable(world, 2)
         assert refusals(world) - before <= case.retold
 
 
@@ -200,7 +200,7 @@ async def test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain(
         await world.until_bound("p")
 
 
-async def test_reports_and_heartbeats_without_more_room_wake_nothing(
+async def test_reports_and_heartbeats_without_more_room_bring_nothing_back(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """Reports with the same or less room, and a kubelet's heartbeats, lead to no probe and no decision."""
@@ -212,7 +212,7 @@ async def test_reports_and_heartbeats_without_more_room_wake_nothing(
         elsewhere = pod_manifest("elsewhere", {MEMORY: "1Gi"})
         elsewhere["spec"]["nodeSelector"] = {"nowhere": "x"}
         await create_pod(apiserver, namespace, elsewhere)
-        await until_parked(world, 3)
+        await until_unschedulable(world, 3)
         before = refusals(world)
         for free_gib in (10, 9, 8, 9, 10):
             await world.report("n1", free_gib)
@@ -222,7 +222,7 @@ async def test_reports_and_heartbeats_without_more_room_wake_nothing(
         await create_pod(apiserver, namespace, pod_manifest("last", {MEMORY: "1Gi"}))
         await world.until_bound("last")
         assert (refusals(world), probes(world)) == (before, 0)
-        assert world.parts.queue.counts[QueuePlace.PARKED] == 3
+        assert world.parts.queue.counts[QueueState.UNSCHEDULABLE] == 3
 
 
 async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(
@@ -235,7 +235,7 @@ async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(
         await create_node(apiserver, "n2")  # known before the pods, so that no change comes between them
         await world.report("n2", 1)
         await create_pod(apiserver, namespace, pod_manifest("p0", {MEMORY: "5Gi"}))
-        await until_parked(world, 1)
+        await until_unschedulable(world, 1)
         names = [f"p{index}" for index in range(10)]
         for name in names[1:]:
             await create_pod(apiserver, namespace, pod_manifest(name, {MEMORY: "5Gi"}))
@@ -250,11 +250,11 @@ async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(
             return sum("nodeName" in pod["spec"] for pod in pods) == 3
 
         await until(bound)
-        await until_parked(world, 7)
+        await until_unschedulable(world, 7)
         assert refusals(world) == 2
 
 
-async def test_pod_that_needs_less_than_was_assumed_wakes_those_of_its_owner(
+async def test_pod_that_needs_less_than_was_assumed_brings_back_those_of_its_owner(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """Once the first best-effort pod of an owner is measured, its sibling needs no more than that."""
@@ -270,7 +270,7 @@ async def test_pod_that_needs_less_than_was_assumed_wakes_those_of_its_owner(
             await create_pod(apiserver, namespace, manifest)
             if name == "first":
                 await world.until_bound("first")
-        await until_parked(world, 1)
+        await until_unschedulable(world, 1)
         state = world.reports[NodeName("n1")]
         (gpu,) = state.gpus
         process = Task(
@@ -290,15 +290,15 @@ async def test_pod_that_needs_less_than_was_assumed_wakes_those_of_its_owner(
 async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_again(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A hundred hopeless pods of a hundred kinds come back again and again, and each new pod is placed."""
+    """A hundred hopeless pods of a hundred signatures come back again and again, and each new pod is placed."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         manifests = [pod_manifest(f"h{index}", {MEMORY: f"{30 + index}Gi"}) for index in range(100)]
         await asyncio.gather(*(create_pod(apiserver, namespace, manifest) for manifest in manifests))
-        await until_parked(world, 100)
+        await until_unschedulable(world, 100)
         for index in range(5):
-            world.parts.wakeups.wake(EVERYTHING)
+            world.parts.cluster_events.move_on(EVERYTHING)
             await create_pod(apiserver, namespace, pod_manifest(f"p{index}", {MEMORY: "1Gi"}))
             await world.until_bound(f"p{index}")
         # The API server shows a bind before the placer has read its answer.

@@ -1,4 +1,4 @@
-"""Every change that makes room for a parked pod wakes it, wherever the change comes from; without servers."""
+"""Every change that makes room for an unschedulable pod brings it back, wherever it comes from; without servers."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -71,15 +71,15 @@ CHANGES: dict[str, tuple[Callable[[Scene], Awaitable[None]], Callable[[Scene], N
 
 
 @pytest.mark.parametrize("name", CHANGES)
-async def test_change_that_makes_room_wakes_the_pod_that_waits_for_it(name: str) -> None:
-    """A parked pod is placed after the change, without any other one."""
+async def test_change_that_makes_room_places_the_pod_that_waits_for_it(name: str) -> None:
+    """An unschedulable pod is placed after the change, without any other one."""
     prepare, change = CHANGES[name]
     async with scene() as found:
         found.node("n1", {"zone": "a"})
         await prepare(found)
         found.show(found.pod("p", {MEMORY: "10Gi"}, LABELLED))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         change(found)
         await found.settle_after_backoff()
         assert found.is_placed("p")
@@ -88,7 +88,7 @@ async def test_change_that_makes_room_wakes_the_pod_that_waits_for_it(name: str)
 LABELLED_GPU = {"plimsoll.dev/affinity": "x"}
 
 
-async def test_a_label_that_no_gpu_has_any_more_wakes_its_pods_for_every_node() -> None:
+async def test_a_label_that_no_gpu_has_any_more_brings_its_pods_back_for_every_node() -> None:
     """A pod whose label's GPU has no room goes to another node once the last pod with the label has left."""
     async with scene() as found:
         found.node("n1")
@@ -112,7 +112,7 @@ async def test_a_label_that_no_gpu_has_any_more_wakes_its_pods_for_every_node() 
         ("exclusion", "1 node(s) had GPUs that pods with an exclusion label keep for themselves"),
     ],
 )
-async def test_a_label_that_leaves_a_gpu_wakes_the_pods_that_it_kept_out(name: str, text: str) -> None:
+async def test_a_label_that_leaves_a_gpu_brings_back_the_pods_that_it_kept_out(name: str, text: str) -> None:
     """A pod of the same size takes the place of the labelled one in the same moment, and the waiting pod follows."""
     async with scene() as found:
         found.node("n1")
@@ -135,7 +135,7 @@ async def test_first_node_places_pods_that_waited_without_any() -> None:
     async with scene() as found:
         found.show(found.pod("p", {"cpu": "1"}))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.node("n1")
         await found.settle_after_backoff()
         assert found.is_placed("p")
@@ -148,13 +148,13 @@ async def test_node_that_can_be_read_again_is_a_new_node() -> None:
         found.node("n2")
         found.show(found.pod("p", {"cpu": "1"}, nodeSelector={"disk": "fast"}))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.node("n1", {"disk": "fast"}, cpu="8")
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
 
-async def test_first_reports_of_nodes_wake_hopeless_pods_once() -> None:
+async def test_first_reports_of_nodes_bring_hopeless_pods_back_once() -> None:
     """Nodes that report for the first time, one after another, do not bring pods back that fit on none of them."""
     async with scene() as found:
         for index in range(8):
@@ -211,7 +211,7 @@ async def test_end_of_a_silence_probes_the_node_alone() -> None:
         found.show(found.pod("p", {MEMORY: "10Gi", SHARE: "100"}))
         found.show(found.pod("large", {MEMORY: "20Gi"}))
         await found.settle()
-        assert (found.is_placed("small"), found.is_parked("p"), found.is_parked("large")) == (
+        assert (found.is_placed("small"), found.is_unschedulable("p"), found.is_unschedulable("large")) == (
             True,
             True,
             True,
@@ -223,7 +223,7 @@ async def test_end_of_a_silence_probes_the_node_alone() -> None:
         assert (found.tries, found.probes) == (1, 1)
 
 
-async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
+async def test_owner_that_is_learned_late_brings_its_pods_back() -> None:
     """A measurement counts from the moment when its pod is booked, and less is expected of its siblings then."""
     async with scene() as found:
         found.node("n1")
@@ -238,13 +238,13 @@ async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
         )
         found.show(sibling)
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.report("n1", 24, tasks=(measured,))
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
 
-async def test_owner_whose_peak_is_forgotten_wakes_its_pods() -> None:
+async def test_owner_whose_peak_is_forgotten_brings_its_pods_back() -> None:
     """Once a large peak is forgotten, the owner's pods are expected to need what is assumed of all."""
     async with scene() as found:
         found.decider.learned._owners_at_most = 1
@@ -260,14 +260,14 @@ async def test_owner_whose_peak_is_forgotten_wakes_its_pods() -> None:
         )
         found.show(sibling)
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.report("n1", 24, tasks=(task("other", "GPU-n1-0", GIB),))
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
 
-async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod() -> None:
-    """The containers of a pod compete, so the refusal of one may end by a gain of another kind than its reason."""
+async def test_share_that_lets_one_container_make_room_for_another_brings_the_pod_back() -> None:
+    """The containers of a pod compete, so the refusal of one may end by another rise than that of its reason."""
     async with scene() as found:
         found.node("n1")
         found.report("n1", 12, 12, 8)
@@ -280,7 +280,7 @@ async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod
         pair = {WHOLE: "2", MEMORY: "5Gi", SHARE: "100"}
         found.show(found.pod("p", pair, more_limits=({MEMORY: "10Gi"},)))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         lower = Resize(pod="user", namespace="default", gpu_share="10")
         booking = found.ledger.booking(PodUid("user"))
         assert booking is not None

@@ -1,13 +1,13 @@
-"""Hints: which pods that fit nowhere could profit from a change of one node.
+"""Queueing hints: which pods that fit nowhere a change of the cluster could help. Pure.
 
-A refusal names the causes that kept a pod from each node. A change of a node, its *gain*, names the causes that it
-may have lifted there. Only pods that share a cause with the gain are probed on the node. What always holds: the
-cause that a refusal names for a node really kept the pod from that node, and each rise of a node's room is a gain.
-So the last obstacle to go always leads to a probe. Pure.
+A reason against a node has causes, and a cluster event lifts causes. Only pods that share a cause with the event are
+probed on the node that changed, or tried again. A plugin names the causes of its own reasons, so there is a mapping
+for each subject. What always holds: the cause that a refusal names for a node really kept the pod from that node, and
+each rise of a node's room is an event. So the last obstacle to go always leads to a probe.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from placer.scheduler.plugins.volumes.reasons import OF_VOLUMES
 from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
 from placer.scheduler.topology.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from plimsoll.demand import PodDemand
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.models import Node
 from plimsoll.part.errors import InputError
 from plimsoll.percent import most_pct
@@ -60,7 +60,7 @@ _SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
 _OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
 _OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS | Cause.POOL
 
-_KNOWN: Final = {
+GPU_CAUSES: Final = {
     Reason.GPU_MEMORY.value: NOTHING,  # each pod that memory can keep out has this cause in any case
     Reason.GPU_SHARE.value: Cause.SHARE,
     Reason.GPU_SHARERS.value: Cause.OCCUPANCY,
@@ -82,40 +82,55 @@ _KNOWN: Final = {
     Reason.NO_REPORT.value: Cause.GPUS,
     Reason.SILENT.value: Cause.GPUS,
     Reason.CORDONED.value: Cause.GPUS,
+    UNHEALTHY: _SOME_GPU
+    | Cause.GPUS,  # a healthy GPU could be refused for other reasons, which are not given
+}
+NODE_CAUSES: Final = {
     fit.UNKNOWN_NODE: Cause.NODE,
     fit.OPTED_OUT: Cause.NODE,
-    KEPT_OUT: Cause.RULES,
-    SKEWED: Cause.RULES,
-    NOT_BESIDE: Cause.RULES,
-    NOT_APART: Cause.RULES,
-    NO_DOMAIN: Cause.NODE,
     fit.UNSCHEDULABLE: Cause.NODE,
     fit.NOT_READY: Cause.NODE,
     fit.NODE_AFFINITY: Cause.NODE,
     fit.OPERATING_SYSTEM: Cause.NODE,
     supplemental_groups.REASON: Cause.NODE,
     declared_features.REASON: Cause.NODE,
+    "node(s) had untolerated taint": Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
-    **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
+    "Insufficient ": Cause.RESOURCES,
 }
+TOPOLOGY_CAUSES: Final = {
+    KEPT_OUT: Cause.RULES,
+    SKEWED: Cause.RULES,
+    NOT_BESIDE: Cause.RULES,
+    NOT_APART: Cause.RULES,
+    NO_DOMAIN: Cause.NODE,
+}
+VOLUME_CAUSES: Final = dict.fromkeys(OF_VOLUMES, Cause.VOLUMES)
+
+_CAUSES: Final[Mapping[str, Cause]] = {**GPU_CAUSES, **NODE_CAUSES, **TOPOLOGY_CAUSES, **VOLUME_CAUSES}
+"""The causes behind each reason, or behind all reasons that begin so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """The change of one node for the better.
+class ClusterEvent:
+    """A change of the cluster that may let pods fit.
 
     Attributes:
         causes: the causes that the change may have lifted.
-        best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
-        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
-            first were not kept out by memory before, and pods that declare more than the second still are.
+        node: the node that changed; None: the causes may be lifted on any node.
+        topics: the rules about pods that the change may help; None: all.
+        best_bytes: the most bytes that one GPU of the node can give now. Pods that request more still do not fit.
+        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that request no more than the
+            first were not kept out by memory before, and pods that request more than the second still are.
+        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
         above_priority: pods of higher priority than this may preempt pods of the node; None: no waiting pod may.
         preempt_bytes: the most bytes of one GPU that they could get by preemption.
-        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
     """
 
     causes: Cause
+    node: NodeName | None = None
+    topics: Collection[Hashable] | None = None
     best_bytes: int = 0
     above_bytes: int = -1
     up_to_bytes: int = 2**63 - 1
@@ -125,7 +140,7 @@ class Gain:
     preempt_bytes: int = 0
 
 
-def largest_ask(demand: PodDemand) -> int:
+def largest_request(demand: PodDemand) -> int:
     """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
     if _memory_of(demand) is Cause.PERCENTAGE:
         return demand.containers[0].memory_pct or 0
@@ -165,13 +180,9 @@ def _memory_of(demand: PodDemand) -> Cause:
 
 
 def _cause(reason: str) -> Cause:
-    if reason in _KNOWN:
-        return _KNOWN[reason]
-    if reason.startswith("Insufficient "):
-        return Cause.RESOURCES
-    if reason.startswith(UNHEALTHY):
-        return _SOME_GPU | Cause.GPUS  # a healthy GPU could be refused for other reasons, which are not given
-    return Cause.NODE if reason.startswith("node(s) had untolerated taint") else EVERYTHING
+    if reason in _CAUSES:
+        return _CAUSES[reason]
+    return next((cause for text, cause in _CAUSES.items() if reason.startswith(text)), EVERYTHING)
 
 
 def best_bytes(rooms: Iterable[Room]) -> int:
@@ -179,14 +190,16 @@ def best_bytes(rooms: Iterable[Room]) -> int:
     return max((0, *map(_open_bytes, rooms)))
 
 
-def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
-    """The gain between two states of a node's GPUs."""
+def event_of_rooms(
+    node: NodeName, before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]
+) -> ClusterEvent:
+    """The change between two states of a node's GPUs."""
     most_bytes = best_bytes(after.values())
     causes, above_bytes, up_to_bytes, above_pct, up_to_pct = NOTHING, most_bytes, 0, 100, 0
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
-            return Gain(_OF_GPUS, most_bytes)
+            return ClusterEvent(_OF_GPUS, node, best_bytes=most_bytes)
         if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))
@@ -200,7 +213,15 @@ def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room])
             causes |= Cause.OCCUPANCY
         if room.labels.opened_since(old.labels):
             causes |= Cause.LABELS
-    return Gain(causes, most_bytes, above_bytes, up_to_bytes, above_pct, up_to_pct)
+    return ClusterEvent(
+        causes,
+        node,
+        best_bytes=most_bytes,
+        above_bytes=above_bytes,
+        up_to_bytes=up_to_bytes,
+        above_pct=above_pct,
+        up_to_pct=up_to_pct,
+    )
 
 
 def _open_bytes(room: Room) -> int:
