@@ -93,7 +93,7 @@ class Committer:
         """Put a pod off, if its namespace is held up; returns whether it is."""
         held_up = self.is_held_up(queued.pod.metadata.namespace)
         if held_up:
-            self.queue.put_off(queued.uid, loop_now_s(), SLOW_S)
+            self.queue.requeue(queued.uid, loop_now_s(), SLOW_S)
         return held_up
 
     async def take(self, placed: Placed) -> contextlib.ExitStack:
@@ -189,4 +189,4 @@ class Committer:
         queued = self.queue.get(uid)
         if ending.pod is not None and queued is not None:  # the watch may not have shown the change yet
             queued.pod, queued.info = ending.pod, None
-        self.queue.requeue(uid, loop_now_s(), at_once=ending.pod is not None)
+        self.queue.requeue(uid, loop_now_s(), None if ending.pod is None else 0.0)

@@ -139,7 +139,7 @@ class FailureHandler:
             self.report(pod.pod, diagnosis.note, UNSCHEDULABLE)
         elif pod.overtaken < OVERTAKEN_AT_MOST:
             pod.overtaken += 1
-            self.queue.requeue(pod.uid, now_s, at_once=True)
+            self.queue.requeue(pod.uid, now_s, pause_s=0.0)
         else:
             pod.overtaken = 0
             self.queue.requeue(pod.uid, now_s)

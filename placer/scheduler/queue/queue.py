@@ -133,8 +133,8 @@ class Queue:
     def pop(self, now_s: float) -> QueuedPodInfo | Probe | None:
         """The work to do now: the attempt of a pod, or a probe; None if there is none.
 
-        After an attempt call `assumed`, `requeue`, `put_off`, `add_unschedulable`, `reject` or `delete`. After a
-        probe call `probed`.
+        After an attempt call `assumed`, `requeue`, `add_unschedulable`, `reject` or `delete`. After a probe call
+        `probed`.
         """
         self.active.charge(now_s)
         self._flush(now_s)
@@ -155,15 +155,14 @@ class Queue:
             pod.alike.refusals = 0
         self._note(uid, QueueEvent.ASSUMED, now_s)
 
-    def requeue(self, uid: PodUid, now_s: float, *, at_once: bool = False) -> None:
-        """Try a pod again after its backoff; or `at_once`, because a change overtook its attempt or its bind."""
-        self._note(uid, QueueEvent.OVERTAKEN if at_once else QueueEvent.FAILED, now_s)
+    def requeue(self, uid: PodUid, now_s: float, pause_s: float | None = None) -> None:
+        """Try a pod again after its backoff: its attempt or its bind failed.
 
-    def put_off(self, uid: PodUid, now_s: float, pause_s: float) -> None:
-        """Try a pod after this pause: there was no attempt."""
-        self._note(uid, QueueEvent.FAILED, now_s)
+        With `pause_s`, it is tried after that pause: there was no attempt, or, where that is 0, a change overtook it.
+        """
+        self._note(uid, QueueEvent.OVERTAKEN if pause_s == 0.0 else QueueEvent.FAILED, now_s)
         pod = self._pods.get(uid)
-        if pod is not None and pod.state is QueueState.BACKOFF:
+        if pause_s and pod is not None and pod.state is QueueState.BACKOFF:
             pod.attempts -= 1
             pod.due_s = now_s + pause_s
             self._backoff.set(pod)

@@ -64,52 +64,26 @@ class QueueEvent(enum.Enum):
     """It was to be tried for all of its signature, and another one of them was refused just now."""
 
 
-_NEVER_TRIED, _TRIED, _BINDING = QueueState.NEVER_TRIED, QueueState.TRIED, QueueState.BINDING
-_IN_FLIGHT, _CHANGED, _REJECTED = QueueState.IN_FLIGHT, QueueState.CHANGED_IN_FLIGHT, QueueState.REJECTED
-_BACKOFF, _UNSCHEDULABLE = QueueState.BACKOFF, QueueState.UNSCHEDULABLE
+_S, _E = QueueState, QueueEvent
 
+# fmt: off
 NEXT: Final[Mapping[QueueState, Mapping[QueueEvent, QueueState]]] = {
-    _NEVER_TRIED: {
-        QueueEvent.POPPED: _IN_FLIGHT,
-        QueueEvent.ACTIVATED: _NEVER_TRIED,
-        QueueEvent.TRIED_ELSEWHERE: _TRIED,
+    _S.NEVER_TRIED: {_E.POPPED: _S.IN_FLIGHT, _E.ACTIVATED: _S.NEVER_TRIED, _E.TRIED_ELSEWHERE: _S.TRIED},
+    _S.TRIED: {_E.POPPED: _S.IN_FLIGHT, _E.ACTIVATED: _S.TRIED, _E.PRECEDED: _S.UNSCHEDULABLE},
+    _S.IN_FLIGHT: {
+        _E.ASSUMED: _S.BINDING, _E.REFUSED: _S.UNSCHEDULABLE, _E.FAILED: _S.BACKOFF, _E.OVERTAKEN: _S.TRIED,
+        _E.FAULTED: _S.REJECTED, _E.ACTIVATED: _S.CHANGED_IN_FLIGHT,
     },
-    _TRIED: {
-        QueueEvent.POPPED: _IN_FLIGHT,
-        QueueEvent.ACTIVATED: _TRIED,
-        QueueEvent.PRECEDED: _UNSCHEDULABLE,
+    _S.CHANGED_IN_FLIGHT: {
+        _E.ASSUMED: _S.BINDING, _E.REFUSED: _S.BACKOFF, _E.FAILED: _S.BACKOFF, _E.OVERTAKEN: _S.TRIED,
+        _E.FAULTED: _S.TRIED,
     },
-    _IN_FLIGHT: {
-        QueueEvent.ASSUMED: _BINDING,
-        QueueEvent.REFUSED: _UNSCHEDULABLE,
-        QueueEvent.FAILED: _BACKOFF,
-        QueueEvent.OVERTAKEN: _TRIED,
-        QueueEvent.FAULTED: _REJECTED,
-        QueueEvent.ACTIVATED: _CHANGED,
-    },
-    _CHANGED: {
-        QueueEvent.ASSUMED: _BINDING,
-        QueueEvent.REFUSED: _BACKOFF,
-        QueueEvent.FAILED: _BACKOFF,
-        QueueEvent.OVERTAKEN: _TRIED,
-        QueueEvent.FAULTED: _TRIED,
-    },
-    _BINDING: {
-        QueueEvent.FAILED: _BACKOFF,
-        QueueEvent.OVERTAKEN: _TRIED,
-    },
-    _BACKOFF: {
-        QueueEvent.BACKED_OFF: _TRIED,
-        QueueEvent.ACTIVATED: _TRIED,
-        QueueEvent.PRECEDED: _UNSCHEDULABLE,
-    },
-    _UNSCHEDULABLE: {
-        QueueEvent.CHOSEN: _TRIED,
-        QueueEvent.CLAIM_CHANGED: _TRIED,
-        QueueEvent.ACTIVATED: _TRIED,
-    },
-    _REJECTED: {QueueEvent.ACTIVATED: _TRIED},
+    _S.BINDING: {_E.FAILED: _S.BACKOFF, _E.OVERTAKEN: _S.TRIED},
+    _S.BACKOFF: {_E.BACKED_OFF: _S.TRIED, _E.ACTIVATED: _S.TRIED, _E.PRECEDED: _S.UNSCHEDULABLE},
+    _S.UNSCHEDULABLE: {_E.CHOSEN: _S.TRIED, _E.CLAIM_CHANGED: _S.TRIED, _E.ACTIVATED: _S.TRIED},
+    _S.REJECTED: {_E.ACTIVATED: _S.TRIED},
 }
+# fmt: on
 """The next state, by state and event."""
 
 LEAVES_SIGNATURE: Final = frozenset(

@@ -66,7 +66,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{SCHEDULER}/failures/test_renewal.py::test_reasons_follow_nodes_that_come_and_leave",
     ),
     "Queue: priority and age, backoff from 1 s to 10 s, woken by events, tried after five minutes": (
-        f"{SCHEDULER}/event_handlers/test_on_api_server.py::test_change_places_the_pod_that_it_helps_and_tries_no_other",
+        f"{SCHEDULER}/event_handlers/test_cluster_events.py::test_change_places_the_pod_that_it_helps_and_tries_no_other",
         f"{SCHEDULER}/queue/test_queue.py::test_transcript",
     ),
     "Watch: list and watch, bookmarks, 410 lists again, and what the list lacks is deleted": (
@@ -103,7 +103,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         AGREES,
     ),
     "Tier B, anti-affinity of pods that have a node": (
-        f"{SCHEDULER}/event_handlers/test_on_api_server.py::test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain",
+        f"{SCHEDULER}/event_handlers/test_cluster_events.py::test_change_places_the_pod_that_it_helps_and_tries_no_other",
         AGREES,
     ),
     "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": (

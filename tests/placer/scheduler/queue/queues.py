@@ -121,11 +121,11 @@ class Transcript:
 
     def do_overtaken(self, uid: str) -> None:
         """A change overtook the pod's attempt."""
-        self.queue.requeue(PodUid(uid), self.now_s, at_once=True)
+        self.queue.requeue(PodUid(uid), self.now_s, pause_s=0.0)
 
     def do_put_off(self, uid: str, pause_s: str) -> None:
         """The pod was not tried."""
-        self.queue.put_off(PodUid(uid), self.now_s, float(pause_s))
+        self.queue.requeue(PodUid(uid), self.now_s, float(pause_s))
 
     def do_rejected(self, uid: str) -> None:
         """The pod is malformed."""

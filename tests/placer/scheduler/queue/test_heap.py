@@ -52,7 +52,7 @@ def test_a_queue_does_not_grow_with_the_pods_that_were(life: str) -> None:
                 queue.add_unschedulable(uid, "k", None, now_s)
             case _:
                 assert tried(queue, now_s) == uid
-                queue.put_off(uid, now_s, 1000.0)
+                queue.requeue(uid, now_s, 1000.0)
         queue.delete(uid, now_s)
     of_signatures = sum(len(one.pods) for one in queue.unschedulable)
     active = len(queue.active.never_tried) + len(queue.active.tried)

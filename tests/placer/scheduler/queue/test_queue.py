@@ -203,7 +203,7 @@ def _end_attempt(queue: Queue, act: str, uid: PodUid, signature: str, now_s: flo
         case "assumed":
             queue.assumed(uid, now_s)
         case _:
-            queue.requeue(uid, now_s, at_once=act == "overtaken")
+            queue.requeue(uid, now_s, 0.0 if act == "overtaken" else None)
 
 
 def _pop(queue: Queue, now_s: float, popped: set[PodUid]) -> PodUid | None:
