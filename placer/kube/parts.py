@@ -250,14 +250,12 @@ class KubeParts:
 
     def _wire_watches(self) -> None:
         self.pod_changes = PodEventHandler(
-            self.pods,
+            (self.pods, self.pool, self.outside),
             self.queue,
             self.cache,
             self.claims,
             self.preempting,
-            self.pool,
             self.tickets,
-            self.outside,
             self.relocating.kept,
             self._note_rival,
         )

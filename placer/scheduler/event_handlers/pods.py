@@ -7,16 +7,14 @@ placed it. A pod that waits for this scheduler is in the queue. A pod that is be
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from placer.extender.pods import OutsidePods
-from placer.kube.pool import PoolWatch
 from placer.relocation.kept import KeptRooms
 from placer.resize.tickets import Tickets
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.volumes.waiting import PodClaims
-from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import same_pod
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
@@ -28,32 +26,38 @@ from plimsoll.part.errors import InputError
 from plimsoll.part.log import get_logger
 
 
+class PodListener(Protocol):
+    """Learns of all pods."""
+
+    def put(self, pod: Pod) -> None:
+        """Take a pod that is new or changed."""
+
+    def remove(self, pod: Pod) -> None:
+        """Take a pod that is gone; it may be unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodEventHandler:
     """Passes the changes of pods on.
 
     Attributes:
-        pods: all pods, for readers.
+        listeners: learn of all pods, in this order.
         queue: the pods without a node that this scheduler could place.
         cache: the nodes with their pods.
         claims: learns which pods wait for claims, and which have ended.
         preempting: learns of nominated pods and of victims.
-        pool: learns of the pool's reservation pods.
         tickets: learns of bound pods, which may be resized.
-        outside: the pods of kube-scheduler that wait.
         kept: learns of pods that may be replacements of moved ones.
         on_rival: called with a pod that waited for this scheduler, and that somebody else gave GPUs.
         synced: set once all pods were read.
     """
 
-    pods: PodIndex
+    listeners: tuple[PodListener, ...]
     queue: Queue
     cache: Cache
     claims: PodClaims
     preempting: Preempting
-    pool: PoolWatch
     tickets: Tickets
-    outside: OutsidePods
     kept: KeptRooms
     on_rival: Callable[[Pod], None]
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,14 +68,12 @@ class PodEventHandler:
             case Synced():
                 self.synced.set()
             case Deleted(pod):
-                self.outside.drop(PodUid(pod.metadata.uid))
-                self.pods.remove(pod)
                 self._drop(PodUid(pod.metadata.uid))
-                self.pool.drop(pod)
+                for listener in self.listeners:
+                    listener.remove(pod)
             case Added(pod) | Modified(pod):
-                self.pods.put(pod)
-                self.pool.note(pod)
-                self.outside.note(pod)
+                for listener in self.listeners:
+                    listener.put(pod)
                 self._put(pod, change.old if isinstance(change, Modified) else None)
 
     def forget_waiting(self, uid: PodUid) -> None:

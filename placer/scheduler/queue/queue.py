@@ -97,12 +97,11 @@ class Queue:
             is_changed: something changed that a decision reads; a pod that was tried before is tried again soon.
             was_tried: another placer has tried it.
         """
-        known = self._pods.get(PodUid(pod.metadata.uid))
+        uid = PodUid(pod.metadata.uid)
+        known = self._pods.get(uid)
         if known is None:
-            known = self._pods[PodUid(pod.metadata.uid)] = QueuedPodInfo(
-                pod, now_s, number=next(self._numbers)
-            )
-            known.ready_s = now_s
+            known = QueuedPodInfo(pod, now_s, number=next(self._numbers), ready_s=now_s)
+            self._pods[uid] = known
             self._counts[known.state] += 1
             self.active.never_tried.push(known)
             self.work.set()
@@ -140,8 +139,8 @@ class Queue:
         self._flush(now_s)
         newest = self.active.never_tried.head()
         work = self._probe_or_retry(newest) if self.active.may_retry else None
-        is_first_try = work is None and newest is not None
-        work = newest if is_first_try else work
+        is_first_try = work is None
+        work = work or newest
         if work is not None:
             self.active.begin(is_first_try=is_first_try)
         if isinstance(work, QueuedPodInfo):

@@ -117,7 +117,7 @@ class Case:
 
     reason: str
     prepare: Callable[[Scene], Awaitable[None]]
-    change: Callable[[Scene], None]
+    change: Callable[[Scene], object]
     limits: dict[str, str] = field(default_factory=lambda: {MEMORY: "10Gi"})
     selector: dict[str, str] = field(default_factory=dict)
     retold: int = 0
