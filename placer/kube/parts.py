@@ -165,7 +165,7 @@ class KubeParts:
         return self.decider.metrics
 
     def _wire_cluster(self) -> None:
-        """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
+        """The nodes with their pods, the decision over them, and the changes that help waiting pods."""
         self.cache = Cache(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
         self.cache.bookings.decides = self.lease is None
         self.cache.on_filled(self._note_standing)

@@ -9,7 +9,7 @@ so each pod finds the room that the pods before it left, and no pod is refused b
 change cannot be probed, a signature is tried again 1 s after its last refusal, doubled with each refusal up to 10 s,
 and after five minutes in any case. When a pod of the signature is placed, the next is tried at once.
 
-Pure: `now_s` is any clock that never goes back. What always holds: a pod is in one state only
+The queue reads no clock: `now_s` is any that never goes back. What always holds: a pod is in one state only
 (`placer.scheduler.queue.states`), and a change of a pod during its attempt is never lost. A change of a node during
 an attempt is not noted here: a refusal must hold at the moment when it is given.
 """

@@ -82,7 +82,7 @@ GPU_CAUSES: Final = {
     Reason.NO_REPORT.value: Cause.GPUS,
     Reason.SILENT.value: Cause.GPUS,
     Reason.CORDONED.value: Cause.GPUS,
-    UNHEALTHY: _SOME_GPU
+    f"{UNHEALTHY}…": _SOME_GPU
     | Cause.GPUS,  # a healthy GPU could be refused for other reasons, which are not given
 }
 NODE_CAUSES: Final = {
@@ -94,10 +94,10 @@ NODE_CAUSES: Final = {
     fit.OPERATING_SYSTEM: Cause.NODE,
     supplemental_groups.REASON: Cause.NODE,
     declared_features.REASON: Cause.NODE,
-    "node(s) had untolerated taint": Cause.NODE,
+    "node(s) had untolerated taint…": Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
-    "Insufficient ": Cause.RESOURCES,
+    "Insufficient …": Cause.RESOURCES,
 }
 TOPOLOGY_CAUSES: Final = {
     KEPT_OUT: Cause.RULES,
@@ -108,8 +108,8 @@ TOPOLOGY_CAUSES: Final = {
 }
 VOLUME_CAUSES: Final = dict.fromkeys(OF_VOLUMES, Cause.VOLUMES)
 
-_CAUSES: Final[Mapping[str, Cause]] = {**GPU_CAUSES, **NODE_CAUSES, **TOPOLOGY_CAUSES, **VOLUME_CAUSES}
-"""The causes behind each reason, or behind all reasons that begin so."""
+CAUSES: Final[Mapping[str, Cause]] = {**GPU_CAUSES, **NODE_CAUSES, **TOPOLOGY_CAUSES, **VOLUME_CAUSES}
+"""The causes behind each reason; a text that ends in `…` stands for all reasons that begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def any_cause(demand: PodDemand) -> Cause:
     return (EVERYTHING & ~_OF_MEMORY) | _memory_of(demand)
 
 
-def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
+def causes_of(reasons: Collection[str], demand: PodDemand, known: Mapping[str, Cause] = CAUSES) -> Cause:
     """The causes behind reasons, as `misfits` and `plan` give them.
 
     An unknown reason may have any cause, and so may a refusal without reasons, which means that there was no node.
@@ -166,7 +166,7 @@ def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
         # One container may move to another GPU, and leave the memory of its GPU to the next container.
         causes |= _SOME_GPU
     for reason in reasons:
-        causes |= _cause(reason)
+        causes |= _cause(reason, known)
     return causes & any_cause(demand)
 
 
@@ -179,10 +179,11 @@ def _memory_of(demand: PodDemand) -> Cause:
     return Cause.MEMORY if first.memory_pct is None else Cause.PERCENTAGE
 
 
-def _cause(reason: str) -> Cause:
-    if reason in _CAUSES:
-        return _CAUSES[reason]
-    return next((cause for text, cause in _CAUSES.items() if reason.startswith(text)), EVERYTHING)
+def _cause(reason: str, known: Mapping[str, Cause]) -> Cause:
+    if reason in known:
+        return known[reason]
+    begun = (text for text in known if text.endswith("…") and reason.startswith(text[:-1]))
+    return next((known[text] for text in begun), EVERYTHING)
 
 
 def best_bytes(rooms: Iterable[Room]) -> int:
