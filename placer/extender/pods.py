@@ -19,7 +19,7 @@ class OutsidePods:
 
     _pods: dict[PodUid, Pod] = field(default_factory=dict)
 
-    def note(self, pod: Pod) -> None:
+    def put(self, pod: Pod) -> None:
         """Learn of a pod that is new or changed."""
         uid = PodUid(pod.metadata.uid)
         ended = pod.spec.nodeName or pod.status.phase in TERMINAL_PHASES
@@ -28,9 +28,9 @@ class OutsidePods:
         else:
             self._pods.pop(uid, None)
 
-    def drop(self, uid: PodUid) -> None:
+    def remove(self, pod: Pod) -> None:
         """Forget a pod that is gone. An unknown pod is no error."""
-        self._pods.pop(uid, None)
+        self._pods.pop(PodUid(pod.metadata.uid), None)
 
     def get(self, uid: PodUid) -> Pod | None:
         """The pod, or None if it does not wait, asks for no GPU, or was not shown yet."""

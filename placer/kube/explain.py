@@ -5,7 +5,7 @@ theirs. The nodes are judged in slices, and change meanwhile: each node's verdic
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,6 @@ from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.profile import PodReader
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import refusal_on
@@ -50,8 +49,7 @@ class KubeExplainer:
 
     Attributes:
         pods: all pods that the watch shows.
-        waiting: those without a node that the placer could place, by uid; the owner changes them.
-        queue: the same pods.
+        queue: those without a node that the placer could place.
         choice: judges nodes.
         cache: the nodes and what runs there.
         reader: reads pods.
@@ -62,7 +60,6 @@ class KubeExplainer:
     """
 
     pods: PodIndex
-    waiting: Mapping[PodUid, QueuedPodInfo]
     queue: Queue
     choice: NodeChoice
     cache: Cache
@@ -123,11 +120,11 @@ class KubeExplainer:
 
     async def _waiting(self, pod: Pod, page: PageAsked) -> Explained:
         uid = PodUid(pod.metadata.uid)
-        known = self.waiting.get(uid)
+        known = self.queue.get(uid)
         now_s = asyncio.get_running_loop().time()
         # A placer that follows tries no pod, so its queue says nothing of attempts or of who comes first.
         is_tried = known is not None and self.leads.is_set()
-        queue = standing_of(uid, known, self.queue, now_s) if known is not None and is_tried else None
+        queue = standing_of(known, self.queue, now_s) if known is not None and is_tried else None
         before = wire.Waiting(
             queue=queue,
             message=known.refused_for or refusal_on(pod) if known is not None else "",

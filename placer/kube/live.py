@@ -1,11 +1,11 @@
 """The cluster's pods for the live page."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placer.live.pods import PodName, asks
 from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.queued import QueuedPodInfo
+from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import refusal_on
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.live import WaitingPod
@@ -17,11 +17,11 @@ class KubePods:
 
     Attributes:
         pods: all of them.
-        waiting_pods: those without a node that the placer could place, by uid; the owner changes them.
+        queue: those without a node that the placer could place.
     """
 
     pods: PodIndex
-    waiting_pods: Mapping[PodUid, QueuedPodInfo]
+    queue: Queue
 
     def name_of(self, uid: PodUid) -> PodName | None:
         """The name of a pod, or None for a pod that the watch does not show."""
@@ -30,10 +30,10 @@ class KubePods:
 
     def waiting(self) -> Iterator[WaitingPod]:
         """The pods without a node. Those that get one meanwhile may be among them."""
-        for uid, waiting in tuple(self.waiting_pods.items()):
+        for waiting in self.queue:
             metadata = waiting.pod.metadata
             yield WaitingPod(
-                pod=uid,
+                pod=waiting.uid,
                 namespace=metadata.namespace,
                 name=metadata.name,
                 priority=waiting.pod.spec.priority or 0,

@@ -36,10 +36,12 @@ from placer.scheduler.binding.committer import Committer
 from placer.scheduler.binding.scope import WriteScopes
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
+from placer.scheduler.event_handlers.cluster_events import ClusterEvents
+from placer.scheduler.event_handlers.namespaces import NamespaceEventHandler
+from placer.scheduler.event_handlers.nodes import NodeEventHandler
 from placer.scheduler.event_handlers.pods import PodEventHandler
-from placer.scheduler.event_handlers.wakeups import Wakeups
 from placer.scheduler.event_handlers.watches import TIMING, Watches
-from placer.scheduler.failures.refusals import Refusals, pause_beside
+from placer.scheduler.failures.handler import FailureHandler, pause_beside
 from placer.scheduler.failures.renewal import Renewal
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
@@ -52,14 +54,13 @@ from placer.scheduler.plugins.volumes.binder import VolumeBinder
 from placer.scheduler.plugins.volumes.waiting import PodClaims
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
 from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import PlacementEvents, Results
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import NodeName
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Transport
@@ -86,9 +87,7 @@ class KubeParts:
         synced: set once all pods, nodes and namespaces were read.
         clock: the wall clock in UTC.
         relocation_memory: keeps the rooms and the last moves for the next leader.
-        work: set when the queue may have work.
-        waiting: the pods without a node that this scheduler could place.
-        queue: the same pods, by rank.
+        queue: the pods without a node that this scheduler could place.
         pods: all pods that the watch shows.
         outside: the pods of kube-scheduler that wait.
         writes: the transport for writes that place, resize or evict. It refuses them without the lease.
@@ -105,8 +104,6 @@ class KubeParts:
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     relocation_memory: RelocationMemory = field(default_factory=NoMemory)
-    work: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    waiting: dict[PodUid, QueuedPodInfo] = field(init=False, default_factory=dict)
     queue: Queue = field(init=False, default_factory=Queue)
     pods: PodIndex = field(init=False, default_factory=PodIndex)
     outside: OutsidePods = field(init=False, default_factory=OutsidePods)
@@ -115,7 +112,7 @@ class KubeParts:
     cache: Cache = field(init=False)
     reader: PodReader = field(init=False)
     choice: NodeChoice = field(init=False)
-    wakeups: Wakeups = field(init=False)
+    cluster_events: ClusterEvents = field(init=False)
     writes: Transport = field(init=False)
     late_writes: asyncio.Semaphore = field(init=False)
     scopes: WriteScopes = field(init=False)
@@ -136,7 +133,7 @@ class KubeParts:
     renewal: Renewal = field(init=False)
     watches: Watches = field(init=False)
     committer: Committer = field(init=False)
-    refusals: Refusals = field(init=False)
+    failures: FailureHandler = field(init=False)
     attempts: Attempts = field(init=False)
     explainer: KubeExplainer = field(init=False)
     previewing: Previewing = field(init=False)
@@ -170,7 +167,7 @@ class KubeParts:
         return self.decider.metrics
 
     def _wire_cluster(self) -> None:
-        """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
+        """The nodes with their pods, the decision over them, and the changes that help waiting pods."""
         self.profile = Profile(self.decider.ledger, self._report_doubt)
         self.cache = self.profile.cache
         plugins = self.profile.framework.plugins
@@ -179,7 +176,7 @@ class KubeParts:
         self.cache.on_filled(self._note_standing)
         self.decider.reports.on_change(self._forget_report)
         self.choice = NodeChoice(self.decider, self.profile, partial(pause_beside, self.queue))
-        self.wakeups = Wakeups(self.queue, self.decider, self.profile, self.work.set)
+        self.cluster_events = ClusterEvents(self.queue, self.decider, self.profile)
         self.metrics.registry.register(QueuedPods(self.queue))
 
     def _wire_writes(self) -> None:
@@ -209,12 +206,11 @@ class KubeParts:
             self.queue,
             VolumeWatches(self.transport, index, TIMING),
             VolumeBinder(self.writes, index, self.cache.labels_of, self.late_writes, options.volumes_s),
-            self.work.set,
         )
 
     def _wire_reports(self) -> None:
         self.recorder = Recorder(self.transport, self.options.instance, self.clock, self.metrics)
-        self.results = Results(self.waiting, self.recorder, self.bus)
+        self.results = Results(self.queue, self.recorder, self.bus)
 
     def _wire_preemption(self) -> None:
         orders = PreemptionOrders(
@@ -225,14 +221,12 @@ class KubeParts:
             lambda pod, note: self.results.refused(pod, note, SCHEDULER_ERROR),
         )
         self.nominating = Nominating(
-            self.waiting,
             self.queue,
             self.choice,
             orders,
             self.leads,
             self.reader.understood,
             self.metrics.preemption.nominations,
-            self.work.set,
         )
         search = VictimSearch(self.choice, self.budgets, lambda: orders.spared | self.nominating.stuck)
         self.preempting = Preempting(self.nominating, search)
@@ -263,35 +257,29 @@ class KubeParts:
 
     def _wire_watches(self) -> None:
         self.pod_changes = PodEventHandler(
-            self.pods,
-            self.waiting,
+            (self.pods, self.pool, self.outside),
             self.queue,
             self.cache,
             self.claims,
             self.preempting,
-            self.pool,
             self.tickets,
-            self.outside,
             self.relocating.kept,
-            self.work.set,
             self._note_rival,
         )
-        self.renewal = Renewal(self.waiting, self.queue, self.preempting, self.results.refused)
+        self.renewal = Renewal(self.queue, self.preempting, self.results.refused)
         self.watches = Watches(
             self.transport,
-            self.profile,
             self.pod_changes,
+            NodeEventHandler(self.profile, self.claims.binder, self.renewal),
+            NamespaceEventHandler(self.profile, self.renewal, self.options.namespace),
+            self.claims.watches,
             self.budgets,
-            self.claims,
-            self.renewal,
-            self.wakeups,
-            self.options.namespace,
+            self.cluster_events,
         )
 
     def _wire_attempts(self) -> None:
         """The decision on each pod in its turn, and what follows: its writes, or the reasons of its refusal."""
         self.committer = Committer(
-            self.waiting,
             self.queue,
             self.cache,
             self.claims,
@@ -301,34 +289,23 @@ class KubeParts:
             self.nominating,
             self.metrics,
             self.clock,
-            self.pod_changes.forget_waiting,
-            self.work.set,
             asyncio.Semaphore(self.options.binds_at_once),
             self.late_writes,
         )
-        self.refusals = Refusals(
-            self.waiting,
-            self.queue,
-            self.choice,
-            self.preempting,
-            self.decider.ledger,
-            self.metrics,
-            self.results.refused,
-            self.work.set,
+        self.failures = FailureHandler(
+            self.queue, self.choice, self.preempting, self.metrics, self.results.refused
         )
         self.attempts = Attempts(
             self.queue,
-            self.waiting,
             self.choice,
             self.reader,
             self.claims,
             self.preempting,
-            self.refusals,
+            self.failures,
             self.results,
-            self.wakeups,
+            self.cluster_events,
             self.rules,
             self.metrics,
-            self.work,
         )
 
     def _wire_evictions(self) -> None:
@@ -347,7 +324,6 @@ class KubeParts:
         """The answers to people: about one pod, about moves, and for the live page."""
         self.explainer = KubeExplainer(
             self.pods,
-            self.waiting,
             self.queue,
             self.choice,
             self.cache,
@@ -357,7 +333,7 @@ class KubeParts:
             self.relocating.plan_for,
         )
         self.previewing = Previewing(self.relocating, self.preempting, self.pods, self.synced, self.leads)
-        self.live_pods = KubePods(self.pods, self.waiting)
+        self.live_pods = KubePods(self.pods, self.queue)
 
     def _wire_extender(self) -> None:
         binds = Binds(

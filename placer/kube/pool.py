@@ -79,19 +79,19 @@ class PoolWatch:
         self.cache.on_filled(self._refresh)
         self.ledger.on_change(lambda *_: self._work.set() if self._asked else None)
 
-    def note(self, pod: Pod) -> None:
+    def put(self, pod: Pod) -> None:
         """Take a pod that the watch shows; any pod. A pod that lost the label is no longer a reservation."""
         if self.namespace == OFF:
             return
         if not is_reservation(pod, self.namespace):
-            self.drop(pod)
+            self.remove(pod)
             return
         found = reservation_of(pod)
         if self._nodes.get(found.uid, found.node) != found.node:
-            self.drop(pod)
+            self.remove(pod)
         self._take(found)
 
-    def drop(self, pod: Pod) -> None:
+    def remove(self, pod: Pod) -> None:
         """Take a pod that is gone; any pod."""
         uid = PodUid(pod.metadata.uid)
         node = self._nodes.pop(uid, None)

@@ -2,15 +2,14 @@
 
 from typing import Final
 
-from placer.scheduler.pods.queued import QueuedPodInfo
-from placer.scheduler.queue.hints import Cause
-from placer.scheduler.queue.lanes import QueuedPod, QueuePlace
 from placer.scheduler.queue.queue import Queue
-from plimsoll.ids import PodUid
+from placer.scheduler.queue.queued_pod import QueuedPodInfo
+from placer.scheduler.queue.queueing_hints import Cause
+from placer.scheduler.queue.states import QueueState
 from plimsoll.placer_api.explain import Standing
 
 AHEAD_AT_MOST: Final = 100
-"""Pods of a lane that are counted: a longer way is not worth the time that it takes to count."""
+"""Active pods that are counted: a longer way is not worth the time that it takes to count."""
 
 WAKES: Final = {
     Cause.MEMORY: "GPU memory is freed",
@@ -29,47 +28,35 @@ WAKES: Final = {
 """The changes that lift each cause, for people."""
 
 
-def standing_of(uid: PodUid, waiting: QueuedPodInfo, queue: Queue, now_s: float) -> Standing | None:
-    """The pod's place in the queue; None for a pod that is not in it.
-
-    Args:
-        uid: the pod.
-        waiting: the same pod.
-        queue: the queue.
-        now_s: the time, on the clock of the queue.
-    """
-    entry = queue.entry(uid)
-    if entry is None:
-        return None
-    kind = entry.kind if entry.place is QueuePlace.PARKED else None
+def standing_of(pod: QueuedPodInfo, queue: Queue, now_s: float) -> Standing:
+    """The place of a pod in the queue; `now_s` is the time on the queue's clock."""
+    alike = pod.alike if pod.is_unschedulable else None
     return Standing(
-        place=entry.place.value,
-        since=waiting.pod.metadata.creationTimestamp,
-        waits_s=max(0.0, now_s - waiting.seen_s),
-        attempts=entry.attempts,
-        priority=entry.priority,
-        ahead=_ahead(entry, queue),
-        next_try_s=_next_try_s(entry, now_s),
-        alike=kind.waiting - 1 if kind is not None else 0,
-        wakes_on=_wakes(kind.refusal.causes) if kind is not None else (),
+        place=pod.state.label,
+        since=pod.pod.metadata.creationTimestamp,
+        waits_s=max(0.0, now_s - pod.seen_s),
+        attempts=pod.attempts,
+        priority=pod.priority,
+        ahead=_ahead(pod, queue),
+        next_try_s=_next_try_s(pod, now_s),
+        alike=alike.waiting - 1 if alike is not None else 0,
+        wakes_on=_wakes(alike.diagnosis.causes) if alike is not None else (),
     )
 
 
-def _ahead(entry: QueuedPod, queue: Queue) -> int | None:
-    """The number of pods of its lane that are tried before a pod; None for too many, and outside of the lanes."""
-    if entry.place not in (QueuePlace.FRESH, QueuePlace.RETRY):
-        return None
-    first = queue.first(entry.place, AHEAD_AT_MOST + 1)
-    return first.index(entry.uid) if entry.uid in first else None
+def _ahead(pod: QueuedPodInfo, queue: Queue) -> int | None:
+    """The active pods of its sort that are tried before a pod; None for too many, or if it is not active."""
+    heap = queue.active.heap_of(pod.state)
+    first = heap.first(AHEAD_AT_MOST + 1) if heap is not None else []
+    return first.index(pod) if pod in first else None
 
 
-def _next_try_s(entry: QueuedPod, now_s: float) -> float | None:
+def _next_try_s(pod: QueuedPodInfo, now_s: float) -> float | None:
     """The time in seconds until a pod is tried by itself; None if that is not known."""
-    if entry.place is QueuePlace.BACKOFF:
-        return max(0.0, entry.due_s - now_s)
-    kind = entry.kind
-    if entry.place is QueuePlace.PARKED and kind is not None and kind.front is None:
-        return max(0.0, kind.due_s - now_s)
+    if pod.state is QueueState.BACKOFF:
+        return max(0.0, pod.due_s - now_s)
+    if pod.is_unschedulable and pod.alike is not None and pod.alike.chosen is None:
+        return max(0.0, pod.alike.due_s - now_s)
     return None
 
 

@@ -27,7 +27,7 @@ class KeptRoom:
 
     Attributes:
         moved: the pod that moves, as it was before.
-        kind: that of its replacement's demand.
+        signature: that of its replacement.
         nomination: holds the room; its pod is the replacement once it is known.
         since_s: when the room was first kept, in seconds since 1970.
         until_s: when it is given up, on the loop's clock; later while the moved pod still ends.
@@ -36,7 +36,7 @@ class KeptRoom:
     """
 
     moved: Pod
-    kind: bytes
+    signature: bytes
     nomination: Nomination
     since_s: float
     until_s: float
@@ -64,11 +64,11 @@ class KeptRooms:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, moved: Pod, kind: bytes, nomination: Nomination) -> None:
-        """Keep the room of a nomination for the replacement of a pod, whose demand is of this kind."""
+    def keep(self, moved: Pod, signature: bytes, nomination: Nomination) -> None:
+        """Keep the room of a nomination for the replacement of a pod, which has this signature."""
         self.cache.nominator.put(nomination)
         since_s, until_s = self.clock().timestamp(), loop_now_s() + self.keep_s
-        self._kept[PodUid(moved.metadata.uid)] = KeptRoom(moved, kind, nomination, since_s, until_s)
+        self._kept[PodUid(moved.metadata.uid)] = KeptRoom(moved, signature, nomination, since_s, until_s)
 
     def stored(self) -> tuple[StoredRoom, ...]:
         """The rooms that are kept now, for the next leader."""
@@ -82,7 +82,7 @@ class KeptRooms:
         for stored in rooms:
             if self._is_awaited(stored):
                 self._keep_again(stored)
-        for waiting in tuple(self.nominating.waiting.values()):
+        for waiting in self.nominating.queue:
             self.take(waiting.pod)
 
     def take(self, pod: Pod) -> None:
@@ -155,7 +155,7 @@ class KeptRooms:
 
     def _is_replacement(self, pod: Pod, one: KeptRoom) -> bool:
         try:
-            return _replaces(pod, one.moved) and self.nominating.understand(pod).signature == one.kind
+            return _replaces(pod, one.moved) and self.nominating.understand(pod).signature == one.signature
         except InputError:
             return False
 

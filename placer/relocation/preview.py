@@ -88,7 +88,7 @@ class Previewing:
         nomination = preempting.search.choice.cache.nominator.find(uid)
         if pod.spec.nodeName or preempting.search.choice.cache.is_assumed(uid):
             return "The pod has a place, so no pods are moved for it."
-        if uid not in preempting.nominating.waiting:
+        if uid not in preempting.nominating.queue:
             return "The pod does not wait for a place from Plimsoll; `plimsoll explain` says why."
         if nomination is not None:
             plan = self.relocating.plan_for(uid)

@@ -86,7 +86,7 @@ class Relocating:
     whole_gpu: PodInfo
     movers: Movers = field(init=False)
     kept: KeptRooms = field(init=False)
-    _tried: dict[bytes, float] = field(default_factory=dict)  # by kind of pod: when it is tried again
+    _tried: dict[bytes, float] = field(default_factory=dict)  # by signature: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
     _under_way_until_s: float = 0.0  # by then other pods have waited long enough
     _leaving: dict[PodUid, float] = field(default_factory=dict)  # evicted pods: how long their end is awaited
@@ -132,7 +132,7 @@ class Relocating:
         """Give up rooms whose time is over, and move pods once, if there is a reason to."""
         self._give_up_rooms()
         await self._save()
-        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.nominating.waiting}
+        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.nominating.queue}
         if self._is_busy():
             return
         if (info := self._next()) is not None:
@@ -171,10 +171,10 @@ class Relocating:
     def _next(self) -> PodInfo | None:
         """The waiting pod for which others may be moved now: of the highest priority, the one that waits longest."""
         now_s = loop_now_s()
-        self._tried = {kind: at_s for kind, at_s in self._tried.items() if now_s < at_s}
+        self._tried = {signature: at_s for signature, at_s in self._tried.items() if now_s < at_s}
         due = [
             one
-            for one in self.nominating.waiting.values()
+            for one in self.nominating.queue
             if one.refused_for
             and Reason.ACQUIRING.value not in one.refused_for  # a GPU that joins the pool will have the room
             and now_s - one.seen_s >= self.rules.after_s
@@ -198,7 +198,7 @@ class Relocating:
         if not self.movers.budgets.are_read:
             return
         board, found = await self.searched(info, spares_idle=False)
-        waiting = self.nominating.waiting.get(uid)
+        waiting = self.nominating.queue.get(uid)
         if waiting is None or waiting.info is not info or not self._may_have(uid):
             return
         if found is None:

@@ -1,4 +1,5 @@
-"""Tries pods, one at a time: takes the next from the queue, and decides, or probes a changed node for parked pods.
+"""Tries pods, one at a time: takes the next from the queue, and decides, or probes a changed node for those
+that fit nowhere.
 
 What always holds: a decision and its booking are one step on the event loop, so no two pods get the same room. A
 malformed pod gets an event that says so, and delays no other pod.
@@ -6,7 +7,6 @@ malformed pod gets an event that says so, and delays no other pod.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,15 +17,15 @@ from placer.resize.quotas import NamespaceRules
 from placer.scheduler.binding.committer import Placed
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.event_handlers.wakeups import Wakeups
-from placer.scheduler.failures.refusals import PUT_OFF, Refusals
+from placer.scheduler.event_handlers.cluster_events import ClusterEvents
+from placer.scheduler.failures.handler import PUT_OFF, FailureHandler
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.volumes.waiting import PodClaims
-from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.profile import PodReader
-from placer.scheduler.queue.hints import NOTHING, causes_of
 from placer.scheduler.queue.queue import Queue
-from placer.scheduler.queue.tries import Probe, Try
+from placer.scheduler.queue.queued_pod import QueuedPodInfo
+from placer.scheduler.queue.queueing_hints import NOTHING, causes_of
+from placer.scheduler.queue.unschedulable import Probe
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.scheduler.reporting.results import Results
 from plimsoll.ids import PodUid
@@ -42,45 +42,41 @@ class Attempts:
     """Tries the pods of the queue.
 
     Attributes:
-        queue: the pods that wait, by rank.
-        waiting: the same pods, by uid.
+        queue: the pods that wait.
         choice: decides, and judges nodes.
         reader: reads pods.
         claims: reserves the volumes of a pod that has a place.
-        preempting: knows what a parked pod could gain by preemption, and holds the rooms of nominated pods.
-        refusals: explains refusals.
+        preempting: knows what an unschedulable pod could gain by preemption, and holds the rooms of nominated pods.
+        failures: explains refusals.
         results: reports each result to people, and on the bus.
-        wakeups: passes changes on to the queue.
+        cluster_events: passes changes on to the queue.
         rules: holds pods to quotas after raises.
         metrics: measures waits, and counts probes.
-        work: set when the queue may have work.
     """
 
     queue: Queue
-    waiting: Mapping[PodUid, QueuedPodInfo]
     choice: NodeChoice
     reader: PodReader
     claims: PodClaims
     preempting: Preempting
-    refusals: Refusals
+    failures: FailureHandler
     results: Results
-    wakeups: Wakeups
+    cluster_events: ClusterEvents
     rules: NamespaceRules
     metrics: Metrics
-    work: asyncio.Event
 
-    async def next(self) -> PodUid:
-        """Wait for the next pod to try; meanwhile probe parked pods on nodes that changed."""
+    async def next(self) -> QueuedPodInfo:
+        """Wait for the next pod to try; meanwhile probe unschedulable pods on nodes that changed."""
         paused_s = loop_now_s()
         while True:
             heed_cancellation()
-            self.work.clear()
-            self.wakeups.catch_up()
+            self.queue.work.clear()
+            self.cluster_events.catch_up()
             now_s = loop_now_s()
-            match self.queue.take(now_s):
-                case Try(uid, waited_s):
-                    self.metrics.queue.wait_seconds.observe(waited_s)
-                    return uid
+            match self.queue.pop(now_s):
+                case QueuedPodInfo() as pod:
+                    self.metrics.queue.wait_seconds.observe(max(0.0, now_s - pod.ready_s))
+                    return pod
                 case Probe() as probe:
                     await self.probe(probe)
                     if now_s - paused_s > UNBROKEN_S:
@@ -89,12 +85,12 @@ class Attempts:
                 case None:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout_at(self.queue.due_s()):
-                            await self.work.wait()
+                            await self.queue.work.wait()
 
     async def probe(self, probe: Probe) -> None:
-        """Find out whether a changed node could take a parked pod now."""
-        info = self.waiting[probe.uid].info
-        assert info is not None, "a parked pod's demand was read"
+        """Find out whether a changed node could take an unschedulable pod now."""
+        info = probe.pod.info
+        assert info is not None, "an unschedulable pod was read"
         cause_of = self.choice.profile.framework.cause
         obstacles, left = self.choice.obstacles(info, probe.node), None
         if obstacles and self.preempting.may_preempt(info, probe.node):
@@ -102,7 +98,7 @@ class Attempts:
             obstacles = self.choice.obstacles(info, probe.node)  # the node may have changed meanwhile
         self.metrics.queue.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, info.request.demand, cause_of) if obstacles else NOTHING
-        is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
+        is_news = not probe.alike.diagnosis.reasons.issuperset(obstacles)
         if left is not None and obstacles:
             is_news |= not left  # it could preempt there
             causes |= causes_of(left, info.request.demand, cause_of) if left else NOTHING
@@ -110,39 +106,37 @@ class Attempts:
 
     def again(self, uid: PodUid) -> None:
         """Try a pod again now, if it still waits."""
-        self.queue.at_once(uid, loop_now_s())
-        self.work.set()
+        self.queue.activate(uid, loop_now_s())
 
-    def attempt(self, uid: PodUid) -> Placed | None:
+    def attempt(self, queued: QueuedPodInfo) -> Placed | None:
         """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
-        waiting = self.waiting[uid]
-        pod, cache = waiting.pod, self.choice.cache
+        uid, pod, cache = queued.uid, queued.pod, self.choice.cache
         try:
-            info = waiting.info = waiting.info or self.reader.understood(pod)
+            info = queued.info = queued.info or self.reader.understood(pod)
         except InputError as error:
-            self.queue.give_up(uid, loop_now_s())
+            self.queue.reject(uid, loop_now_s())
             self.results.refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         if (problem := self.rules.problem(pod)) is not None:
-            self.queue.again(uid, loop_now_s())
+            self.queue.requeue(uid, loop_now_s())
             if problem:
                 self.results.refused(pod, problem, UNSCHEDULABLE)
             return None
-        if self.refusals.share(waiting, info):
+        if self.failures.shares_diagnosis(queued, info):
             return None
         try:
             result = self.choice.decide(info)
         except NotBookedError as error:
             name = pod.full_name
             get_logger().warning("decision put off", pod=name, error=str(error))
-            self.queue.again(uid, loop_now_s())
+            self.queue.requeue(uid, loop_now_s())
             self.results.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
             volumes = self.claims.reserve(pod, info.needs.mounts, result.booking.node)
             cache.assume(result.booking, info.needs, info.pod)
             self.preempting.nominating.placed(uid, result.booking.node)
-            self.queue.placed(uid, loop_now_s())
-            return Placed(info, result, waiting.seen_s, volumes)
-        self.refusals.add(info, is_final=result.is_final)
+            self.queue.assumed(uid, loop_now_s())
+            return Placed(info, result, queued.seen_s, volumes)
+        self.failures.add(info, is_final=result.is_final)
         return None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from placer.core.reasons import without_unhealthy
 from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause
 from plimsoll.kube.models import Node
 
 S = TypeVar("S")

@@ -48,8 +48,8 @@ class KubeFrontEnd:
                 parts.watches.start(group)
                 _start(group, "record", parts.recorder.run)
                 _start(group, "schedule", partial(self._schedule, group))
-                _start(group, "explain refusals", parts.refusals.run)
-                _start(group, "tell parked pods anew", parts.renewal.run)
+                _start(group, "explain refusals", parts.failures.run)
+                _start(group, "renew the reasons of refusals", parts.renewal.run)
                 _start(group, "preempt", parts.preempting.run)
                 _start(group, "find stuck pods", parts.stuck.run)
                 _start(group, "evict", parts.evictions.run)
@@ -70,14 +70,14 @@ class KubeFrontEnd:
         await self._begin_to_lead()
         parts = self.parts
         while True:
-            uid = await parts.attempts.next()
+            pod = await parts.attempts.next()
             if parts.finishes:
                 return
-            placed = None if parts.committer.puts_off(uid) else parts.attempts.attempt(uid)
+            placed = None if parts.committer.puts_off(pod) else parts.attempts.attempt(pod)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 taken = await parts.committer.take(placed)
-                group.create_task(parts.committer.commit(placed, taken), name=f"kube: bind {uid}")
+                group.create_task(parts.committer.commit(placed, taken), name=f"kube: bind {pod.uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _read_everything(self, group: asyncio.TaskGroup) -> None:
@@ -108,7 +108,7 @@ class KubeFrontEnd:
         parts.leads.set()
 
     def _without_node(self) -> tuple[Pod, ...]:
-        return (*(one.pod for one in self.parts.waiting.values()), *self.parts.outside)
+        return (*(one.pod for one in self.parts.queue), *self.parts.outside)
 
 
 def _start(group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

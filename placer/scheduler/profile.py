@@ -39,7 +39,7 @@ from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.pods.node_rules import rules_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.pods.unhandled import refuse_unhandled
-from placer.scheduler.queue.hints import Cause
+from placer.scheduler.queue.queueing_hints import Cause
 from placer.scheduler.topology.rules import domain_rules_of
 from placer.scheduler.topology.wishes import domain_wishes_of
 from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations

@@ -136,11 +136,11 @@ async def test_a_follower_asks_the_leader_what_it_alone_knows(pair: Pair) -> Non
         await pair.until_bound(f"p{number}")
     await pair.pod("waits", "30Gi")
 
-    async def is_parked() -> bool:
+    async def is_unschedulable() -> bool:
         standing = (await pair.leader.explained(pair.namespace, "waits")).waiting
         return standing is not None and standing.queue is not None and standing.queue.place == "parked"
 
-    await until(is_parked)
+    await until(is_unschedulable)
     found = await pair.follower.explained(pair.namespace, "waits")
     assert found.leads
     assert found.waiting is not None

@@ -11,6 +11,7 @@ from placer.metrics.decisions import PromisedGpus, PromisedNamespaces
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from tests.placer.scheduler.queue.queues import waiting_pod
 
 N1, GPU = NodeName("n1"), GpuUuid("GPU-1")
 
@@ -59,7 +60,7 @@ def test_waiting_pods_are_counted_by_place_and_by_cause() -> None:
     """Places and causes without a pod show 0."""
     metrics, queue = Metrics(), Queue()
     metrics.registry.register(QueuedPods(queue))
-    queue.put(PodUid("p"), 0, 0)
+    queue.update(waiting_pod("p"), 0)
 
     def count(place: str) -> float | None:
         return metrics.registry.get_sample_value("plimsoll_placer_waiting_pods", {"place": place})

@@ -20,7 +20,7 @@ import msgspec
 from placer.core.booking import decided, start_of
 from placer.core.plan import Plan
 from placer.scheduler.binding.scope import WriteScopes
-from placer.scheduler.pods.queued import same_pod
+from placer.scheduler.pods.pod_info import same_pod
 from plimsoll.contract import ASSIGNED_PREFIX
 from plimsoll.decision import Decision, annotations_of
 from plimsoll.ids import NodeName

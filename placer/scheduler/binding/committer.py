@@ -7,7 +7,7 @@ tried again. A long wait holds no permit to write.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -21,8 +21,8 @@ from placer.scheduler.plugins.default_preemption.nominating import Nominating
 from placer.scheduler.plugins.volumes.reservation import VolumeReservation
 from placer.scheduler.plugins.volumes.waiting import PodClaims
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.queue.queue import Queue
+from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
 from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import Results
@@ -59,8 +59,7 @@ class Committer:
     """Carries out plans.
 
     Attributes:
-        waiting: the pods without a node, by uid.
-        queue: the same pods, by rank.
+        queue: the pods without a node.
         cache: holds the places of the pods that are being bound.
         claims: binds them.
         binder: binds pods.
@@ -69,13 +68,10 @@ class Committer:
         nominating: learns of nominated pods that were not bound.
         metrics: measures binds.
         clock: the wall clock in UTC.
-        forget_waiting: drops a pod that no longer waits.
-        on_work: called when the queue may have work.
         permits: one for each write that may be under way together with others.
         late_permits: the same for claims, and for pods whose claims were bound before.
     """
 
-    waiting: MutableMapping[PodUid, QueuedPodInfo]
     queue: Queue
     cache: Cache
     claims: PodClaims
@@ -85,8 +81,6 @@ class Committer:
     nominating: Nominating
     metrics: Metrics
     clock: Callable[[], datetime]
-    forget_waiting: Callable[[PodUid], None]
-    on_work: Callable[[], None]
     permits: asyncio.Semaphore
     late_permits: asyncio.Semaphore
     _slow: Counter[str] = field(default_factory=Counter)  # by namespace
@@ -95,11 +89,11 @@ class Committer:
         """Whether so many binds of a namespace are slow that no further one should begin."""
         return self._slow[namespace] >= SLOW_AT_MOST
 
-    def puts_off(self, uid: PodUid) -> bool:
+    def puts_off(self, queued: QueuedPodInfo) -> bool:
         """Put a pod off, if its namespace is held up; returns whether it is."""
-        held_up = self.is_held_up(self.waiting[uid].pod.metadata.namespace)
+        held_up = self.is_held_up(queued.pod.metadata.namespace)
         if held_up:
-            self.queue.again(uid, loop_now_s(), SLOW_S)
+            self.queue.requeue(queued.uid, loop_now_s(), SLOW_S)
         return held_up
 
     async def take(self, placed: Placed) -> contextlib.ExitStack:
@@ -160,22 +154,22 @@ class Committer:
         )
         if self.cache.is_assumed(uid):
             self.cache.forget(uid)
-        self.queue.again(uid, loop_now_s())
-        self.on_work()
+        self.queue.requeue(uid, loop_now_s())
         self.results.refused(pod, problem, SCHEDULER_ERROR)
         return False
 
     async def _bind(self, placed: Placed, on_long_wait: Callable[[], None]) -> None:
         uid, plan = placed.info.request.pod, placed.plan
-        waiting, node = self.waiting.get(uid), plan.booking.node
-        is_same = waiting is not None and waiting.info is placed.info
-        pod = waiting.pod if waiting is not None and is_same else placed.info.pod
+        queued, node = self.queue.get(uid), plan.booking.node
+        is_same = queued is not None and queued.info is placed.info
+        pod = queued.pod if queued is not None and is_same else placed.info.pod
         binding = PodBinding(pod, node, decision_annotations(plan, rfc3339(self.clock())))
         with self.metrics.binds.seconds.time():
             ending = await self.binder.bind(binding, on_long_wait)
         if ending.result is BindResult.BOUND:
             self.metrics.binds.pending_seconds.observe(loop_now_s() - placed.seen_s)
-            self.forget_waiting(uid)
+            self.claims.forget_waiting(uid)
+            self.queue.delete(uid, loop_now_s())
             self.results.placed(pod, plan)
             return
         self.metrics.binds.failures.labels(ending.result.name.lower()).inc()
@@ -184,19 +178,15 @@ class Committer:
         )
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cache.forget(uid)
-            if (waiting := self.waiting.get(uid)) is not None:
-                self.nominating.not_bound(waiting.pod)
+            if (queued := self.queue.get(uid)) is not None:
+                self.nominating.not_bound(queued.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
             self.results.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
 
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
-        if ending.pod is None:
-            self.queue.again(uid, loop_now_s())
-        else:
-            waiting = self.waiting.get(uid)
-            if waiting is not None:  # the watch may not have shown the change yet
-                waiting.pod, waiting.info = ending.pod, None
-            self.queue.at_once(uid, loop_now_s())
-        self.on_work()
+        queued = self.queue.get(uid)
+        if ending.pod is not None and queued is not None:  # the watch may not have shown the change yet
+            queued.pod, queued.info = ending.pod, None
+        self.queue.requeue(uid, loop_now_s(), None if ending.pod is None else 0.0)

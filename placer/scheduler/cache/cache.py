@@ -20,7 +20,7 @@ from placer.scheduler.node_info import NodeInfo, Requested, node_info_of
 from placer.scheduler.pods.assigned_pods import AssignedPod, AssignedPods
 from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.pods.nominator import Nomination, Nominator
-from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause
 from placer.scheduler.topology.antiaffinity import keepouts_of, readable_keepouts_of
 from plimsoll import cordons
 from plimsoll.ids import NodeName, PodUid

@@ -7,17 +7,15 @@ placed it. A pod that waits for this scheduler is in the queue. A pod that is be
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from placer.extender.pods import OutsidePods
-from placer.kube.pool import PoolWatch
 from placer.relocation.kept import KeptRooms
 from placer.resize.tickets import Tickets
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.volumes.waiting import PodClaims
-from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.queued import QueuedPodInfo, same_pod
+from placer.scheduler.pods.pod_info import same_pod
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
 from plimsoll.contract import DECISION, SCHEDULER_NAME
@@ -28,37 +26,39 @@ from plimsoll.part.errors import InputError
 from plimsoll.part.log import get_logger
 
 
+class PodListener(Protocol):
+    """Learns of all pods."""
+
+    def put(self, pod: Pod) -> None:
+        """Take a pod that is new or changed."""
+
+    def remove(self, pod: Pod) -> None:
+        """Take a pod that is gone; it may be unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodEventHandler:
     """Passes the changes of pods on.
 
     Attributes:
-        pods: all pods, for readers.
-        waiting: the pods without a node that this scheduler could place.
-        queue: the same pods, by rank.
+        listeners: learn of all pods, in this order.
+        queue: the pods without a node that this scheduler could place.
         cache: the nodes with their pods.
         claims: learns which pods wait for claims, and which have ended.
         preempting: learns of nominated pods and of victims.
-        pool: learns of the pool's reservation pods.
         tickets: learns of bound pods, which may be resized.
-        outside: the pods of kube-scheduler that wait.
         kept: learns of pods that may be replacements of moved ones.
-        on_work: called when the queue may have work.
         on_rival: called with a pod that waited for this scheduler, and that somebody else gave GPUs.
         synced: set once all pods were read.
     """
 
-    pods: PodIndex
-    waiting: dict[PodUid, QueuedPodInfo]
+    listeners: tuple[PodListener, ...]
     queue: Queue
     cache: Cache
     claims: PodClaims
     preempting: Preempting
-    pool: PoolWatch
     tickets: Tickets
-    outside: OutsidePods
     kept: KeptRooms
-    on_work: Callable[[], None]
     on_rival: Callable[[Pod], None]
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -68,22 +68,18 @@ class PodEventHandler:
             case Synced():
                 self.synced.set()
             case Deleted(pod):
-                self.outside.drop(PodUid(pod.metadata.uid))
-                self.pods.remove(pod)
                 self._drop(PodUid(pod.metadata.uid))
-                self.pool.drop(pod)
+                for listener in self.listeners:
+                    listener.remove(pod)
             case Added(pod) | Modified(pod):
-                self.pods.put(pod)
-                self.pool.note(pod)
-                self.outside.note(pod)
+                for listener in self.listeners:
+                    listener.put(pod)
                 self._put(pod, change.old if isinstance(change, Modified) else None)
 
     def forget_waiting(self, uid: PodUid) -> None:
         """Take a pod out of those that wait; an unknown pod is no error."""
         self.claims.forget_waiting(uid)
-        if self.waiting.pop(uid, None) is not None:
-            self.queue.discard(uid, loop_now_s())
-            self.on_work()  # another pod of its kind may be tried
+        self.queue.delete(uid, loop_now_s())
 
     def _put(self, pod: Pod, known: Pod | None) -> None:
         uid = PodUid(pod.metadata.uid)
@@ -95,7 +91,7 @@ class PodEventHandler:
         elif _is_ours(pod):
             self.preempting.nominating.observe(pod)
             self.kept.take(pod)
-            self._await_node(pod, changed=known is None or not same_pod(pod, known))
+            self._await_node(pod, is_changed=known is None or not same_pod(pod, known))
         elif not self.cache.is_assumed(uid):
             self.forget_waiting(uid)
             self.preempting.nominating.observe(pod)
@@ -114,7 +110,7 @@ class PodEventHandler:
     def _confirm(self, pod: Pod) -> None:
         uid = PodUid(pod.metadata.uid)
         if (
-            uid in self.waiting
+            uid in self.queue
             and not self.cache.is_assumed(uid)
             and DECISION in (pod.metadata.annotations or {})
         ):
@@ -130,23 +126,12 @@ class PodEventHandler:
         if pod.metadata.deletionTimestamp:
             self.preempting.nominating.pod_ends(NodeName(pod.spec.nodeName or ""))
 
-    def _await_node(self, pod: Pod, *, changed: bool) -> None:
+    def _await_node(self, pod: Pod, *, is_changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)
-        if self.cache.is_assumed(uid):
-            assumed = self.waiting.get(uid)
-            if assumed is not None:  # for the next attempt, if the bind under way fails
-                assumed.pod, assumed.info = pod, None if changed else assumed.info
-            return
-        now_s = loop_now_s()
-        waiting = self.waiting.setdefault(uid, QueuedPodInfo(pod, now_s))
-        waiting.pod = pod
+        if self.cache.is_assumed(uid) and uid not in self.queue:
+            return  # bound, which the watch shows later
         self.claims.note_waiting(pod)
-        if changed or uid not in self.queue:
-            waiting.info = None
-            self.queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
-            self.on_work()
-        elif _was_refused(pod):
-            self.queue.note_tried(uid, now_s)
+        self.queue.update(pod, loop_now_s(), is_changed=is_changed, was_tried=_was_refused(pod))
 
 
 def _is_ours(pod: Pod) -> bool:

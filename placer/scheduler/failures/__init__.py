@@ -1,5 +1,5 @@
-"""The reasons why pods fit nowhere: found once for each kind of pods, and renewed when nodes change.
+"""The failures of attempts: why pods fit nowhere, found once for each signature, and renewed when nodes change.
 
-`refusals` explains each refused pod and parks it by its kind; `renewal` renews the reasons of parked pods. People
-get the texts through `placer.scheduler.reporting`. Not here: the decision that refuses a pod (`choice`).
+`handler` explains each refused pod and lets it wait; `renewal` renews the reasons of those that wait. People get the
+texts through `placer.scheduler.reporting`. Not here: the decision that refuses a pod (`choice`).
 """

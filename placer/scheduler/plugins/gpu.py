@@ -10,7 +10,7 @@ from placer.core.reasons import UNHEALTHY, Reason
 from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import NOTHING, SOME_GPU, Cause
+from placer.scheduler.queue.queueing_hints import NOTHING, SOME_GPU, Cause
 
 
 class Gpu(Plugin[PodInfo]):

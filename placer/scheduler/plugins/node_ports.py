@@ -6,7 +6,7 @@ from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.pods.needs import HostPort
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import NOTHING, Cause
 from plimsoll.kube.models import Node
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"

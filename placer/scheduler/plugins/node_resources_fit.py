@@ -13,7 +13,7 @@ from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.pods.needs import Needs
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import NOTHING, Cause
 from plimsoll.contract import RESOURCES
 from plimsoll.kube.models import Node
 from plimsoll.part.errors import InputError

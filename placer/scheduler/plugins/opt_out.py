@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import NOTHING, Cause
 from plimsoll.kube.models import Node
 
 REASON: Final = "node(s) had opted out of Plimsoll by label"

@@ -11,7 +11,7 @@ from placer.scheduler.plugins.rule_check import RuleCheck
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause
 from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
 from placer.scheduler.topology.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from plimsoll.ids import NodeName

@@ -12,7 +12,7 @@ from placer.scheduler.plugins.volumes.users import Moves
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.hints import NOTHING, Cause
+from placer.scheduler.queue.queueing_hints import NOTHING, Cause
 from plimsoll.broker.volume import uses_volume
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Node

@@ -1,7 +1,6 @@
-"""Pods as the scheduler reads them: those that wait, those that have a node, and those that are nominated for one.
+"""Pods as the scheduler reads them.
 
-`pending` is a pod without a node from one attempt to the next, and `info` the same pod as its decision reads it;
-`lengths` and `unhandled` refuse pods that cannot be read or decided. `assigned` are the pods that have a node,
-`nominator` those that wait for victims to end, and `pods` has all of them for readers. The order in which pods are
-tried is the queue's (`placer.scheduler.queue`).
+`pod_info` is a pod as its decision reads it. `lengths`, `unhandled` and `held` refuse pods that cannot be read,
+decided or held to their lines. `index` has all pods for readers. Not here: the pods without a node, which are the
+queue's (`placer.scheduler.queue`), and those with one, which are the cache's (`placer.scheduler.cache`).
 """

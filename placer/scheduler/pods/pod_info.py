@@ -50,3 +50,9 @@ class PodInfo:
     signature: bytes = b""
     weight: int = 1
     found: list[NodeName] = field(default_factory=list)
+
+
+def same_pod(pod: Pod, old: Pod) -> bool:
+    """Whether nothing changed that a decision reads. The placer's own patches of conditions do not count."""
+    ours, before = pod.metadata, old.metadata
+    return pod.spec == old.spec and (ours.annotations, ours.labels) == (before.annotations, before.labels)

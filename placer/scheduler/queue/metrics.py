@@ -1,5 +1,6 @@
 """The metrics of the queue, read when Prometheus asks."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from placer.scheduler.queue.queue import Queue
 
 @dataclass(frozen=True, slots=True)
 class QueuedPods:
-    """A collector of Prometheus: the pods that wait, by place, and the parked ones by cause.
+    """A collector of Prometheus: the pods that wait by state, and the unschedulable ones by cause.
 
     It may run beside the event loop, in another thread; counts that change meanwhile may then not add up.
     """
@@ -25,8 +26,11 @@ class QueuedPods:
             " `parked` (fit nowhere) or `given_up` (malformed).",
             labels=["place"],
         )
-        for place, count in self.queue.counts.items():
-            places.add_metric([place.value], count)
+        counts: Counter[str] = Counter()
+        for state, count in self.queue.counts.items():
+            counts[state.label] += count
+        for label, count in counts.items():
+            places.add_metric([label], count)
         yield places
         causes = GaugeMetricFamily(
             "plimsoll_placer_parked_pods",
@@ -35,6 +39,6 @@ class QueuedPods:
             "and one that waits for its claims has none.",
             labels=["cause"],
         )
-        for cause, count in self.queue.counts_by_cause.items():
+        for cause, count in self.queue.unschedulable.counts_by_cause.items():
             causes.add_metric([str(cause.name).lower()], count)
         yield causes

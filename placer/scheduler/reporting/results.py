@@ -3,14 +3,13 @@
 What always holds: a method returns at once, and a refusal of a pod that is bound or gone is not reported.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from placer.core.booking import Booking
 from placer.core.plan import Plan
 from placer.publisher import placement
-from placer.scheduler.pods.queued import QueuedPodInfo
+from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import UNSCHEDULABLE
 from placer.scheduler.reporting.pod_events import PodNews, cut
 from placer.scheduler.reporting.record import Recorder
@@ -45,12 +44,12 @@ class Results:
     """Reports results.
 
     Attributes:
-        waiting: the pods without a node.
+        queue: the pods without a node.
         recorder: writes events and conditions.
         bus: takes the events of placements.
     """
 
-    waiting: Mapping[PodUid, QueuedPodInfo]
+    queue: Queue
     recorder: Recorder
     bus: PlacementEvents
 
@@ -165,7 +164,7 @@ class Results:
     def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         """Report that a pod was not placed; `reason` is that of its condition."""
         uid = PodUid(pod.metadata.uid)
-        waiting = self.waiting.get(uid)
+        waiting = self.queue.get(uid)
         if waiting is None:
             return  # bound or gone meanwhile: the refusal is outdated
         given = _given(pod)

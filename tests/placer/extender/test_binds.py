@@ -165,7 +165,7 @@ async def test_a_bind_is_answered_right_before_the_watch_shows_it(
         pod = await made(world, "p", {MEMORY: "10Gi"})
         # A watch that is behind. A real one cannot be made to wait for the moment between both orders.
         monkeypatch.setattr(PodEventHandler, "_confirm", lambda *_: None)
-        monkeypatch.setattr(OutsidePods, "note", lambda *_: None)
+        monkeypatch.setattr(OutsidePods, "put", lambda *_: None)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         assert len(world.published.bound) == 1

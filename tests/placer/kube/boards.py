@@ -114,8 +114,7 @@ class Board:
     def want(self, refused: Pod) -> PodInfo:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        waiting = self.parts.waiting[PodUid(refused.metadata.uid)]
-        waiting.info = wanted = self.parts.reader.understood(refused)
+        self.scene.queued(refused.metadata.name).info = wanted = self.parts.reader.understood(refused)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:

@@ -26,8 +26,9 @@ from placer.relocation.rules import RelocationRules
 from placer.scheduler.binding.binding import decision_annotations
 from placer.scheduler.cache.comparer import CacheComparer
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.queue.lanes import LONGEST_BACKOFF_S, QueuePlace
-from placer.scheduler.queue.tries import Probe, Try
+from placer.scheduler.queue.queued_pod import LONGEST_BACKOFF_S, QueuedPodInfo
+from placer.scheduler.queue.states import QueueState
+from placer.scheduler.queue.unschedulable import Probe
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
@@ -36,6 +37,8 @@ from plimsoll.kube.transport import Transport
 from tests.placer.kube.objects import Object, node_of, pod_of, report_of
 from tests.placer.kube.world import Published
 from tests.servers.tasks import running
+
+IN_FLIGHT = (QueueState.IN_FLIGHT, QueueState.CHANGED_IN_FLIGHT)
 
 
 class Scene:
@@ -97,17 +100,17 @@ class Scene:
         node = node_of(name, labels, ready=ready, allocatable=amounts, spec=spec)
         old = self.nodes.get(name)
         self.nodes[name] = node
-        self.parts.watches.on_node(Added(node) if old is None else Modified(node, old))
+        self.parts.watches.node_events.take(Added(node) if old is None else Modified(node, old))
 
     def namespace(self, name: str, labels: Object) -> None:
         """The watch shows a namespace that is new or changed."""
         document = {"metadata": {"name": name, "labels": labels}}
-        self.parts.watches.on_namespace(Added(msgspec.convert(document, Namespace)))
+        self.parts.watches.namespace_events.take(Added(msgspec.convert(document, Namespace)))
 
     def remove_node(self, name: str) -> None:
         """The watch shows that a node is gone."""
         if name in self.nodes:
-            self.parts.watches.on_node(Deleted(self.nodes.pop(name)))
+            self.parts.watches.node_events.take(Deleted(self.nodes.pop(name)))
 
     def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
         """A node reports GPUs of 24 GiB with this much free memory, and these tasks."""
@@ -143,19 +146,22 @@ class Scene:
         """Whether the pod has a node."""
         return bool(self.pods[name].spec.nodeName)
 
-    def is_parked(self, name: str) -> bool:
+    def queued(self, name: str) -> QueuedPodInfo:
+        """A pod that waits."""
+        found = self.queue.get(PodUid(self.pods[name].metadata.uid))
+        assert found is not None, name
+        return found
+
+    def is_unschedulable(self, name: str) -> bool:
         """Whether nothing but a change, or the flush after minutes, brings the pod back."""
-        entry = self.queue._entries.get(PodUid(self.pods[name].metadata.uid))
-        return (
-            entry is not None
-            and entry.place is QueuePlace.PARKED
-            and entry.kind is not None
-            and entry.kind.is_refused
-        )
+        found = self.queue.get(PodUid(self.pods[name].metadata.uid))
+        if found is None or found.alike is None:
+            return False
+        return found.is_unschedulable and found.alike.shared is not None
 
     def refusal(self, name: str) -> str:
         """The text of the refusal that was reported last for a pod."""
-        return self.parts.waiting[PodUid(self.pods[name].metadata.uid)].refused_for
+        return self.queued(name).refused_for
 
     def drift_check(self) -> CacheComparer:
         """The comparison with the API server, which has no server to ask here."""
@@ -164,13 +170,13 @@ class Scene:
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the name of each pod that is placed or refused from now on."""
-        report = self.parts.refusals.report
+        report = self.parts.failures.report
 
         def reported(pod: Pod, note: str, reason: str) -> None:
             listener(pod.metadata.name)
             report(pod, note, reason)
 
-        self.parts.refusals.report = reported
+        self.parts.failures.report = reported
         self._on_placed = listener
 
     async def settle(self, steps: int | None = None) -> None:
@@ -180,13 +186,13 @@ class Scene:
             steps: the most pieces of work to do; an explanation has one for each node here. None: all of them.
         """
         for _ in itertools.count() if steps is None else range(steps):
-            match self._take():
-                case Try(uid):
-                    self._try(uid)
+            match self._pop():
+                case QueuedPodInfo() as pod:
+                    self._try(pod)
                 case Probe() as probe:
                     self.probes += 1
                     await self.parts.attempts.probe(probe)
-                case None if not self.queue.counts[QueuePlace.TAKEN]:
+                case None if not any(pod.state in IN_FLIGHT for pod in self.queue):
                     return
                 case None:
                     await asyncio.sleep(0)  # refusals are being explained
@@ -202,39 +208,39 @@ class Scene:
         self.late_s += LONGEST_BACKOFF_S
 
     def missed(self) -> list[tuple[str, NodeName]]:
-        """The parked pods that a node could take, each with such a node. It must be empty at every moment."""
-        self.parts.wakeups.catch_up()
+        """The unschedulable pods that a node could take, each with such a node. It must be empty at every moment."""
+        self.parts.cluster_events.catch_up()
         return [
             (name, node)
             for name in self.pods
-            if self.is_parked(name)
+            if self.is_unschedulable(name)
             for node in sorted(self.cache.nodes)
             if not self.parts.choice.obstacles(self._wanted(name), node)
         ]
 
     def _wanted(self, name: str) -> PodInfo:
-        wanted = self.parts.waiting[PodUid(self.pods[name].metadata.uid)].info
-        assert wanted is not None, "a parked pod's demand was read"
+        wanted = self.queued(name).info
+        assert wanted is not None, "an unschedulable pod was read"
         return wanted
 
-    def _take(self) -> Try | Probe | None:
-        self.parts.wakeups.catch_up()
-        return self.queue.take(asyncio.get_running_loop().time())
+    def _pop(self) -> QueuedPodInfo | Probe | None:
+        self.parts.cluster_events.catch_up()
+        return self.queue.pop(asyncio.get_running_loop().time())
 
-    def _try(self, uid: PodUid) -> None:
+    def _try(self, pod: QueuedPodInfo) -> None:
         self.tries += 1
-        placed = self.parts.attempts.attempt(uid)
+        placed = self.parts.attempts.attempt(pod)
         if placed is None:
             return
-        pod = placed.info.pod
-        self._on_placed(pod.metadata.name)
+        shown = placed.info.pod
+        self._on_placed(shown.metadata.name)
         given = {
-            **(pod.metadata.annotations or {}),
+            **(shown.metadata.annotations or {}),
             **decision_annotations(placed.plan, "2026-01-01T00:00:00Z"),
         }
-        spec = msgspec.structs.replace(pod.spec, nodeName=placed.plan.booking.node)
-        metadata = msgspec.structs.replace(pod.metadata, annotations=given)
-        self.show(msgspec.structs.replace(pod, metadata=metadata, spec=spec))
+        spec = msgspec.structs.replace(shown.spec, nodeName=placed.plan.booking.node)
+        metadata = msgspec.structs.replace(shown.metadata, annotations=given)
+        self.show(msgspec.structs.replace(shown, metadata=metadata, spec=spec))
 
 
 @asynccontextmanager
@@ -249,6 +255,6 @@ async def scene(
     made = Scene(pool_namespace, relocation, rooms, places_unheld=places_unheld)
     loop = asyncio.get_running_loop()
     real_s = loop.time
-    async with running(made.parts.refusals.run(), "explain refusals"):
+    async with running(made.parts.failures.run(), "explain refusals"):
         with patch.object(loop, "time", lambda: real_s() + made.late_s):
             yield made

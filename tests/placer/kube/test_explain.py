@@ -12,7 +12,7 @@ from placer.core.explain.scan import PageAsked
 from placer.core.reasons import Reason
 from placer.kube import explain as explaining
 from placer.kube.queue_position import WAKES
-from placer.scheduler.queue.hints import Cause
+from placer.scheduler.queue.queueing_hints import Cause
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import PodStatus
 from plimsoll.placer_api.explain import Explained, Finding, PodState, Waiting
@@ -161,8 +161,8 @@ async def test_a_pod_that_is_being_bound() -> None:
     """Between decision and Binding the pod shows its place already; a placer that follows says that it does."""
     async with watched("n1") as made:
         made.show(made.pod("p", SMALL))
-        assert made._take() is not None
-        assert made.parts.attempts.attempt(PodUid("p")) is not None
+        assert made._pop() is not None
+        assert made.parts.attempts.attempt(made.queued("p")) is not None
         made.parts.leads.clear()
         found = await explained(made, "p")
         assert (found.state, found.leads) == (PodState.BINDING, False)

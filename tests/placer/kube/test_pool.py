@@ -62,7 +62,7 @@ async def test_a_pod_waits_for_a_gpu_and_is_woken_by_its_joining(here: Scene) ->
     """It names the node where the GPU is to come from; no time has to pass after the GPU has joined."""
     here.show(here.pod("a", SMALL))
     await here.settle()
-    assert here.is_parked("a")
+    assert here.is_unschedulable("a")
     assert here.refusal("a") == "0/2 nodes are available: 2 node(s) acquiring a GPU (on n1, n2)."
     here.show(reservation("r", "n1"))
     await here.settle_after_backoff()

@@ -138,7 +138,7 @@ class World:
     async def change_node(self, name: str, change: Object) -> None:
         """Change a node, and wait until the placer's watch has shown that: pods have a watch of their own."""
         stored = await self.api.must("PATCH", f"/api/v1/nodes/{name}", change)
-        version, nodes = int(stored["metadata"]["resourceVersion"]), self.parts.watches._nodes
+        version, nodes = int(stored["metadata"]["resourceVersion"]), self.parts.watches.nodes
         await until_true(lambda: int(nodes._version or 0) >= version)
 
     async def pod(self, name: str) -> Object:

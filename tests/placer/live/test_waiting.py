@@ -3,7 +3,7 @@
 from placer.kube.live import KubePods
 from placer.live.waiting import LONGEST_REASON, REASONS_SHOWN, SHOWN, WaitingSummary
 from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.queued import QueuedPodInfo
+from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from plimsoll.placer_api.live import WaitingPod, WaitingPods
@@ -45,13 +45,15 @@ def test_a_placer_that_refused_nothing_itself_reads_the_refusal_on_the_pod() -> 
         spec=PodSpec(priority=3),
         status=PodStatus(conditions=[condition]),
     )
-    waiting = {PodUid("u"): QueuedPodInfo(waits, seen_s=0.0)}
+    queue = Queue()
+    queue.update(waits, 0.0)
     index = PodIndex()
     index.put(waits)
-    pods = KubePods(index, waiting)
+    pods = KubePods(index, queue)
     [one] = pods.waiting()
     assert (one.name, one.priority, one.reason) == ("p", 3, "0/3 nodes are available")
-    waiting[PodUid("u")].refused_for = "0/4 nodes are available"
+    [waiting] = queue
+    waiting.refused_for = "0/4 nodes are available"
     [one] = pods.waiting()
     assert one.reason == "0/4 nodes are available"
     assert pods.name_of(PodUid("u")) == ("team", "p")

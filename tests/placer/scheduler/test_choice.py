@@ -386,11 +386,11 @@ async def test_a_node_that_an_explanation_found_is_not_forgotten(monkeypatch: py
     assert decided.booking.node == "large"
 
 
-def test_preferences_do_not_tell_kinds_apart() -> None:
+def test_preferences_do_not_tell_signatures_apart() -> None:
     """Pods with unlike preferences share their refusals: no refusal reads a preference."""
     term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
     prefers = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
-    kinds = {
+    signatures = {
         name: pod(name, affinity=affinity).signature
         for name, affinity in {
             "plain": {},
@@ -398,4 +398,4 @@ def test_preferences_do_not_tell_kinds_apart() -> None:
             "requires": _affinity(term)["affinity"],
         }.items()
     }
-    assert kinds["plain"] == kinds["prefers"] != kinds["requires"]
+    assert signatures["plain"] == signatures["prefers"] != signatures["requires"]

@@ -6,7 +6,7 @@ once the pods that end there are gone, is tried elsewhere.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -21,7 +21,6 @@ from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.needs import needs_of
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -38,25 +37,21 @@ class Nominating:
     """Holds the room of nominated pods; `run` checks those whose nodes fill up.
 
     Attributes:
-        waiting: the pods without a node, by uid; the owner changes them.
-        queue: the same pods, by rank.
+        queue: the pods without a node.
         choice: judges nodes.
         orders: carries preemptions out, and takes nominations back.
         leads: set while this placer decides.
         understand: reads a pod's demand; raises `InputError`.
         outcomes: counts the nominations of this scheduler's pods that ended, by outcome.
-        on_work: called when the queue may have work.
         stuck: pods that should have ended long ago, and are awaited no longer; see `StuckPods`.
     """
 
-    waiting: Mapping[PodUid, QueuedPodInfo]
     queue: Queue
     choice: NodeChoice
     orders: PreemptionOrders
     leads: asyncio.Event
     understand: Callable[[Pod], PodInfo]
     outcomes: Counter
-    on_work: Callable[[], None]
     stuck: set[PodUid] = field(default_factory=set)
     # Pods whose nomination was written here: the watch shows their status late.
     _written: set[PodUid] = field(default_factory=set)
@@ -158,15 +153,12 @@ class Nominating:
 
     def retry(self, uid: PodUid) -> None:
         """Try a waiting pod again; one that does not wait any more is no error."""
-        waiting = self.waiting.get(uid)
-        if waiting is not None:
-            self.queue.put(uid, priority_of(waiting.pod), loop_now_s(), tried=True)
-            self.on_work()
+        self.queue.activate(uid, loop_now_s())
 
     def end(self, uid: PodUid) -> None:
         """End a pod's nomination, in the API server too."""
         ended = self.drop(uid, "given_up")
-        waiting = self.waiting.get(uid)
+        waiting = self.queue.get(uid)
         if ended is None or not ended.is_ours or waiting is None:
             return
         self._written.add(uid)
@@ -209,7 +201,7 @@ class Nominating:
                 self.give_up(own.uid)
                 continue
             plan = self._plan_later(own)
-            if plan is None and own.uid in self.waiting:
+            if plan is None and own.uid in self.queue:
                 self.give_up(own.uid)
             self._hold_gpus(own, plan)
 
@@ -219,7 +211,7 @@ class Nominating:
 
     def _plan_later(self, own: Nomination) -> Plan | None:
         """The place of a nominated pod once the pods that end there are gone; on its GPU as before, if possible."""
-        waiting = self.waiting.get(own.uid)
+        waiting = self.queue.get(own.uid)
         try:
             if waiting is None:  # a pod of another scheduler
                 info = self.understand(own.pod)

@@ -106,12 +106,12 @@ class Preempting:
         return _with(explained, found.text, found.reasons)
 
     def may_preempt(self, info: PodInfo, node: NodeName) -> bool:
-        """Whether a parked pod may preempt now, and a node has pods of lower priority."""
+        """Whether an unschedulable pod may preempt now, and a node has pods of lower priority."""
         lower = self.search.choice.cache.assigned.below(priority_of(info.pod), node)
         return bool(lower) and self._ineligible(info) is None
 
     async def left_by_victims(self, info: PodInfo, node: NodeName) -> tuple[str, ...] | None:
-        """The reasons that keep a parked pod from a node that has changed, even if pods of lower priority end there.
+        """The reasons that keep a refused pod from a node that has changed, even if pods of lower priority end there.
 
         Empty if their end would lift all reasons now, so that the pod could preempt, or if the node keeps changing.
         None if their end is no help there. The node has not changed when this returns.
@@ -143,7 +143,7 @@ class Preempting:
         return is_nominated or cache.assigned.has_below(priority_of(info.pod))
 
     def _still_waits(self, info: PodInfo) -> bool:
-        waiting = self.nominating.waiting.get(info.request.pod)
+        waiting = self.nominating.queue.get(info.request.pod)
         return waiting is not None and waiting.info is info
 
     def _ineligible(self, info: PodInfo) -> str | None:
@@ -171,7 +171,9 @@ class Preempting:
         known = nominator.find(uid)
         if known is not None and known.node != node:
             self.nominating.drop(uid, "given_up")
-        pod = self.nominating.waiting[uid].pod
+        waiting = self.nominating.queue.get(uid)
+        assert waiting is not None, "the caller has seen that the pod still waits"
+        pod = waiting.pod
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
         self.nominating.hold(Nomination(pod, node, info.needs, booking, ending))

@@ -3,12 +3,12 @@
 What always holds: a pod without claims costs nothing here.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
+from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.scheduler.plugins.volumes.reservation import VolumeReservation, give_up, reserve
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
@@ -63,19 +63,17 @@ class PodClaims:
         queue: the pods that wait.
         watches: see `VolumeWatches`.
         binder: see `VolumeBinder`.
-        on_work: called when the queue may have work.
     """
 
     profile: Profile
     queue: Queue
     watches: VolumeWatches
     binder: VolumeBinder
-    on_work: Callable[[], None]
     _waiters: Waiters = field(default_factory=Waiters)
 
     def __post_init__(self) -> None:
-        self.profile.volumes.on_claim(self._nudge_claim)
-        self.profile.volumes.on_any_claim(lambda: self._nudge(self._waiters.everybody()))
+        self.profile.volumes.on_claim(lambda claim: self._claims_changed(self._waiters.of(claim)))
+        self.profile.volumes.on_any_claim(lambda: self._claims_changed(self._waiters.everybody()))
 
     def note_waiting(self, pod: Pod) -> None:
         """Note a pod that waits for a node."""
@@ -107,11 +105,6 @@ class PodClaims:
             give_up(self.profile.volumes, reserved)
         return None
 
-    def _nudge_claim(self, claim: ClaimKey) -> None:
-        self._nudge(self._waiters.of(claim))
-
-    def _nudge(self, uids: Iterable[PodUid]) -> None:
-        """Try pods again whose claims changed."""
+    def _claims_changed(self, uids: Iterable[PodUid]) -> None:
         for uid in uids:
-            self.queue.nudge(uid, asyncio.get_running_loop().time())
-            self.on_work()
+            self.queue.claim_changed(uid, loop_now_s())

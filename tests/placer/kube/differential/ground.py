@@ -150,7 +150,7 @@ class Ground:
             "status": {"allocatable": {"pods": "0"}, "capacity": {"pods": "0"}},
         }
         await self.api.must("POST", "/api/v1/nodes", canary)
-        nodes = self.parts.watches._nodes._known
+        nodes = self.parts.watches.nodes._known
 
         def placer_knows() -> bool:
             found = nodes.get(("default", CANARY)) or nodes.get(("", CANARY))

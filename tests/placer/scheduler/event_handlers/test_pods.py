@@ -2,7 +2,7 @@
 
 import msgspec
 
-from placer.scheduler.queue.lanes import QueuePlace
+from placer.scheduler.queue.states import QueueState
 from plimsoll.contract import DECISION
 from plimsoll.kube.models import PodCondition
 from tests.logs import capture_logs
@@ -15,7 +15,7 @@ async def test_refusals_by_the_leader_reach_a_follower_by_the_condition() -> Non
     async with scene() as made:
         for name in ("refused", "new"):
             made.show(made.pod(name, {MEMORY: "1Gi"}))
-        assert made.queue.counts[QueuePlace.FRESH] == 2
+        assert made.queue.counts[QueueState.NEVER_TRIED] == 2
         pod = made.pods["refused"]
         condition = PodCondition(
             "PodScheduled", "False", reason="Unschedulable", message="0/1 nodes are available."
@@ -23,8 +23,8 @@ async def test_refusals_by_the_leader_reach_a_follower_by_the_condition() -> Non
         made.show(
             msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=[condition]))
         )
-        assert made.queue.counts[QueuePlace.FRESH] == 1
-        assert made.queue.counts[QueuePlace.RETRY] == 1
+        assert made.queue.counts[QueueState.NEVER_TRIED] == 1
+        assert made.queue.counts[QueueState.TRIED] == 1
 
 
 async def test_a_pod_that_another_placer_bound_is_said_loudly_by_the_placer_that_leads() -> None:

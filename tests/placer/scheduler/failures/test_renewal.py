@@ -1,10 +1,10 @@
 """On a real API server the reasons of pods that wait follow the nodes, for each pod, by few writes."""
 
-from placer.scheduler.queue.lanes import QueuePlace
+from placer.scheduler.queue.states import QueueState
 from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, condition, scheduler
-from tests.placer.scheduler.queue.test_waking import refusals
+from tests.placer.scheduler.event_handlers.test_on_api_server import refusals
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
@@ -14,24 +14,24 @@ FULL = "Insufficient plimsoll.dev/gpu-memory on one GPU (most free: 24Gi on n1)"
 
 
 async def until_all_are_told(world: World, pods: int, text: str) -> None:
-    """Wait until the condition of each pod has exactly this text, and all pods are parked."""
+    """Wait until the condition of each pod has exactly this text, and all pods are unschedulable."""
     names = [f"p{index}" for index in range(pods)]
 
     async def look() -> bool:
         return all([condition(await world.pod(name)).get("message") == text for name in names])
 
     await until(look)
-    await until(lambda: _are_parked(world, pods))
+    await until(lambda: _are_unschedulable(world, pods))
 
 
-async def _are_parked(world: World, pods: int) -> bool:
-    return world.parts.queue.counts[QueuePlace.PARKED] == pods
+async def _are_unschedulable(world: World, pods: int) -> bool:
+    return world.parts.queue.counts[QueueState.UNSCHEDULABLE] == pods
 
 
 async def test_reasons_follow_nodes_that_come_and_leave(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """All pods of a kind get a new text when a node was cordoned, deleted, or came, and none is tried for that."""
+    """All pods of a signature get a new text when a node is cordoned, deleted, or comes. None is tried for that."""
     async with scheduler(apiserver, valkey, namespace) as world:
         for name in ("n1", "n2"):
             await create_node(apiserver, name)
@@ -56,7 +56,7 @@ async def test_reasons_follow_nodes_that_come_and_leave(
 async def test_pod_that_comes_after_a_change_gets_the_new_reason(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod that shares the refusal of its kind gets the present text, and each pod is written once a change."""
+    """A pod that shares the refusal of its signature gets the present text, and each pod is written once a change."""
     async with scheduler(apiserver, valkey, namespace) as world:
         for name in ("n1", "n2", "n3"):
             await create_node(apiserver, name)

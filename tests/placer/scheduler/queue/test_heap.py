@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from placer.scheduler.queue.heap import SPARE, Heap
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import PodUid
-from tests.placer.scheduler.queue.queues import park
+from tests.placer.scheduler.queue.queues import refuse, tried, waiting_pod
 
 POD = PodUid("stays")
 
@@ -32,27 +32,30 @@ def test_a_heap_is_a_sorted_set_of_what_is_up_to_date(steps: list[tuple[str, int
         assert len(heap) <= 2 * most + SPARE
 
 
-@pytest.mark.parametrize("life", ["follower", "changed", "parked", "backoff"])
+@pytest.mark.parametrize("life", ["follower", "changed", "refused", "backoff"])
 def test_a_queue_does_not_grow_with_the_pods_that_were(life: str) -> None:
     """Pods come and go, and what is kept of them is bounded: where nobody takes, and behind one that stays."""
     queue = Queue()
-    queue.put(POD, 0, 0.0)
-    if life == "parked":
-        park(queue, POD, kind="kind")
+    queue.update(waiting_pod(POD, -1), 0.0)
+    if life == "refused":
+        refuse(queue, POD, signature="k")
     for number in range(3000):
-        pod, now_s = PodUid(f"p{number}"), number / 1000
-        queue.put(pod, 0, now_s)
+        uid, now_s = PodUid(f"p{number}"), number / 1000
+        queue.update(waiting_pod(uid), now_s)
         match life:
             case "follower":
-                queue.note_tried(pod, now_s)
+                queue.update(waiting_pod(uid), now_s, is_changed=False, was_tried=True)
             case "changed":
-                queue.put(POD, number % 2, now_s)
-            case "parked":
-                queue.join(pod, "kind", now_s)
+                queue.update(waiting_pod(POD, -1 - number % 2), now_s)
+            case "refused":
+                assert tried(queue, now_s) == uid
+                queue.add_unschedulable(uid, "k", None, now_s)
             case _:
-                queue.again(pod, now_s, 1000.0)
-        queue.discard(pod, now_s)
-    kinds = sum(len(kind.members) for kind in queue.kinds)
+                assert tried(queue, now_s) == uid
+                queue.requeue(uid, now_s, 1000.0)
+        queue.delete(uid, now_s)
+    of_signatures = sum(len(one.pods) for one in queue.unschedulable)
+    active = len(queue.active.never_tried) + len(queue.active.tried)
     assert len(queue) == 1
-    assert len(queue._fresh) + len(queue._retries) + len(queue._timers) + kinds <= 4 * (SPARE + 2)
+    assert active + len(queue._backoff) + of_signatures <= 4 * (SPARE + 2)
     assert queue.upcoming(8) == [POD]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import pytest
 
-from placer.scheduler.queue.hints import EVERYTHING
+from placer.scheduler.queue.queueing_hints import EVERYTHING
 from placer.scheduler.reporting.pod_events import NOTE_BYTES, PodNews, cut
 from placer.scheduler.reporting.record import NEWS_OF_A_POD, WRITERS, Recorder
 from plimsoll.kube.client import connect
@@ -70,20 +70,20 @@ async def test_same_refusal_changes_the_pod_once(
 
 
 async def tried_again(world: World) -> None:
-    """Wake the parked pod, as after five minutes, and wait for the next decision and its explanation."""
-    await until(lambda: is_parked(world))
+    """Bring the unschedulable pod back, as after five minutes, and wait for the next decision and its explanation."""
+    await until(lambda: is_unschedulable(world))
     before = decisions(world)
-    world.parts.wakeups.wake(EVERYTHING)
+    world.parts.cluster_events.move_on(EVERYTHING)
 
     async def look() -> bool:
-        return decisions(world) > before and await is_parked(world)
+        return decisions(world) > before and await is_unschedulable(world)
 
     await until(look)
 
 
-async def is_parked(world: World) -> bool:
+async def is_unschedulable(world: World) -> bool:
     """Whether the only pod waits for a change: a change before that is read by the explanation itself."""
-    return world.parts.queue.heeds_changes
+    return len(world.parts.queue.unschedulable) > 0
 
 
 def decisions(world: World) -> float:

@@ -54,7 +54,7 @@ async def test_pod_waits_for_one_to_be_beside() -> None:
         assert made.refusal("p") == "0/2 nodes are available: 2 node(s) didn't match pod affinity rules."
         made.show(foreign("other", "b", {"app": "z"}))
         await made.settle_after_backoff()
-        assert made.is_parked("p")
+        assert made.is_unschedulable("p")
         made.show(foreign("wanted", "b"))
         await made.settle_after_backoff()
         assert made.pods["p"].spec.nodeName == "b"
@@ -129,7 +129,7 @@ async def test_changes_of_other_pods_wake_nothing() -> None:
             made.show(foreign(f"on-{name}", name, **apart("v")))
         made.show(made.pod("p", SMALL, {}, **apart("x")))
         await made.settle()
-        assert made.is_parked("p")
+        assert made.is_unschedulable("p")
         tries = made.tries
         for app in ("y", "z"):
             made.show(foreign(f"other-{app}", "a", {"app": app}))
@@ -138,7 +138,7 @@ async def test_changes_of_other_pods_wake_nothing() -> None:
         for name in ("other-y", "another-z", "one-more"):
             made.delete(name)
         await made.settle_after_backoff()
-        assert (made.is_parked("p"), made.tries) == (True, tries)
+        assert (made.is_unschedulable("p"), made.tries) == (True, tries)
 
 
 async def test_pod_is_woken_although_the_counts_for_its_rules_were_forgotten(

@@ -162,7 +162,7 @@ async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
         made.scene.delete("a")
         await later(made)
         assert not made.scene.is_placed("p")
-        refused = made.parts.waiting[PodUid("p")].info
+        refused = made.scene.queued("p").info
         assert refused is not None
         explained = await made.preempting.refuse(refused)
         assert explained is not None
@@ -174,7 +174,7 @@ async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
         assert made.deleted == ["a"]
 
 
-async def test_a_parked_pod_preempts_once_a_change_makes_that_possible() -> None:
+async def test_an_unschedulable_pod_preempts_once_a_change_makes_that_possible() -> None:
     """A pod that no victims helped is tried again when a full node's taint goes, and preempts there."""
     async with board() as made:
         made.scene.node("n1", taints=[TAINT])

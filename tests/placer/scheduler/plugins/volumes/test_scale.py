@@ -84,7 +84,7 @@ async def test_waiting_replicas_share_one_refusal_and_go_with_their_volumes() ->
             claim(made, f"web-{number}")
             user(made, f"web-{number}")
         await made.settle()
-        assert all(made.is_parked(name) for name in made.pods)
+        assert all(made.is_unschedulable(name) for name in made.pods)
         assert made.refusal("web-7") == (
             "0/300 nodes are available: 300 node(s) didn't find available persistent volumes to bind."
         )
@@ -107,7 +107,7 @@ async def test_pod_without_its_claim_waits_alone_and_is_tried_when_the_claim_com
         tries = made.tries
         made.node("n000", {HOSTNAME: "n000", "new": "label"}, cpu="64")
         await made.settle()
-        assert (made.tries, made.is_parked("web")) == (tries, True)
+        assert (made.tries, made.is_unschedulable("web")) == (tries, True)
         claim(made, "web")
         await made.settle()
         assert made.pods["web"].spec.nodeName == f"n{NODES - 1}"

@@ -3,13 +3,14 @@
 import asyncio
 
 from placer.core.policies.headroom import HEADROOM
-from placer.scheduler.failures.refusals import OPEN_IN_A_ROW, Backlog, pause_beside
+from placer.scheduler.failures.handler import OPEN_IN_A_ROW, Backlog, pause_beside
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.profile import understood
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import PodUid
 from tests.placer.kube.objects import MEMORY, WHOLE, pod_of
 from tests.placer.kube.scene import scene
+from tests.placer.scheduler.queue.queues import waiting_pod
 from tests.servers.waiting import PATIENCE_S
 
 
@@ -57,7 +58,7 @@ async def test_new_pods_are_tried_before_many_others_are_explained() -> None:
     """While new pods wait, many are tried between two slices of an explanation; then slices follow at once."""
     queue, uids = Queue(), [PodUid(f"pod{number}") for number in range(200)]
     for uid in uids:
-        queue.put(uid, 0, now_s=0.0)
+        queue.update(waiting_pod(uid), now_s=0.0)
     slices = 0
 
     async def explain() -> None:
@@ -68,7 +69,7 @@ async def test_new_pods_are_tried_before_many_others_are_explained() -> None:
 
     explaining = asyncio.create_task(explain())
     for uid in uids:
-        queue.discard(uid, now_s=0.0)
+        queue.delete(uid, now_s=0.0)
         await asyncio.sleep(0)  # as after each try
     assert slices < len(uids) / 2
     before = slices

@@ -1,4 +1,4 @@
-"""After any changes of nodes, reports and pods, no pod that has a place stays parked; without servers."""
+"""After any changes of nodes, reports and pods, no pod that has a place stays unschedulable; without servers."""
 
 from typing import Any
 
@@ -110,10 +110,10 @@ STEPS = st.one_of(
 
 @given(st.lists(st.tuples(STEPS, st.sampled_from([None, 0, 2, 5])), min_size=30, max_size=60))
 @settings(max_examples=examples(150), deadline=None)
-async def test_no_pod_that_has_a_place_stays_parked(
+async def test_no_pod_that_has_a_place_stays_unschedulable(
     steps: list[tuple[tuple[Any, ...], int | None]],
 ) -> None:
-    """After any changes, no parked pod has a place on any node, unless its wake-up is under way.
+    """After any changes, no unschedulable pod has a place on any node, unless its next try is under way.
 
     Each change comes with the pieces of work that are done after it, or None for all, so changes also come during
     explanations. The bounds of one decision are small here, so that clusters of two nodes pass them.
@@ -126,7 +126,7 @@ async def test_no_pod_that_has_a_place_stays_parked(
 
 
 async def play(steps: list[tuple[tuple[Any, ...], int | None]]) -> None:
-    """Play changes, and find no parked pod that has a place."""
+    """Play changes, and find no unschedulable pod that has a place."""
     async with scene() as found:
         for index in range(2):
             found.node(f"n{index}", {"zone": "a"}, cpu="4")
@@ -166,19 +166,19 @@ def apply(found: Scene, step: tuple[Any, ...], name: str) -> None:
             found.reports.forget(NodeName(f"n{index}"))
         case ("pod", ask, labels, more):
             found.show(found.pod(name, labels=labels, **ask, **more))
-        case ("stranger", index, kind):
-            found.show(stranger(found, name, f"n{index}", kind))
+        case ("stranger", index, change):
+            found.show(stranger(found, name, f"n{index}", change))
         case ("wait",):
             found.pass_backoff()
-        case (kind, index, *more) if found.pods:
-            change_pod(found, kind, list(found.pods)[index % len(found.pods)], *more)
+        case (change, index, *more) if found.pods:
+            change_pod(found, change, list(found.pods)[index % len(found.pods)], *more)
 
 
-def stranger(found: Scene, name: str, node: str, kind: str) -> Pod:
+def stranger(found: Scene, name: str, node: str, change: str) -> Pod:
     """A pod that another scheduler placed."""
-    if kind == "rule":
+    if change == "rule":
         return keeper(name, node)
-    limits = {"cpu": {"cpu": "4"}, "foreign": {MEMORY: "6Gi"}, "foreign whole": {WHOLE: "1"}}[kind]
+    limits = {"cpu": {"cpu": "4"}, "foreign": {MEMORY: "6Gi"}, "foreign whole": {WHOLE: "1"}}[change]
     return found.pod(name, limits, scheduler="default-scheduler", nodeName=node)
 
 
@@ -193,21 +193,21 @@ def measure(found: Scene, name: str, used_bytes: int) -> None:
         found.report(booking.node, *(24 for _ in known.gpus), tasks=(used,))
 
 
-def change_pod(found: Scene, kind: str, name: str, *more: Any) -> None:  # noqa: ANN401 - as drawn
+def change_pod(found: Scene, change: str, name: str, *more: Any) -> None:  # noqa: ANN401 - as drawn
     """Apply a change of a pod that the watch has shown."""
     booking = found.ledger.booking(PodUid(name))
-    if kind == "end":
+    if change == "end":
         found.delete(name)
-    elif kind == "edit":
+    elif change == "edit":
         found.show_again(name, annotations={})
-    elif kind == "measure":
+    elif change == "measure":
         measure(found, name, *more)
     elif booking is None or not booking.grants or booking.doubt is not None:
         return
-    elif kind == "drift":
+    elif change == "drift":
         drift_up(found, name, 20)
         mended(name)(found)
-    elif kind == "gone drift":
+    elif change == "gone drift":
         mended(name, exists=False)(found)
     elif booking.grants[0].memory_bytes is not None and not found.cache.bookings._resizes:
         resize(found, name, *more)

@@ -1,19 +1,19 @@
-"""Hints: which pods that fit nowhere could profit from a change of one node.
+"""Queueing hints: which pods that fit nowhere a change of the cluster could help. Pure.
 
-A refusal names the causes that kept a pod from each node. A change of a node, its *gain*, names the causes that it
-may have lifted there. Only pods that share a cause with the gain are probed on the node. What always holds: the
-cause that a refusal names for a node really kept the pod from that node, and each rise of a node's room is a gain.
-So the last obstacle to go always leads to a probe. Pure.
+A reason against a node has causes, and a cluster event lifts causes. Only pods that share a cause with the event are
+probed on the node that changed, or tried again. A plugin names the causes of its own reasons, so there is a mapping
+for each subject. What always holds: the cause that a refusal names for a node really kept the pod from that node, and
+each rise of a node's room is an event. So the last obstacle to go always leads to a probe.
 """
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from plimsoll.demand import PodDemand
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.percent import most_pct
 
 
@@ -54,20 +54,24 @@ OF_GPUS: Final = _OF_MEMORY | SOME_GPU | Cause.GPUS | Cause.POOL
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """The change of one node for the better.
+class ClusterEvent:
+    """A change of the cluster that may let pods fit.
 
     Attributes:
         causes: the causes that the change may have lifted.
-        best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
-        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
-            first were not kept out by memory before, and pods that declare more than the second still are.
+        node: the node that changed; None: the causes may be lifted on any node.
+        topics: the rules about pods that the change may help; None: all.
+        best_bytes: the most bytes that one GPU of the node can give now. Pods that request more still do not fit.
+        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that request no more than the
+            first were not kept out by memory before, and pods that request more than the second still are.
+        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
         above_priority: pods of higher priority than this may preempt pods of the node; None: no waiting pod may.
         preempt_bytes: the most bytes of one GPU that they could get by preemption.
-        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
     """
 
     causes: Cause
+    node: NodeName | None = None
+    topics: Collection[Hashable] | None = None
     best_bytes: int = 0
     above_bytes: int = -1
     up_to_bytes: int = 2**63 - 1
@@ -77,7 +81,7 @@ class Gain:
     preempt_bytes: int = 0
 
 
-def largest_ask(demand: PodDemand) -> int:
+def largest_request(demand: PodDemand) -> int:
     """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
     if _memory_of(demand) is Cause.PERCENTAGE:
         return demand.containers[0].memory_pct or 0
@@ -121,14 +125,16 @@ def best_bytes(rooms: Iterable[Room]) -> int:
     return max((0, *map(_open_bytes, rooms)))
 
 
-def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
-    """The gain between two states of a node's GPUs."""
+def event_of_rooms(
+    node: NodeName, before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]
+) -> ClusterEvent:
+    """The change between two states of a node's GPUs."""
     most_bytes = best_bytes(after.values())
     causes, above_bytes, up_to_bytes, above_pct, up_to_pct = NOTHING, most_bytes, 0, 100, 0
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
-            return Gain(OF_GPUS, most_bytes)
+            return ClusterEvent(OF_GPUS, node, best_bytes=most_bytes)
         if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))
@@ -142,7 +148,15 @@ def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room])
             causes |= Cause.OCCUPANCY
         if room.labels.opened_since(old.labels):
             causes |= Cause.LABELS
-    return Gain(causes, most_bytes, above_bytes, up_to_bytes, above_pct, up_to_pct)
+    return ClusterEvent(
+        causes,
+        node,
+        best_bytes=most_bytes,
+        above_bytes=above_bytes,
+        up_to_bytes=up_to_bytes,
+        above_pct=above_pct,
+        up_to_pct=up_to_pct,
+    )
 
 
 def _open_bytes(room: Room) -> int:

@@ -1,4 +1,4 @@
-"""The causes of refusals, and the gains of changes, without servers."""
+"""The causes of refusals, and the causes that changes lift, without servers."""
 
 from dataclasses import replace
 
@@ -19,24 +19,25 @@ from placer.scheduler.plugins.node_ports import REASON as PORTS
 from placer.scheduler.plugins.node_resources_fit import TOO_MANY_PODS
 from placer.scheduler.plugins.taint_toleration import NOT_READY
 from placer.scheduler.profile import Profile
-from placer.scheduler.queue.hints import (
+from placer.scheduler.queue.queueing_hints import (
     EVERYTHING,
     NOTHING,
     Cause,
     any_cause,
     best_bytes,
     causes_of,
-    gain_of_rooms,
-    largest_ask,
+    event_of_rooms,
+    largest_request,
 )
 from plimsoll.demand import ContainerDemand, PodDemand
-from plimsoll.ids import ContainerName, GpuUuid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName
 from plimsoll.kube.models import Node
 from plimsoll.locality import NO_LABELS, Locality
 from plimsoll.quantity import MIB
 from tests.placer.core.worlds import percent
 from tests.slow import examples
 
+N1 = NodeName("n1")
 MEMORY = Cause.MEMORY | Cause.MEMORIES
 FRAMEWORK = Profile(Ledger()).framework
 CAUSE_OF = FRAMEWORK.cause
@@ -110,25 +111,22 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     assert causes_of(memory, demand_of(5, 6), CAUSE_OF) == Cause.MEMORIES | some_gpu
     assert causes_of(memory, demand_of(5, gpus=2), CAUSE_OF) == Cause.MEMORIES
     assert causes_of(memory, demand_of(None), CAUSE_OF) == Cause.MEMORIES
-    assert (largest_ask(demand_of(5, None, 7)), largest_ask(demand_of(None)), largest_ask(PodDemand(()))) == (
-        7,
-        0,
-        0,
-    )
+    demands = (demand_of(5, None, 7), demand_of(None), PodDemand(()))
+    assert [largest_request(one) for one in demands] == [7, 0, 0]
     part = PodDemand((percent("c0", 40),))
-    assert (causes_of(memory, part, CAUSE_OF), largest_ask(part)) == (Cause.PERCENTAGE, 40)
+    assert (causes_of(memory, part, CAUSE_OF), largest_request(part)) == (Cause.PERCENTAGE, 40)
     for several in (
         PodDemand((percent("c0", 40), percent("c1", 40))),
         PodDemand((percent("c0", 40, gpus=2),)),
     ):
         assert causes_of(memory, several, CAUSE_OF) & ~some_gpu == Cause.MEMORIES
-        assert largest_ask(several) == 0
+        assert largest_request(several) == 0
 
 
-def test_gain_names_the_bytes_between_which_it_helps() -> None:
+def test_event_names_the_bytes_between_which_it_helps() -> None:
     """Pods that fitted before, or ask for more than the best GPU has, gain nothing from more memory."""
-    gain = gain_of_rooms(rooms(room(10), room(50)), rooms(room(20), room(50)))
-    assert (gain.causes, gain.best_bytes, gain.above_bytes, gain.up_to_bytes) == (MEMORY, 50, 10, 20)
+    event = event_of_rooms(N1, rooms(room(10), room(50)), rooms(room(20), room(50)))
+    assert (event.causes, event.best_bytes, event.above_bytes, event.up_to_bytes) == (MEMORY, 50, 10, 20)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,9 @@ def test_gain_names_the_bytes_between_which_it_helps() -> None:
         (room(10), room(11, share=50), MEMORY),
     ],
 )
-def test_gain_of_one_gpu(before: Room, after: Room, causes: Cause) -> None:
-    """A quantity that rose is a gain, and a quantity that fell or stayed is none."""
-    assert gain_of_rooms(rooms(before), rooms(after)).causes == causes
+def test_event_of_one_gpu(before: Room, after: Room, causes: Cause) -> None:
+    """A quantity that rose lifts its cause, and a quantity that fell or stayed lifts none."""
+    assert event_of_rooms(N1, rooms(before), rooms(after)).causes == causes
 
 
 def test_overbooked_gpus_still_give_nothing() -> None:
@@ -154,11 +152,11 @@ def test_overbooked_gpus_still_give_nothing() -> None:
 
 
 def test_gpu_that_appeared_may_lift_everything_that_gpus_are_asked_for() -> None:
-    """A new GPU is a gain for every pod that asks for a GPU and that it is large enough for."""
-    gain = gain_of_rooms(rooms(room(10)), rooms(room(10), room(30)))
+    """A new GPU may help every pod that asks for a GPU and that it is large enough for."""
+    event = event_of_rooms(N1, rooms(room(10)), rooms(room(10), room(30)))
     of_gpus = EVERYTHING & ~any_cause(PodDemand(()))
-    assert (gain.causes, gain.best_bytes, gain.above_bytes) == (of_gpus, 30, -1)
-    assert gain.up_to_bytes >= 30
+    assert (event.causes, event.best_bytes, event.above_bytes) == (of_gpus, 30, -1)
+    assert event.up_to_bytes >= 30
 
 
 ROOMS = st.builds(
@@ -186,14 +184,14 @@ LABELS = st.builds(Locality, st.none(), st.sampled_from([None, "x"]), st.sampled
     st.booleans(),
     LABELS,
 )
-def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
+def test_no_gpu_comes_to_fit_without_an_event_that_concerns_the_pod(
     changes: list[tuple[Room, Room]],
     size: int | None,
     share: int,
     whole: bool,  # noqa: FBT001 - only `given` calls this
     labels: Locality,
 ) -> None:
-    """If a container fits on a GPU after a change and did not before, the gain has its bytes and a cause of it."""
+    """If a container fits on a GPU after a change and did not before, the event has its bytes and a cause of it."""
     demand = demand_of(None if whole else size, share=0 if whole else share, whole=whole)
     (container,) = demand.containers
     expected = size or 1
@@ -201,12 +199,12 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
         reason = misfit(before, container, expected, labels)
         if reason is None or misfit(after, container, expected, labels) is not None:
             continue
-        gain = gain_of_rooms(rooms(*(old for old, _ in changes)), rooms(*(new for _, new in changes)))
-        concerned = gain.causes & causes_of([reason.value], demand, CAUSE_OF)
+        event = event_of_rooms(N1, rooms(*(old for old, _ in changes)), rooms(*(new for _, new in changes)))
+        concerned = event.causes & causes_of([reason.value], demand, CAUSE_OF)
         assert concerned
-        assert largest_ask(demand) <= gain.best_bytes
+        assert largest_request(demand) <= event.best_bytes
         if concerned == Cause.MEMORY:
-            assert gain.above_bytes < largest_ask(demand) <= gain.up_to_bytes
+            assert event.above_bytes < largest_request(demand) <= event.up_to_bytes
     assert best_bytes(after for _, after in changes) == max(after.free_bytes for _, after in changes)
 
 
@@ -219,16 +217,16 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
     st.integers(1, 100),
 )
 @settings(max_examples=examples(500))
-def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
+def test_no_gpu_comes_to_fit_a_percentage_without_an_event_that_concerns_it(
     changes: list[tuple[tuple[int, int], tuple[int, int]]], memory_pct: int
 ) -> None:
-    """If a GPU has the declared part of its memory free and had not before, the gain names that percentage.
+    """If a GPU has the declared part of its memory free and had not before, the event names that percentage.
 
     The GPU may have another size by then, so that fewer bytes are a larger part.
     """
     demand = PodDemand((percent("c0", memory_pct),))
     sizes = [tuple(room(free * MIB, usable=usable * MIB) for usable, free in pair) for pair in changes]
-    gain = gain_of_rooms(rooms(*(old for old, _ in sizes)), rooms(*(new for _, new in sizes)))
+    event = event_of_rooms(N1, rooms(*(old for old, _ in sizes)), rooms(*(new for _, new in sizes)))
     fits = [
         [
             misfit(one, here, here.memory_bytes or 0, NO_LABELS) is None
@@ -239,9 +237,9 @@ def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
         for only in demand.containers
     ]
     if any(after and not before for before, after in fits):
-        assert gain.causes & causes_of([Reason.GPU_MEMORY.value], demand, CAUSE_OF) == Cause.PERCENTAGE
-        assert gain.above_pct < largest_ask(demand) <= gain.up_to_pct
-        assert gain.best_bytes
+        assert event.causes & causes_of([Reason.GPU_MEMORY.value], demand, CAUSE_OF) == Cause.PERCENTAGE
+        assert event.above_pct < largest_request(demand) <= event.up_to_pct
+        assert event.best_bytes
 
 
 def node(**fields: object) -> Node:

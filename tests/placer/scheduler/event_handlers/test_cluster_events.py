@@ -1,15 +1,17 @@
-"""Every change that makes room for a parked pod wakes it, wherever the change comes from; without servers."""
+"""Every change that makes room for an unschedulable pod brings it back, wherever it comes from; without servers."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from placer import decide
 from placer.core.resize.change import change_of
 from placer.scheduler import choice
 from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.reflector import Modified
 from plimsoll.locality import NO_LABELS
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB, MIB
@@ -53,42 +55,151 @@ async def closed_zone(found: Scene) -> None:
     found.show(keeper("first", "n2"))
 
 
-CHANGES: dict[str, tuple[Callable[[Scene], Awaitable[None]], Callable[[Scene], None]]] = {
-    "drift repaired": (drifted, mended("first")),
-    "drift of a pod that is gone repaired": (ghost, mended("first", exists=False)),
-    "unclear raise not written": (unclear_raise, lambda found: found.show_again("first")),
-    "node of a rule relabelled": (
-        closed_zone,
-        lambda found: found.node("n2", {"zone": "b"}, unschedulable=True),
+async def full(found: Scene) -> None:
+    """A pod has most of the node's GPU."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "20Gi"})
+
+
+async def small(found: Scene) -> None:
+    """The node's GPU has too little memory."""
+    found.report("n1", 9)
+
+
+async def busy(found: Scene) -> None:
+    """A pod of another scheduler has most of the node's CPU."""
+    found.report("n1", 24)
+    found.show(found.pod("first", {"cpu": "6"}, scheduler="default-scheduler", nodeName="n1"))
+
+
+def node_as(**more: Any) -> Callable[[Scene], Awaitable[None]]:  # noqa: ANN401 - passed on
+    """The node has a free GPU, and is like this."""
+
+    async def prepare(found: Scene) -> None:
+        found.node("n1", **more)
+        found.report("n1", 24)
+
+    return prepare
+
+
+def end(found: Scene) -> None:
+    """The pod that was placed first succeeds."""
+    pod = found.pods["first"]
+    found.show(msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Succeeded")))
+
+
+def lower(found: Scene) -> None:
+    """The line of the pod that was placed first is lowered."""
+    booking = found.ledger.booking(PodUid("first"))
+    assert booking is not None
+    change = change_of(booking, Resize(pod="first", namespace="default", gpu_memory="2Gi"))
+    found.cache.bookings.begin_resize(change, "0")
+    found.cache.bookings.end_resize(change, written=True)
+
+
+def delete(found: Scene) -> None:
+    """The pod that was placed first is deleted."""
+    found.delete("first")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pod that waits for one reason, and the change that ends the wait.
+
+    Attributes:
+        reason: a part of the text of its refusal.
+        prepare: makes the reason.
+        change: ends it.
+        limits: those of the pod.
+        selector: the node labels that it asks for.
+        retold: the number of other pods whose refusal names the reason that the change ends.
+    """
+
+    reason: str
+    prepare: Callable[[Scene], Awaitable[None]]
+    change: Callable[[Scene], object]
+    limits: dict[str, str] = field(default_factory=lambda: {MEMORY: "10Gi"})
+    selector: dict[str, str] = field(default_factory=dict)
+    retold: int = 0
+
+
+TAINT = {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}
+NO_MEMORY, NO_CPU, KEPT_OUT = "gpu-memory on one GPU", "Insufficient cpu", "anti-affinity rules"
+CASES = {
+    "memory freed": Case(NO_MEMORY, small, lambda found: found.report("n1", 12)),
+    "GPU appeared": Case(NO_MEMORY, small, lambda found: found.report("n1", 9, 12)),
+    "pod deleted": Case(NO_MEMORY, full, delete),
+    "pod ended": Case(NO_MEMORY, full, end),
+    "pod resized": Case(NO_MEMORY, full, lower),
+    "whole GPU emptied": Case("a whole one was asked for", full, delete, {WHOLE: "1"}),
+    "CPU freed": Case(NO_CPU, busy, delete, {"cpu": "4"}),
+    "CPU freed for a GPU": Case(NO_CPU, busy, delete, {"cpu": "4", MEMORY: "10Gi"}),
+    "allocatable grew": Case(NO_CPU, node_as(), lambda found: found.node("n1", cpu="16"), {"cpu": "10"}),
+    "label added": Case(
+        "node affinity/selector",
+        node_as(),
+        lambda found: found.node("n1", {"disk": "fast"}),
+        selector={"disk": "fast"},
     ),
-    "node of a rule deleted": (closed_zone, lambda found: found.remove_node("n2")),
-    "node of a rule unreadable": (
-        closed_zone,
-        lambda found: found.node("n2", {"zone": "a"}, cpu="many"),
+    "taint removed": Case("untolerated taint", node_as(**TAINT), lambda found: found.node("n1"), retold=1),
+    "node ready": Case("were not ready", node_as(ready=False), lambda found: found.node("n1"), retold=1),
+    "drift repaired": Case(NO_MEMORY, drifted, mended("first")),
+    "drift of a pod that is gone repaired": Case(NO_MEMORY, ghost, mended("first", exists=False)),
+    "unclear raise not written": Case(NO_MEMORY, unclear_raise, lambda found: found.show_again("first")),
+    "node of a rule relabelled": Case(
+        KEPT_OUT, closed_zone, lambda found: found.node("n2", {"zone": "b"}, unschedulable=True)
     ),
-    "pod of a rule deleted": (closed_zone, lambda found: found.delete("first")),
+    "node of a rule deleted": Case(KEPT_OUT, closed_zone, lambda found: found.remove_node("n2")),
+    "node of a rule unreadable": Case(
+        KEPT_OUT, closed_zone, lambda found: found.node("n2", {"zone": "a"}, cpu="many")
+    ),
+    "pod of a rule deleted": Case(KEPT_OUT, closed_zone, delete),
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-async def test_change_that_makes_room_wakes_the_pod_that_waits_for_it(name: str) -> None:
-    """A parked pod is placed after the change, without any other one."""
-    prepare, change = CHANGES[name]
+@pytest.mark.parametrize("name", CASES)
+async def test_change_places_the_pod_that_it_helps_and_tries_no_other(name: str) -> None:
+    """The change ends the wait of one pod. Pods that wait for something else are not tried again."""
+    case = CASES[name]
     async with scene() as found:
         found.node("n1", {"zone": "a"})
-        await prepare(found)
-        found.show(found.pod("p", {MEMORY: "10Gi"}, LABELLED))
+        await case.prepare(found)
+        found.show(found.pod("too-large", {MEMORY: "25Gi"}))
+        found.show(found.pod("elsewhere", {MEMORY: "1Gi"}, nodeSelector={"nowhere": "x"}))
+        found.show(found.pod("p", case.limits, LABELLED, nodeSelector=case.selector))
         await found.settle()
-        assert found.is_parked("p")
-        change(found)
+        assert all(found.is_unschedulable(one) for one in ("too-large", "elsewhere", "p"))
+        assert case.reason in found.refusal("p")
+        found.tries = 0
+        case.change(found)
         await found.settle_after_backoff()
         assert found.is_placed("p")
+        assert found.tries <= 1 + case.retold
+
+
+async def test_reports_and_heartbeats_without_more_room_bring_nothing_back() -> None:
+    """Reports with the same or less room, and a kubelet's heartbeats, lead to no probe and no decision."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 10)
+        for gib in (20, 11):
+            found.show(found.pod(f"p{gib}", {MEMORY: f"{gib}Gi"}))
+        await found.settle()
+        found.tries = 0
+        for free_gib in (10, 9, 8, 9, 10):
+            found.report("n1", free_gib)
+            node = found.nodes["n1"]
+            metadata = msgspec.structs.replace(node.metadata, annotations={"beat": str(free_gib)})
+            beat = Modified(msgspec.structs.replace(node, metadata=metadata), node)
+            found.parts.watches.node_events.take(beat)
+            await found.settle_after_backoff()
+        assert (found.tries, found.probes) == (0, 0)
 
 
 LABELLED_GPU = {"plimsoll.dev/affinity": "x"}
 
 
-async def test_a_label_that_no_gpu_has_any_more_wakes_its_pods_for_every_node() -> None:
+async def test_a_label_that_no_gpu_has_any_more_brings_its_pods_back_for_every_node() -> None:
     """A pod whose label's GPU has no room goes to another node once the last pod with the label has left."""
     async with scene() as found:
         found.node("n1")
@@ -112,7 +223,7 @@ async def test_a_label_that_no_gpu_has_any_more_wakes_its_pods_for_every_node() 
         ("exclusion", "1 node(s) had GPUs that pods with an exclusion label keep for themselves"),
     ],
 )
-async def test_a_label_that_leaves_a_gpu_wakes_the_pods_that_it_kept_out(name: str, text: str) -> None:
+async def test_a_label_that_leaves_a_gpu_brings_back_the_pods_that_it_kept_out(name: str, text: str) -> None:
     """A pod of the same size takes the place of the labelled one in the same moment, and the waiting pod follows."""
     async with scene() as found:
         found.node("n1")
@@ -135,7 +246,7 @@ async def test_first_node_places_pods_that_waited_without_any() -> None:
     async with scene() as found:
         found.show(found.pod("p", {"cpu": "1"}))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.node("n1")
         await found.settle_after_backoff()
         assert found.is_placed("p")
@@ -148,13 +259,13 @@ async def test_node_that_can_be_read_again_is_a_new_node() -> None:
         found.node("n2")
         found.show(found.pod("p", {"cpu": "1"}, nodeSelector={"disk": "fast"}))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.node("n1", {"disk": "fast"}, cpu="8")
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
 
-async def test_first_reports_of_nodes_wake_hopeless_pods_once() -> None:
+async def test_first_reports_of_nodes_bring_hopeless_pods_back_once() -> None:
     """Nodes that report for the first time, one after another, do not bring pods back that fit on none of them."""
     async with scene() as found:
         for index in range(8):
@@ -211,7 +322,7 @@ async def test_end_of_a_silence_probes_the_node_alone() -> None:
         found.show(found.pod("p", {MEMORY: "10Gi", SHARE: "100"}))
         found.show(found.pod("large", {MEMORY: "20Gi"}))
         await found.settle()
-        assert (found.is_placed("small"), found.is_parked("p"), found.is_parked("large")) == (
+        assert (found.is_placed("small"), found.is_unschedulable("p"), found.is_unschedulable("large")) == (
             True,
             True,
             True,
@@ -223,7 +334,21 @@ async def test_end_of_a_silence_probes_the_node_alone() -> None:
         assert (found.tries, found.probes) == (1, 1)
 
 
-async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
+async def test_pod_that_needs_less_than_was_assumed_brings_back_those_of_its_owner() -> None:
+    """Once the first best-effort pod of an owner is measured, its sibling needs no more than that."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 1)
+        await place(found, "first", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job")
+        found.show(found.pod("p", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job"))
+        await found.settle()
+        assert found.is_unschedulable("p")
+        found.report("n1", 1, tasks=(task("first", "GPU-n1-0", 300 * MIB),))
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_owner_that_is_learned_late_brings_its_pods_back() -> None:
     """A measurement counts from the moment when its pod is booked, and less is expected of its siblings then."""
     async with scene() as found:
         found.node("n1")
@@ -238,13 +363,13 @@ async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
         )
         found.show(sibling)
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.report("n1", 24, tasks=(measured,))
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
 
-async def test_owner_whose_peak_is_forgotten_wakes_its_pods() -> None:
+async def test_owner_whose_peak_is_forgotten_brings_its_pods_back() -> None:
     """Once a large peak is forgotten, the owner's pods are expected to need what is assumed of all."""
     async with scene() as found:
         found.decider.learned._owners_at_most = 1
@@ -260,14 +385,14 @@ async def test_owner_whose_peak_is_forgotten_wakes_its_pods() -> None:
         )
         found.show(sibling)
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         found.report("n1", 24, tasks=(task("other", "GPU-n1-0", GIB),))
         await found.settle_after_backoff()
         assert found.is_placed("p")
 
 
-async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod() -> None:
-    """The containers of a pod compete, so the refusal of one may end by a gain of another kind than its reason."""
+async def test_share_that_lets_one_container_make_room_for_another_brings_the_pod_back() -> None:
+    """The containers of a pod compete, so the refusal of one may end by another rise than that of its reason."""
     async with scene() as found:
         found.node("n1")
         found.report("n1", 12, 12, 8)
@@ -280,7 +405,7 @@ async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod
         pair = {WHOLE: "2", MEMORY: "5Gi", SHARE: "100"}
         found.show(found.pod("p", pair, more_limits=({MEMORY: "10Gi"},)))
         await found.settle()
-        assert found.is_parked("p")
+        assert found.is_unschedulable("p")
         lower = Resize(pod="user", namespace="default", gpu_share="10")
         booking = found.ledger.booking(PodUid("user"))
         assert booking is not None
