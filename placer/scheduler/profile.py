@@ -62,7 +62,7 @@ NODE_PLUGINS: Final[tuple[Plugin[Any], ...]] = (
 
 CHECKS: Final = 128
 """This many checks of a pod's own requirements take as long as all other work on a node, some 20 µs. The numbers of
-nodes in `placer.scheduler.choice` are for a pod with fewer checks. For any other pod they are smaller."""
+nodes in `placer.scheduler.scheduling` are for a pod with fewer checks. For any other pod they are smaller."""
 RULE_CHECKS: Final = 4
 """The time that each rule about other pods takes on one node, in checks."""
 CLAIM_CHECKS: Final = 32

@@ -32,7 +32,7 @@ class PodInfo:
             (`placer.scheduler.framework.Filters`); None before the first decision.
         signature: equal for pods that get the same answer: a digest of all that their decision reads, but their
             labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
-            `NodeChoice.volume_state`).
+            `PodScheduling.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.

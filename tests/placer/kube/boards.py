@@ -101,20 +101,20 @@ class Board:
 
     def __post_init__(self) -> None:
         self.parts = self.scene.parts
-        self.preempting = self.parts.preempting
+        self.preempting = self.parts.core.preempting
         self.preempting.nominating.orders.writes = PreemptionWrites(cast("Transport", self))
         self.parts.watches.on_budget(Synced())
-        self.parts.leads.set()
+        self.parts.context.leads.set()
 
     def budgets(self, *budgets: DisruptionBudget) -> None:
         """The watch shows budgets."""
         for one in budgets:
-            self.parts.budgets.on_change(Added(one))
+            self.parts.core.budgets.on_change(Added(one))
 
     def want(self, refused: Pod) -> PodInfo:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        self.scene.queued(refused.metadata.name).info = wanted = self.parts.reader.understood(refused)
+        self.scene.queued(refused.metadata.name).info = wanted = self.parts.core.reader.understood(refused)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -189,7 +189,7 @@ class Board:
 
     def _end(self, name: str) -> None:
         """A pod begins to end; its timestamp is the end of its grace period."""
-        until = self.parts.clock() + timedelta(seconds=self.grace_s)
+        until = self.parts.context.clock() + timedelta(seconds=self.grace_s)
         self.scene.show_again(name, deletionTimestamp=rfc3339(until))
 
     def _change(self, name: str, **status: object) -> None:

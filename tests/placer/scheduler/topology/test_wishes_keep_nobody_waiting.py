@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from placer import decide
-from placer.scheduler import choice, profile
+from placer.scheduler import profile, schedule_pod
 from placer.scheduler.topology import index
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
@@ -20,11 +20,11 @@ STEPS: Final = 40
 NODES: Final = 7
 
 BOUNDS: Final[Mapping[tuple[ModuleType, str], tuple[int, ...]]] = {
-    (choice, "FEW_NODES"): (1, 2, 3, 128),
-    (choice, "SLICE"): (2,),
-    (choice, "READ_AT_ONCE"): (1, 2, 5, 1024),
+    (schedule_pod, "FEW_NODES"): (1, 2, 3, 128),
+    (schedule_pod, "SLICE"): (2,),
+    (schedule_pod, "READ_AT_ONCE"): (1, 2, 5, 1024),
     (profile, "CHECKS"): (1, 4, 128),
-    (choice, "PROMISING"): (1, 2, 16),
+    (schedule_pod, "PROMISING"): (1, 2, 16),
     (decide, "MOST_UNFIT"): (1, 2, 128),
     (decide, "MOST_PLANS"): (1, 2, 64),
     (index, "RULES_KEPT"): (1, 2, 1024),

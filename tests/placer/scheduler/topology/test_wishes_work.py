@@ -5,7 +5,7 @@ import pytest
 from placer.core.plan import WISHES, Plan
 from placer.core.refusal import Refusal
 from placer.decide import MOST_PLANS
-from placer.scheduler import choice
+from placer.scheduler import schedule_pod
 from placer.scheduler.topology import index
 from placer.scheduler.topology.check import TalliedRules
 from plimsoll.ids import PodUid
@@ -73,7 +73,7 @@ async def test_pods_without_such_wishes_read_one_node_beside_pods_with_them() ->
 
 async def test_wishes_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision reads a bounded part of what new wishes mean; the rest is read before the pod is decided."""
-    monkeypatch.setattr(choice, "READ_AT_ONCE", 10)
+    monkeypatch.setattr(schedule_pod, "READ_AT_ONCE", 10)
     made = zones(a=30, b=30)
     resident(made, "cache", "a003", "cache")
     wanted = replica("p", None, near("cache"))
@@ -89,7 +89,7 @@ async def test_wishes_that_are_new_are_read_in_slices(monkeypatch: pytest.Monkey
 
 async def test_a_pod_waits_once_for_its_wishes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the counts are forgotten again before the pod is decided, it is placed without its wishes."""
-    monkeypatch.setattr(choice, "READ_AT_ONCE", 10)
+    monkeypatch.setattr(schedule_pod, "READ_AT_ONCE", 10)
     monkeypatch.setattr(index, "RULES_KEPT", 1)
     made = zones(a=30)
     wanted = replica("p", None, near("cache"))

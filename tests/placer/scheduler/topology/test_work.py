@@ -15,10 +15,10 @@ from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.scheduler import choice
-from placer.scheduler.choice import NodeChoice
+from placer.scheduler import schedule_pod
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.profile import Profile, understood
+from placer.scheduler.schedule_pod import PodScheduling
 from placer.scheduler.topology import index
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node
@@ -34,9 +34,9 @@ SPEC: dict[str, Any] = {
 }
 
 
-def cluster(nodes: int, pods_per_node: int) -> NodeChoice:
+def cluster(nodes: int, pods_per_node: int) -> PodScheduling:
     """A cluster with this many pods that the rules of `SPEC` mean, and as many others."""
-    made = NodeChoice(Decider(ReportView(), Ledger(), Metrics()), Profile(Ledger()))
+    made = PodScheduling(Decider(ReportView(), Ledger(), Metrics()), Profile(Ledger()))
     for number in range(nodes):
         labels = {"zone": f"z{number % 2}", "host": f"n{number}"}
         document = {
@@ -72,7 +72,7 @@ def wanted(name: str) -> PodInfo:
     return understood(pod_of(name, {}, {"app": "x"}, **SPEC), HEADROOM)
 
 
-def place(made: NodeChoice, name: str) -> None:
+def place(made: PodScheduling, name: str) -> None:
     """Decide, and count the pod."""
     asked = wanted(name)
     while not made.profile.pod_rules.prepare(asked.domains, 1000):
@@ -110,7 +110,7 @@ def test_known_rules_are_not_read_again() -> None:
 
 async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision reads a bounded part for new rules. The explanation reads the rest, and then a node is found."""
-    monkeypatch.setattr(choice, "READ_AT_ONCE", 20)
+    monkeypatch.setattr(schedule_pod, "READ_AT_ONCE", 20)
     made = cluster(50, 4)
     asked = wanted("p")
     refused = made.decide(asked)

@@ -223,7 +223,7 @@ async def test_pod_deleted_during_the_wait_frees_its_room(world: World) -> None:
     await api.must("DELETE", f"{CORE}/namespaces/{namespace}/pods/web?gracePeriodSeconds=0")
 
     async def is_free() -> bool:
-        return not world.ledger.bookings() and not world.parts.claims.binder._by_pod
+        return not world.ledger.bookings() and not world.parts.core.claims.binder._by_pod
 
     await until(is_free)
 

@@ -19,7 +19,7 @@ from placer.core.reasons import Reason, summary
 from placer.core.refusal import Refusal
 from placer.core.room import misfit
 from placer.decide import MOST_UNFIT
-from placer.scheduler import choice, profile
+from placer.scheduler import profile, schedule_pod
 from placer.scheduler.plugins.node_affinity import REASON as NODE_AFFINITY
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.profile import CHECKS
@@ -29,7 +29,7 @@ from tests.placer.kube.memory_cluster import MemoryCluster, pod, small
 from tests.placer.kube.objects import Object
 from tests.slow import examples
 
-MANY = MOST_UNFIT + choice.FEW_NODES + 50
+MANY = MOST_UNFIT + schedule_pod.FEW_NODES + 50
 """More nodes than one decision reads."""
 
 
@@ -75,7 +75,7 @@ async def test_a_pod_finds_its_node_behind_many_that_do_not_fit() -> None:
     world.report("large", 5)
     wanted = pod("p", ram="16Gi")
     assert isinstance(world.decide(wanted), Refusal)
-    assert world.nodes_read() <= MOST_UNFIT + choice.FEW_NODES
+    assert world.nodes_read() <= MOST_UNFIT + schedule_pod.FEW_NODES
     assert await world.choice.explain(wanted) is None
     assert await world.place(wanted) == "large"
 
@@ -95,17 +95,17 @@ async def test_the_first_pod_of_a_policy_ranks_few_nodes_at_a_time() -> None:
 async def test_many_nodes_that_fit_behind_many_that_do_not_are_found() -> None:
     """Once `explain` has found nodes that fit, each decision takes one of them and reads a bounded number."""
     world = small(MANY)
-    for number in range(2 * choice.FEW_NODES):
+    for number in range(2 * schedule_pod.FEW_NODES):
         world.node(f"large{number}", ram="16Gi")
         world.report(f"large{number}", 5)
     first = pod("p", ram="16Gi")
     assert isinstance(world.decide(first), Refusal)
     assert await world.choice.explain(first) is None
-    for number in range(choice.FEW_NODES // 2):
+    for number in range(schedule_pod.FEW_NODES // 2):
         before = world.nodes_read()
         decided = world.decide(pod(f"p{number}", ram="16Gi"))
         assert isinstance(decided, Plan)
-        assert world.nodes_read() - before <= MOST_UNFIT + choice.FEW_NODES
+        assert world.nodes_read() - before <= MOST_UNFIT + schedule_pod.FEW_NODES
 
 
 async def test_nodes_without_the_cpu_are_passed_over() -> None:
@@ -124,7 +124,7 @@ async def test_a_decision_reads_a_bounded_number_of_nodes(memory: str | None) ->
     world = small(MANY)
     before = world.nodes_read()
     assert isinstance(world.decide(pod("p", memory, ram="16Gi")), Refusal)
-    assert world.nodes_read() - before <= MOST_UNFIT + choice.FEW_NODES
+    assert world.nodes_read() - before <= MOST_UNFIT + schedule_pod.FEW_NODES
 
 
 async def test_a_pod_that_no_gpu_can_take_reads_no_node() -> None:
@@ -196,7 +196,7 @@ async def test_kept_out_pods_have_verdicts_of_their_own() -> None:
 
 async def test_verdicts_of_few_kinds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kinds whose verdicts are kept are bounded, and a kind that was dropped gets the same answer."""
-    monkeypatch.setattr(choice, "KINDS", 3)
+    monkeypatch.setattr(schedule_pod, "KINDS", 3)
     world = small(5)
     for cpu in ("2", "3", "4", "5", "6", "2"):
         wanted = pod(f"p{cpu}", cpu=cpu)
@@ -250,8 +250,8 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     for index in range(3):
         world.node(f"n{index}", "4")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "FEW_NODES", few)
-        patch.setattr(choice, "SLICE", 2)
+        patch.setattr(schedule_pod, "FEW_NODES", few)
+        patch.setattr(schedule_pod, "SLICE", 2)
         patch.setattr(profile, "CHECKS", checks)
         patch.setattr(decide, "MOST_UNFIT", most_unfit)
         for number, step in enumerate(steps):
@@ -344,7 +344,7 @@ async def test_no_selector_holds_the_loop_up(
     else:
         assert isinstance(end, Plan)
         assert end.booking.node == expected
-    most = (MOST_UNFIT + choice.FEW_NODES) * CHECKS
+    most = (MOST_UNFIT + schedule_pod.FEW_NODES) * CHECKS
     assert 2 * terms < longest <= most + 2 * 2 * terms, "a piece ends with the node that passes its budget"
 
 
@@ -372,7 +372,7 @@ async def test_a_pod_of_many_containers_is_placed_in_one_short_decision(
 
 async def test_a_node_that_an_explanation_found_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is placed on the node that its explanation found, although other kinds were refused meanwhile."""
-    monkeypatch.setattr(choice, "KINDS", 2)
+    monkeypatch.setattr(schedule_pod, "KINDS", 2)
     world = small(MANY)
     world.node("large", labels={"zone": "far"}, ram="32Gi")
     world.report("large", 5)

@@ -1,4 +1,4 @@
-"""Writes a plan to the API server: binds the pod's claims, then the pod, or frees its place.
+"""The binding cycle: PreBind binds the pod's claims, Bind the pod, and PostBind reports it; or the place is freed.
 
 What always holds: a pod whose writes failed has no place any more, unless the watch has shown it bound, and it is
 tried again. A long wait holds no permit to write.
@@ -9,12 +9,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from placer.core.plan import Plan
 from placer.metrics import Metrics
-from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
+from placer.scheduler.binding.binding import Binder, BindResult, Ending
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
@@ -24,11 +23,9 @@ from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
-from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import Results
 from plimsoll.ids import PodUid
 from plimsoll.part.log import get_logger
-from plimsoll.part.times import rfc3339
 
 SLOW_S: Final = 1.0
 """Seconds after which a bind under way is slow, and for which a pod beside slow ones of its namespace is put off."""
@@ -38,8 +35,8 @@ namespace. The other permits are left to the other namespaces then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A pod whose place is booked and not yet written.
+class Assumed:
+    """A pod whose place is booked, and not yet written.
 
     Attributes:
         info: the pod's demand.
@@ -55,7 +52,25 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Committer:
+class Permits:
+    """Permits for writes that may be under way together.
+
+    Attributes:
+        binds: for the binds of pods.
+        late: for claims, and for pods whose claims were bound before: a claim may take minutes.
+    """
+
+    binds: asyncio.Semaphore
+    late: asyncio.Semaphore
+
+    @classmethod
+    def of(cls, most: int) -> "Permits":
+        """So many of each."""
+        return cls(asyncio.Semaphore(most), asyncio.Semaphore(most))
+
+
+@dataclass(frozen=True, slots=True)
+class BindingCycle:
     """Carries out plans.
 
     Attributes:
@@ -63,63 +78,58 @@ class Committer:
         cache: holds the places of the pods that are being bound.
         claims: binds them.
         binder: binds pods.
-        recorder: writes news; it waits while pods are being bound.
-        results: reports each result to people, and on the bus.
+        results: reports each result to people, and on the bus. Its recorder waits while pods are being bound.
         nominating: learns of nominated pods that were not bound.
         metrics: measures binds.
-        clock: the wall clock in UTC.
-        permits: one for each write that may be under way together with others.
-        late_permits: the same for claims, and for pods whose claims were bound before.
+        permits: one for each write.
     """
 
     queue: Queue
     cache: Cache
     claims: PodClaims
     binder: Binder
-    recorder: Recorder
     results: Results
     nominating: Nominating
     metrics: Metrics
-    clock: Callable[[], datetime]
-    permits: asyncio.Semaphore
-    late_permits: asyncio.Semaphore
+    permits: Permits
     _slow: Counter[str] = field(default_factory=Counter)  # by namespace
 
     def is_held_up(self, namespace: str) -> bool:
         """Whether so many binds of a namespace are slow that no further one should begin."""
         return self._slow[namespace] >= SLOW_AT_MOST
 
-    def puts_off(self, queued: QueuedPodInfo) -> bool:
+    def puts_off(self, pod: QueuedPodInfo) -> bool:
         """Put a pod off, if its namespace is held up; returns whether it is."""
-        held_up = self.is_held_up(queued.pod.metadata.namespace)
-        if held_up:
-            self.queue.requeue(queued.uid, loop_now_s(), SLOW_S)
-        return held_up
+        is_held_up = self.is_held_up(pod.pod.metadata.namespace)
+        if is_held_up:
+            self.queue.requeue(pod.uid, loop_now_s(), SLOW_S)
+        return is_held_up
 
-    async def take(self, placed: Placed) -> contextlib.ExitStack:
+    async def permit(self, assumed: Assumed) -> contextlib.ExitStack:
         """Take a permit for the writes of a pod, once one is free; closing the result gives it back."""
-        return await self._take(self.permits, placed)
+        return await self._take(self.permits.binds, assumed)
 
-    async def commit(self, placed: Placed, taken: contextlib.ExitStack) -> None:
-        """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait.
+    async def run(self, assumed: Assumed, permit: contextlib.ExitStack) -> None:
+        """PreBind, Bind and PostBind of an assumed pod, or free its place.
 
-        Cancelling abandons the write under way. The next start reads its result.
+        The permit is given back at the end, or before a long wait. Cancelling abandons the write under way. The next
+        start reads its result.
         """
-        with taken:
-            if placed.volumes is None:
-                await self._bind(placed, taken.close)
+        with permit:
+            if assumed.volumes is None:
+                await self._bind(assumed, permit.close)
                 return
-            taken.close()  # claims may take minutes
-            if await self._has_volumes(placed, placed.volumes):
-                with await self._take(self.late_permits, placed) as late:
-                    await self._bind(placed, late.close)
+            permit.close()  # claims may take minutes
+            if await self._pre_bind(assumed, assumed.volumes):
+                with await self._take(self.permits.late, assumed) as late:
+                    await self._bind(assumed, late.close)
 
-    async def _take(self, permits: asyncio.Semaphore, placed: Placed) -> contextlib.ExitStack:
+    async def _take(self, permits: asyncio.Semaphore, assumed: Assumed) -> contextlib.ExitStack:
         await permits.acquire()
         taken = contextlib.ExitStack()
         taken.callback(permits.release)
-        taken.enter_context(self.recorder.put_off())
-        taken.enter_context(self._timed(placed.info.pod.metadata.namespace))
+        taken.enter_context(self.results.recorder.put_off())
+        taken.enter_context(self._timed(assumed.info.pod.metadata.namespace))
         return taken
 
     @contextlib.contextmanager
@@ -142,15 +152,15 @@ class Committer:
                 if not self._slow[namespace]:
                     del self._slow[namespace]
 
-    async def _has_volumes(self, placed: Placed, volumes: VolumeReservation) -> bool:
+    async def _pre_bind(self, assumed: Assumed, volumes: VolumeReservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
-        uid = placed.info.request.pod
+        uid = assumed.info.request.pod
         problem = await self.claims.bind(volumes)
         if problem is None:
             return True
-        pod = placed.info.pod
+        pod = assumed.info.pod
         get_logger().warning(
-            "volumes not bound", pod=pod.full_name, node=placed.plan.booking.node, error=problem
+            "volumes not bound", pod=pod.full_name, node=assumed.plan.booking.node, error=problem
         )
         if self.cache.is_assumed(uid):
             self.cache.forget(uid)
@@ -158,16 +168,16 @@ class Committer:
         self.results.refused(pod, problem, SCHEDULER_ERROR)
         return False
 
-    async def _bind(self, placed: Placed, on_long_wait: Callable[[], None]) -> None:
-        uid, plan = placed.info.request.pod, placed.plan
+    async def _bind(self, assumed: Assumed, on_long_wait: Callable[[], None]) -> None:
+        uid, plan = assumed.info.request.pod, assumed.plan
         queued, node = self.queue.get(uid), plan.booking.node
-        is_same = queued is not None and queued.info is placed.info
-        pod = queued.pod if queued is not None and is_same else placed.info.pod
-        binding = PodBinding(pod, node, decision_annotations(plan, rfc3339(self.clock())))
+        is_same = queued is not None and queued.info is assumed.info
+        pod = queued.pod if queued is not None and is_same else assumed.info.pod
+        binding = self.binder.binding(pod, plan)
         with self.metrics.binds.seconds.time():
             ending = await self.binder.bind(binding, on_long_wait)
         if ending.result is BindResult.BOUND:
-            self.metrics.binds.pending_seconds.observe(loop_now_s() - placed.seen_s)
+            self.metrics.binds.pending_seconds.observe(loop_now_s() - assumed.seen_s)
             self.claims.forget_waiting(uid)
             self.queue.delete(uid, loop_now_s())
             self.results.placed(pod, plan)

@@ -53,7 +53,7 @@ _OUR_SUMS: Final = frozenset(f"Insufficient {name}" for name in RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeChoice:
+class PodScheduling:
     """Decides over the nodes of one cluster.
 
     Attributes:
