@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from placer.core.node_scores import FULL_SCORE, TotalScore, total_score
 from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
-from placer.decide import Decider, HeldBookings, NodeSide
+from placer.decide import FOR_TAINTS, MOST_PLANS, Decider, HeldBookings, NodeSide, NodeWishes
 from placer.scheduler.cache.assigned_pods import priority_of
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.cache.nominator import Nomination, bookings_of
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.node_wishes import PROMISING, node_wishes
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.verdicts import Explanation, Verdicts
 from plimsoll.contract import RESOURCES
@@ -41,6 +41,10 @@ SLICE: Final = 64
 
 READ_AT_ONCE: Final = 1024
 """The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
+
+PROMISING: Final = 16
+"""The nodes that a decision reads because their domains may meet a pod's preferred constraints on other pods. The
+best candidates alone may all be in a domain that does not."""
 
 RANKED_AT_ONCE: Final = 64
 """The nodes whose GPUs a decision, or a slice of `explain`, ranks by a policy that is new: some 4 ms."""
@@ -155,7 +159,7 @@ class NodeChoice:
 
     def _explanation(self, info: PodInfo, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
-        topics = self.cache.pod_rules.topics(info.pod, info.domains)
+        topics = self.cache.topology.topics(info.pod, info.constraints)
         explained = replace(known.explanation(len(self.cache.nodes)), topics=topics)
         if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(info):
             expected = self.decider.expected(info.request.owner)
@@ -183,7 +187,7 @@ class NodeChoice:
     def _decide(self, info: PodInfo) -> Plan | Refusal:
         if not self._prepare(info):
             return Refusal(is_final=False)  # `explain` reads the rest, in slices
-        if info.domain_wishes.key and not self._prepare_wishes(info) and not info.found:
+        if info.preferred.key and not self._prepare_wishes(info) and not info.found:
             # With nodes found, the pod was explained, and counts that were forgotten since then are left out.
             return Refusal(is_final=False)
         if self._problem(info) is not None:
@@ -228,10 +232,29 @@ class NodeChoice:
         side = NodeSide(
             lambda node: self._misfits(info, key, node),
             info.weight,
-            node_wishes(self.cache, info.wishes, info.domain_wishes, nodes, _most(PROMISING, info)),
+            self._wishes(info, nodes),
             self._held(info),
         )
         return self.decider.choose(info.request, info.policy, nodes, side)
+
+    def _wishes(self, info: PodInfo, nodes: Iterable[NodeName] | None) -> NodeWishes:
+        """The preferences of one decision, with the present counts. Those that are not counted yet are left out.
+
+        Only a list of nodes, which the pod may choose from, keeps other promising nodes out.
+        """
+        about_pods = self.cache.topology.scores(info.preferred) if info.preferred.key else ()
+        scores = info.scores + about_pods
+
+        def met(node: NodeName) -> TotalScore:
+            offer = self.cache.offer(node)
+            return FULL_SCORE if offer is None else total_score(scores, offer)
+
+        def promising() -> list[NodeName]:
+            some = self.cache.promising(info.preferred, _most(PROMISING, info))
+            return [node for node in some if node in nodes] if isinstance(nodes, list) else some
+
+        states_any = len(scores) > 1  # beside the one about taints, which each pod has
+        return NodeWishes(met, MOST_PLANS if states_any else FOR_TAINTS, promising if about_pods else None)
 
     def _misfits(self, info: PodInfo, key: "_Key", node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""
@@ -276,27 +299,26 @@ class NodeChoice:
 
     def _unfit(self, info: PodInfo, node: NodeName) -> tuple[str, ...]:
         """The reasons why a node is unfit, apart from its GPUs."""
-        return self.cache.misfits(info.pod, info.rules, info.needs, node, info.domains)
+        return self.cache.misfits(info.pod, info.rules, info.needs, node, info.constraints)
 
     def _prepare(self, info: PodInfo) -> bool:
         """Read a part of what rules about pods need, and rank a part of the GPUs by a policy that nobody has used.
 
         Returns whether all is read and ranked.
         """
-        if not self.cache.pod_rules.prepare(info.domains, _most(READ_AT_ONCE, info)):
+        if not self.cache.topology.counts.prepare(info.constraints, _most(READ_AT_ONCE, info)):
             return False
         return not _wants_gpu(info) or self.decider.candidates.rank(info.policy, RANKED_AT_ONCE)
 
     def _prepare_wishes(self, info: PodInfo) -> bool:
         """Read a part of what wishes about pods need; returns whether all is read."""
-        wishes = info.domain_wishes
-        return not wishes.key or self.cache.pod_rules.prepare(wishes, _most(READ_AT_ONCE, info))
+        return self.cache.topology.counts.prepare(info.preferred, _most(READ_AT_ONCE, info))
 
     def _key(self, info: PodInfo) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort, ledger = _is_best_effort(info), self.decider.ledger
         expected = ledger.best_effort_bytes(info.request.owner) if best_effort else None
-        applying, state = self.cache.pod_rules.state(info.pod, info.domains)
+        applying, state = self.cache.topology.state(info.pod, info.constraints)
         tied = ledger.fixed(info.request.demand)
         objections = info.policy.state(info.request, ledger)
         return (info.kind, expected, applying, self.volume_state(info), objections), (state, tied)

@@ -16,8 +16,8 @@ from placer.decide import Decider
 from placer.scheduler.cache.assigned_pods import AssignedPod
 from placer.scheduler.cache.cache import Cache, WhatIf
 from placer.scheduler.cache.nominator import Nomination, bookings_of
+from placer.scheduler.plugins.topology import TopologyDryRun
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.topology.rule_check import RuleCheck
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 
@@ -31,7 +31,7 @@ class NodeDryRun:
         info: PodInfo,
         node: NodeName,
         only: GpuUuid | None = None,
-        rules: RuleCheck | None = None,
+        topology: TopologyDryRun | None = None,
         beside: Sequence[Nomination] = (),
     ) -> None:
         """Suppose nothing yet.
@@ -42,15 +42,15 @@ class NodeDryRun:
             info: the pod.
             node: the node.
             only: the only GPU that the pod may have; None: any.
-            rules: the check by rules about other pods, with no pod left out; None makes one.
+            topology: the same node by constraints on other pods, with no pod left out; None makes one.
             beside: further pods for which room on this node counts as held.
         """
         self._decider, self._cluster, self._wanted, self._node = decider, cache, info, node
         held = [*cache.nominator.against(info.pod, node), *beside]
-        if rules is None and cache.has_node(node):
+        if topology is None and cache.has_node(node):
             counted = [(node, one.pod) for one in held]
-            rules = cache.pod_rules.check(info.pod, info.domains, node, counted)
-        self._supposed = WhatIf(cache.load_on(node, held), held, rules)
+            topology = cache.topology.dry_run(info.pod, info.constraints, node, counted)
+        self._supposed = WhatIf(cache.load_on(node, held), held, topology)
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
         self._view = view
         self._gpus: GpuDryRun | None = None
@@ -59,8 +59,8 @@ class NodeDryRun:
 
     def anew(self, only: GpuUuid | None) -> "NodeDryRun":
         """A trial of the same node for the same pod, with no pod removed. The node must not have changed."""
-        rules = self._supposed.rules.anew() if self._supposed.rules is not None else None
-        return NodeDryRun(self._decider, self._cluster, self._wanted, self._node, only, rules)
+        topology = self._supposed.topology.anew() if self._supposed.topology is not None else None
+        return NodeDryRun(self._decider, self._cluster, self._wanted, self._node, only, topology)
 
     def concerns_gpus(self, one: AssignedPod) -> bool:
         """Whether a pod has a part of the GPUs that are tried."""
@@ -70,9 +70,9 @@ class NodeDryRun:
         """Suppose that a pod is gone."""
         self._supposed.load.remove(one.needs)
         self._supposed.without[one.uid] = one
-        rules = self._supposed.rules
-        if rules is not None:
-            rules.leave_out(self._cluster.pod_rules.counted(rules, one.uid))
+        topology = self._supposed.topology
+        if topology is not None:
+            topology.remove_pod(one.uid)
         if self._gpus is not None:
             self._gpus.remove(one.uid)
 
@@ -80,17 +80,17 @@ class NodeDryRun:
         """Suppose that a removed pod is there."""
         self._supposed.load.add(one.needs)
         del self._supposed.without[one.uid]
-        rules = self._supposed.rules
-        if rules is not None:
-            rules.put_back(self._cluster.pod_rules.counted(rules, one.uid))
+        topology = self._supposed.topology
+        if topology is not None:
+            topology.add_pod(one.uid)
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 
     def leave_out(self, uid: PodUid) -> None:
-        """Suppose that a pod of another node is gone, which rules about pods may count."""
-        rules = self._supposed.rules
-        if rules is not None:
-            rules.leave_out(self._cluster.pod_rules.counted(rules, uid))
+        """Suppose that a pod of another node is gone, which constraints on pods may count."""
+        topology = self._supposed.topology
+        if topology is not None:
+            topology.remove_pod(uid)
 
     def remove_memory(self, uid: PodUid) -> None:
         """Suppose that the processes of a pod that is gone hold no GPU memory any more."""
@@ -101,7 +101,7 @@ class NodeDryRun:
         """The reasons against the node apart from its GPUs."""
         info = self._wanted
         return self._cluster.misfits(
-            info.pod, info.rules, info.needs, self._node, info.domains, self._supposed
+            info.pod, info.rules, info.needs, self._node, info.constraints, self._supposed
         )
 
     def plan(self) -> Plan | tuple[str, ...]:

@@ -3,7 +3,7 @@
 What always holds: every pod that has a node and has not ended counts, whichever scheduler placed it, and counts once.
 A pod is *assumed* from the decision on, before the API server knows. A pod's room is free the moment the pod is gone.
 Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once. Rules
-about other pods (`pod_rules`) count assumed pods too.
+about other pods (`topology`) count assumed pods too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
@@ -31,15 +31,16 @@ from placer.scheduler.cache.assigned_pods import AssignedPod, AssignedPods, prio
 from placer.scheduler.cache.bookings import Bookings
 from placer.scheduler.cache.labels import LabelIndex
 from placer.scheduler.cache.nominator import Nomination, Nominator
+from placer.scheduler.plugins.pod_counts.constraints import (
+    PodConstraints,
+    existing_anti_affinity_of,
+    readable_anti_affinity_of,
+    required_of,
+)
+from placer.scheduler.plugins.topology import Resident, TopologyDryRun, TopologyPlugins
 from placer.scheduler.plugins.volumes.index import Volumes
 from placer.scheduler.plugins.volumes.users import Moves
 from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause, causes_lifted
-from placer.scheduler.topology.antiaffinity import keepouts_of, readable_keepouts_of
-from placer.scheduler.topology.gauge import Gauge
-from placer.scheduler.topology.pod_rules import PodRules, Resident, counting, node_labels
-from placer.scheduler.topology.rule_check import RuleCheck
-from placer.scheduler.topology.rules import DomainRules, domain_rules_of
-from placer.scheduler.topology.selectors import member_of
 from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
@@ -57,13 +58,13 @@ class WhatIf:
     Attributes:
         load: the load of the others, and of `held`.
         held: the nominations that count.
-        rules: the check by rules about other pods, without those pods; None where none is left out, or no node.
+        topology: the check by constraints on other pods, without those pods; None where none is left out, or no node.
         without: the pods that are supposed to be gone.
     """
 
     load: NodeLoad
     held: Sequence[Nomination]
-    rules: RuleCheck | None
+    topology: TopologyDryRun | None
     without: dict[PodUid, AssignedPod] = field(default_factory=dict)
 
 
@@ -74,9 +75,9 @@ class Cache:
         bookings: the GPU bookings of bound pods.
         assigned: the bound pods.
         nominator: the room that is held for pods without a node.
-        changes: the nodes whose `misfits` may have changed, apart from `PodRules.state` and `Volumes.state`.
+        changes: the nodes whose `misfits` may have changed, apart from `TopologyPlugins.state` and `Volumes.state`.
         volumes: the persistent volumes, and the pods that use them.
-        pod_rules: the rules about other pods, of pods with a node and of those without.
+        topology: the plugins with constraints on other pods.
         paused: the reason why no pod is placed anywhere, as the text of a refusal; None while pods are placed.
     """
 
@@ -106,7 +107,7 @@ class Cache:
         first_came = partial(
             self._announce, None, EVERYTHING
         )  # pods with one answer may differ by labels now
-        self.pod_rules = PodRules(self._offers, self._residents, self.nominator, first_came)
+        self.topology = TopologyPlugins(self._offers, self._residents, self.nominator, first_came)
 
     def on_gain(self, listener: Listener) -> None:
         """Call `listener` with each node where a pod may fit now, apart from its GPUs.
@@ -133,9 +134,10 @@ class Cache:
         selected, tied = self._labels.named(pod, most), self.volumes.tied(pod, needs.mounts, most)
         return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
-    def promising(self, gauge: Gauge, most: int) -> list[NodeName]:
-        """Some nodes that may meet wishes about other pods well, at most this many, by their number of pods."""
-        return sorted(gauge.promising(self._labels.having, most), key=lambda name: self._load(name).pods)
+    def promising(self, constraints: PodConstraints, most: int) -> list[NodeName]:
+        """Some nodes that may meet preferred constraints well, at most this many, by their number of pods."""
+        found = self.topology.promising(constraints, self._labels.having, most)
+        return sorted(found, key=lambda name: self._load(name).pods)
 
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
@@ -154,9 +156,8 @@ class Cache:
         self._offers[name] = offer
         if old is None:
             self._by_pods.add((self._load(name).pods, name))
-        if old is None or counting(old.node) != counting(node):
-            self.pod_rules.put_node(name)
-        self._relabel(name, {} if old is None else node_labels(old.node), node_labels(node))
+        self._labels.put(name, {} if old is None else node_labels(old.node), node_labels(node))
+        self.topology.node_changed(name, None if old is None else old.node, node)
         self._announce(name, EVERYTHING if old is None else causes_lifted(node, old.node))
         self._note_filled(name)
         self._note_cpu(name)
@@ -168,8 +169,8 @@ class Cache:
         if offer is None:
             return
         self._by_pods.remove((self._load(name).pods, name))
-        self.pod_rules.put_node(name)
-        self._relabel(name, node_labels(offer.node), {})
+        self._labels.put(name, node_labels(offer.node), {})
+        self.topology.node_changed(name, offer.node, None)
         self._note_filled(name)
         self._note_cpu(name)
 
@@ -218,7 +219,7 @@ class Cache:
         rules: NodeRules,
         needs: Needs,
         name: NodeName,
-        domains: DomainRules | None = None,
+        domains: PodConstraints | None = None,
         supposed: WhatIf | None = None,
     ) -> tuple[str, ...]:
         """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node.
@@ -247,18 +248,18 @@ class Cache:
             reasons = self.volumes.misfits(pod, needs.mounts, name, node_labels(offer.node), moves)
         if reasons:
             return reasons
-        about_pods = domain_rules_of(pod, rules) if domains is None else domains
+        about_pods = required_of(pod, rules) if domains is None else domains
         reason = self._kept_out(pod, about_pods, name, supposed)
         return () if reason is None else (reason,)
 
-    def _kept_out(self, pod: Pod, rules: DomainRules, name: NodeName, supposed: WhatIf) -> str | None:
+    def _kept_out(self, pod: Pod, rules: PodConstraints, name: NodeName, supposed: WhatIf) -> str | None:
         """The reason by rules about other pods why a node is unfit for a pod, or None."""
-        check, held = supposed.rules, supposed.held
-        reason = self.pod_rules.obstacle(pod, rules, name) if check is None else check.obstacle()
+        check, held = supposed.topology, supposed.held
+        reason = self.topology.filter(pod, rules, name) if check is None else check.filter()
         if reason is None and held:
             # As in kube-scheduler, the node must fit with the nominated pods too. They may come, or may not.
-            check = check or self.pod_rules.check(pod, rules, name, [(name, one.pod) for one in held])
-            reason = check.obstacle_beside()
+            check = check or self.topology.dry_run(pod, rules, name, [(name, one.pod) for one in held])
+            reason = check.filter_with_nominated()
         return reason
 
     def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
@@ -274,13 +275,13 @@ class Cache:
     def assume(self, booking: Booking, needs: Needs, pod: Pod) -> None:
         """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already.
 
-        Anti-affinity that cannot be read does not count. `domain_rules_of` refuses such a pod before; kube-scheduler,
+        Anti-affinity that cannot be read does not count. `required_of` refuses such a pod before; kube-scheduler,
         which chooses nodes for pods of the extender, does too.
         """
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
         self.assigned.put(AssignedPod(pod, booking.node, needs, is_bound=False))
-        keepouts = readable_keepouts_of(pod)
-        resident = Resident(booking.node, needs, member_of(pod), assumed=True, keepouts=keepouts)
+        anti_affinity = readable_anti_affinity_of(pod)
+        resident = Resident(booking.node, needs, pod, assumed=True, anti_affinity=anti_affinity)
         self._settle(booking.pod, resident)
 
     def is_assumed(self, uid: PodUid) -> bool:
@@ -298,9 +299,9 @@ class Cache:
         assumed = self.is_assumed(uid)
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
-        keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
+        anti_affinity = _readable(lambda: existing_anti_affinity_of(pod), problems) or ()
         self.assigned.put(AssignedPod(pod, name, needs))
-        self._settle(uid, Resident(name, needs, member_of(pod), assumed=False, keepouts=keepouts))
+        self._settle(uid, Resident(name, needs, pod, assumed=False, anti_affinity=anti_affinity))
         self.bookings.confirm(pod, assumed=assumed)
         if problems:
             raise problems[0]
@@ -315,15 +316,13 @@ class Cache:
         before = self._residents.get(uid)
         if before is not None and before.takes_as(resident):  # as for an assumed pod that is now bound
             self._residents[uid] = resident
-            if before.member != resident.member:  # as for a pod that is being deleted
-                self.pod_rules.count(resident.node, before.member, resident.member)
+            self.topology.counts.pod_changed(resident.node, before.pod, resident.pod)
             return
         self._unsettle(uid)
         self._residents[uid] = resident
-        self.pod_rules.count(resident.node, None, resident.member)
+        self.topology.pod_assigned(uid, resident)
         self._count(resident.node, lambda load: load.add(resident.needs))
         self.volumes.mount(resident.node, resident.needs.mounts)
-        self.pod_rules.close(uid, resident)
         self._note_filled(resident.node)
 
     def _unsettle(self, uid: PodUid) -> bool:
@@ -331,17 +330,10 @@ class Cache:
         if resident is None:
             return False
         self._count(resident.node, lambda load: load.remove(resident.needs))
-        self.pod_rules.count(resident.node, resident.member, None)
+        self.topology.pod_unassigned(uid, resident)
         self.volumes.unmount(resident.node, resident.needs.mounts)
-        self.pod_rules.open(uid, resident)
         self._announce(resident.node, Cause.RESOURCES | (Cause.VOLUMES if resident.needs.mounts else NOTHING))
         return True
-
-    def _relabel(self, name: NodeName, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Take a node's labels in place of those before; no labels for a node that was not there, or left."""
-        if before != after:
-            self._labels.put(name, before, after)
-            self.pod_rules.relabel(name, before, after)
 
     def _announce(self, node: NodeName | None, lifted: Cause) -> None:
         for listener in self._listeners:
@@ -353,8 +345,8 @@ class Cache:
 
     def _nomination_changed(self, node: NodeName) -> None:
         self.changes.note(node)
-        if self.nominator.keepouts:
-            self.pod_rules.heed()
+        if self.nominator.anti_affinity:
+            self.topology.note_terms()
 
     def _nomination_ended(self, node: NodeName) -> None:
         if node in self._offers:
@@ -398,3 +390,8 @@ def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
     except InputError as error:
         problems.append(error)
         return None
+
+
+def node_labels(node: Node) -> Mapping[str, str]:
+    """The labels of a node."""
+    return node.metadata.labels or {}

@@ -46,7 +46,7 @@ class Wakeups:
         self.decider.pool.on_change(lambda _: self.wake(Cause.POOL))
         self.decider.reports.on_change(lambda _: self.on_work())
         self.cache.on_gain(self._gained)
-        self.cache.pod_rules.on_change(self._rules_changed)
+        self.cache.topology.on_change(self._rules_changed)
 
     def catch_up(self) -> None:
         """Pass on the changes of rooms since the last search for candidates."""

@@ -116,10 +116,11 @@ class Watches:
         """Take in a change of a namespace."""
         match change:
             case Added(namespace) | Modified(namespace):
-                self.cache.pod_rules.put_namespace(namespace)
+                meta = namespace.metadata
+                self.cache.topology.namespace_changed(meta.name, meta.labels or {})
                 self._pause(namespace.metadata.name, pause_of(namespace.metadata.annotations))
             case Deleted(namespace):
-                self.cache.pod_rules.remove_namespace(namespace.metadata.name)
+                self.cache.topology.namespace_changed(namespace.metadata.name, {})
                 self._pause(namespace.metadata.name, None)
             case Synced():
                 self._namespaces_synced.set()

@@ -168,7 +168,7 @@ class Refusals:
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.choice.volume_state(info)
-        if not self.choice.cache.pod_rules.has_rules:
+        if not self.choice.cache.topology.has_terms:
             return info.kind, expected, volumes
         meta = info.pod.metadata
         return info.kind, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())

@@ -7,17 +7,21 @@ from typing import Final
 import msgspec
 
 from placer.core.fit import Needs, NodeRules, needs_of, rules_of
+from placer.core.node_scores import NodeScore, count_of_checks, node_scores
 from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
-from placer.core.wishes import Wish, count_of_checks, wishes_of
 from placer.scheduler.cache.assigned_pods import priority_of
+from placer.scheduler.plugins.pod_counts.constraints import (
+    NO_CONSTRAINTS,
+    PodConstraints,
+    preferred_of,
+    required_of,
+)
 from placer.scheduler.pods.held import refuse_unheld
 from placer.scheduler.pods.lengths import refuse_long
 from placer.scheduler.pods.unhandled import refuse_unhandled
-from placer.scheduler.topology.rules import DomainRules, domain_rules_of
-from placer.scheduler.topology.wishes import NO_WISHES, DomainWishes, domain_wishes_of
 from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
 from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import NodeName, PodUid
@@ -43,14 +47,14 @@ class PodInfo:
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node.
-        domains: its rules about other pods.
+        constraints: its required constraints on other pods.
         policy: the order among GPUs that fit.
         kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
             labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
             `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
-        wishes: its wishes about its node, as far as a node alone can meet them.
-        domain_wishes: its wishes about other pods.
+        scores: its preferences about its node, as far as a node alone can meet them.
+        preferred: its preferred constraints on other pods.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
     """
@@ -59,12 +63,12 @@ class PodInfo:
     request: Request
     needs: Needs
     rules: NodeRules
-    domains: DomainRules
+    constraints: PodConstraints
     policy: Policy
     kind: bytes
     weight: int
-    wishes: tuple[Wish, ...] = field(default=(), compare=False)
-    domain_wishes: DomainWishes = field(default=NO_WISHES, compare=False)
+    scores: tuple[NodeScore, ...] = field(default=(), compare=False)
+    preferred: PodConstraints = field(default=NO_CONSTRAINTS, compare=False)
     found: list[NodeName] = field(default_factory=list, compare=False)
 
 
@@ -88,13 +92,13 @@ def understood(pod: Pod, default: Policy) -> PodInfo:
     policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
     needs, rules = needs_of(pod), rules_of(pod)
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod), needs.amounts.get("cpu", 0))
-    domains = domain_rules_of(pod, rules)
-    domain_wishes = domain_wishes_of(pod, rules)
-    kind = _kind(pod, request, needs, rules, domains, policy)
-    about_pods = domains.count + (domain_wishes.count if domain_wishes.key else 0)
+    constraints = required_of(pod, rules)
+    preferred = preferred_of(pod, rules)
+    kind = _kind(pod, request, needs, rules, constraints, policy)
+    about_pods = constraints.count + (preferred.count if preferred.key else 0)
     weight = _weight(pod, request, needs, rules, about_pods)
-    wishes = wishes_of(pod, rules.tolerations)
-    return PodInfo(pod, request, needs, rules, domains, policy, kind, weight, wishes, domain_wishes)
+    scores = node_scores(pod, rules.tolerations)
+    return PodInfo(pod, request, needs, rules, constraints, policy, kind, weight, scores, preferred)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +134,14 @@ class PodReader:
 
 
 def _kind(
-    pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules, policy: Policy
+    pod: Pod, request: Request, needs: Needs, rules: NodeRules, constraints: PodConstraints, policy: Policy
 ) -> bytes:
     spec, demand = pod.spec, request.demand
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
-    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
+    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, constraints.key)
     rank = (priority_of(pod), pod.spec.preemptionPolicy)  # room is held against some priorities
     abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features), rules.uses_volume)
     places = (spec.nodeSelector, required, spec.tolerations, abilities)

@@ -15,9 +15,8 @@ from placer.core import declared_features, fit, supplemental_groups
 from placer.core.reasons import UNHEALTHY, Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.core.standing import readiness_of
+from placer.scheduler.plugins import inter_pod_affinity, pod_topology_spread
 from placer.scheduler.plugins.volumes.reasons import OF_VOLUMES
-from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
-from placer.scheduler.topology.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
@@ -84,11 +83,11 @@ _KNOWN: Final = {
     Reason.CORDONED.value: Cause.GPUS,
     fit.UNKNOWN_NODE: Cause.NODE,
     fit.OPTED_OUT: Cause.NODE,
-    KEPT_OUT: Cause.RULES,
-    SKEWED: Cause.RULES,
-    NOT_BESIDE: Cause.RULES,
-    NOT_APART: Cause.RULES,
-    NO_DOMAIN: Cause.NODE,
+    inter_pod_affinity.EXISTING_ANTI_AFFINITY: Cause.RULES,
+    pod_topology_spread.SKEWED: Cause.RULES,
+    inter_pod_affinity.AFFINITY: Cause.RULES,
+    inter_pod_affinity.ANTI_AFFINITY: Cause.RULES,
+    pod_topology_spread.NO_DOMAIN: Cause.NODE,
     fit.UNSCHEDULABLE: Cause.NODE,
     fit.NOT_READY: Cause.NODE,
     fit.NODE_AFFINITY: Cause.NODE,

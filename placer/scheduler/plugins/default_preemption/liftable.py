@@ -10,16 +10,16 @@ from typing import Final
 from placer.core import fit
 from placer.core.fit import Needs, Offer
 from placer.core.reasons import Reason, without_unhealthy
+from placer.scheduler.plugins.inter_pod_affinity import ANTI_AFFINITY, EXISTING_ANTI_AFFINITY
+from placer.scheduler.plugins.pod_topology_spread import SKEWED
 from placer.scheduler.plugins.volumes import reasons as volumes
-from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
-from placer.scheduler.topology.check import NOT_APART, SKEWED
 
 LIFTABLE: Final = frozenset(
     {
         fit.PORTS,
         fit.TOO_MANY_PODS,
-        KEPT_OUT,
-        NOT_APART,
+        EXISTING_ANTI_AFFINITY,
+        ANTI_AFFINITY,
         SKEWED,
         volumes.DISK,
         volumes.IN_USE,

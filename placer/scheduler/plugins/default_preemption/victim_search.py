@@ -276,4 +276,4 @@ class VictimSearch:
         """The kind of a pod, and the state of all rules about pods that it has to heed."""
         kind, _, _ = self.choice.state(info)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.choice.cache.pod_rules.closed_to(info.pod).counts
+        return kind, self.choice.cache.topology.terms_against(info.pod).counts

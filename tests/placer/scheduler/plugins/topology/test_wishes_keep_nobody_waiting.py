@@ -9,12 +9,12 @@ import pytest
 
 from placer import decide
 from placer.scheduler import choice
+from placer.scheduler.plugins.pod_counts import store
 from placer.scheduler.pods import pod_info
-from placer.scheduler.topology import index
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
 from tests.placer.kube.objects import Object
-from tests.placer.scheduler.topology.rules import apart, evenly, far, near
+from tests.placer.scheduler.plugins.topology.rules import apart, evenly, far, near
 
 SEEDS: Final = 60
 STEPS: Final = 40
@@ -28,8 +28,8 @@ BOUNDS: Final[Mapping[tuple[ModuleType, str], tuple[int, ...]]] = {
     (choice, "PROMISING"): (1, 2, 16),
     (decide, "MOST_UNFIT"): (1, 2, 128),
     (decide, "MOST_PLANS"): (1, 2, 64),
-    (index, "RULES_KEPT"): (1, 2, 1024),
-    (index, "MOST_PLACES"): (3, 10, 1_000_000),
+    (store, "MOST_CONSTRAINTS"): (1, 2, 1024),
+    (store, "MOST_NODES"): (3, 10, 1_000_000),
 }
 """The bounds of decisions and counts, as small as a cluster of a few nodes can reach."""
 
@@ -90,7 +90,7 @@ async def test_a_wish_makes_no_pod_wait_while_a_node_has_a_place(monkeypatch: py
             wanted = pod(
                 f"p{step}", draw.choice((None, "4Gi")), draw.choice("12"), labels=labels, **wishes(draw)
             )
-            made.cluster.pod_rules.prepare(wanted.domains, 1000)
+            made.cluster.topology.counts.prepare(wanted.constraints, 1000)
             fitting = made.fitting(wanted)
             place = await made.place(wanted)
             assert (place in fitting) if fitting else place is None, (seed, step)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.scheduler.topology import index
+from placer.scheduler.plugins.pod_counts import store
 from plimsoll.kube.models import Pod
 from tests.placer.kube.objects import MEMORY, pod_of
 from tests.placer.kube.scene import Scene, scene
-from tests.placer.scheduler.topology.rules import apart, beside, spread
+from tests.placer.scheduler.plugins.topology.rules import apart, beside, spread
 from tests.slow import examples
 
 Object = dict[str, Any]
@@ -145,7 +145,7 @@ async def test_pod_is_woken_although_the_counts_for_its_rules_were_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where more rules wait than counts are kept, each pod still gets its place."""
-    monkeypatch.setattr(index, "RULES_KEPT", 2)
+    monkeypatch.setattr(store, "MOST_CONSTRAINTS", 2)
     async with scene() as made:
         two_zones(made)
         for number in range(5):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any
 
-from tests.placer.scheduler.topology.oracle import (
+from tests.placer.scheduler.plugins.topology.oracle import (
     Cluster,
     included,
     is_empty,

@@ -6,12 +6,11 @@ from placer.core.plan import WISHES, Plan
 from placer.core.refusal import Refusal
 from placer.decide import MOST_PLANS
 from placer.scheduler import choice
-from placer.scheduler.topology import index
-from placer.scheduler.topology.check import TalliedRules
+from placer.scheduler.plugins.pod_counts import store
 from plimsoll.ids import PodUid
 from tests.placer.kube.memory_cluster import pod
-from tests.placer.scheduler.topology.replicas import APP, replica, resident, zones
-from tests.placer.scheduler.topology.rules import apart, evenly, far, near
+from tests.placer.scheduler.plugins.topology.replicas import APP, replica, resident, zones
+from tests.placer.scheduler.plugins.topology.rules import apart, evenly, far, near
 
 
 def test_promising_nodes_count_for_the_wish_and_change_with_each_turn() -> None:
@@ -22,9 +21,7 @@ def test_promising_nodes_count_for_the_wish_and_change_with_each_turn() -> None:
         made.node(name, labels={"zone": "a", "host": name, "disk": "fast"})
     wanted = replica("p", None, evenly() | {"nodeSelector": {"disk": "fast"}})
     made.choice._prepare_wishes(wanted)
-    gauge = made.cluster.pod_rules.gauge(wanted.domain_wishes)
-    assert gauge is not None
-    turns = [made.cluster.promising(gauge, 10) for _ in range(20)]
+    turns = [made.cluster.promising(wanted.preferred, 10) for _ in range(20)]
     assert {len(turn) for turn in turns} == {10}
     assert {node for turn in turns for node in turn} == set(fast)
 
@@ -90,7 +87,7 @@ async def test_wishes_that_are_new_are_read_in_slices(monkeypatch: pytest.Monkey
 async def test_a_pod_waits_once_for_its_wishes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the counts are forgotten again before the pod is decided, it is placed without its wishes."""
     monkeypatch.setattr(choice, "READ_AT_ONCE", 10)
-    monkeypatch.setattr(index, "RULES_KEPT", 1)
+    monkeypatch.setattr(store, "MOST_CONSTRAINTS", 1)
     made = zones(a=30)
     wanted = replica("p", None, near("cache"))
     assert isinstance(made.decide(wanted), Refusal)
@@ -105,7 +102,7 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
     """Counts of wishes open no node, and leave the verdicts on nodes as they are."""
     made = zones(cpu="1", a=3)
     opened: list[object] = []
-    made.cluster.pod_rules.on_change(opened.append)
+    made.cluster.topology.on_change(opened.append)
     waiting = pod("waits", None, cpu="2", labels=APP, **(evenly() | far()))
     assert await made.place(waiting) is None
     read = made.decider.nodes_read
@@ -120,28 +117,28 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
 
 def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of distinct wishes, beside rules with the same counts, leave only a bounded number behind."""
-    monkeypatch.setattr(index, "RULES_KEPT", 8)
+    monkeypatch.setattr(store, "MOST_CONSTRAINTS", 8)
     made = zones(a=2)
-    domains = made.cluster.pod_rules._domains
+    counts = made.cluster.topology.counts
     for number in range(60):
         app = f"a{number // 2}"
         spec = evenly(app) | (far(app) if number % 2 else apart(app))
         wanted = replica(f"p{number}", None, spec)
         plan = made.choice.decide(wanted)
         assert isinstance(plan, Plan)
-    assert len(domains._in_use) == 8
-    assert len(domains._partitions) <= 2
-    assert len(domains._headcounts) <= 16
-    assert sum(map(len, domains._anchored.values())) == len(domains._headcounts)
+    assert len(counts._in_use) == 8
+    assert len(counts._domains) <= 2
+    assert len(counts._matching) <= 16
+    assert sum(map(len, counts._by_label.values())) == len(counts._matching)
     opened: list[object] = []
-    made.cluster.pod_rules.on_change(opened.append)
-    keys = {key for key, known in domains._in_use.items() if isinstance(known, TalliedRules)}
-    for known in tuple(domains._in_use.values()):
-        domains._forget(known)
-    domains._announce()
+    made.cluster.topology.on_change(opened.append)
+    keys = {key for key, known in counts._in_use.items() if known.constraints.is_required}
+    for known in tuple(counts._in_use.values()):
+        counts._forget(known)
+    counts._announce()
     assert opened == [keys], "only rules are announced: no pod waits for a wish"
-    assert not domains._headcounts
-    assert not domains._partitions
+    assert not counts._matching
+    assert not counts._domains
 
 
 def test_wishes_keep_counts_that_a_forgotten_rule_shared() -> None:
@@ -150,8 +147,8 @@ def test_wishes_keep_counts_that_a_forgotten_rule_shared() -> None:
     rule, wish = replica("rule", None, apart()), replica("wish", None, far())
     for wanted in (rule, wish):
         assert isinstance(made.choice.decide(wanted), Plan)
-    domains = made.cluster.pod_rules._domains
-    domains._forget(domains._in_use[rule.domains.key])
+    counts = made.cluster.topology.counts
+    counts._forget(counts._in_use[rule.constraints.key])
     resident(made, "new", "a000")
     for number in range(2):
         resident(made, f"other{number}", "a001", "other")

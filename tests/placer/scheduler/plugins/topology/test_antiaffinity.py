@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from placer.core.fit import needs_of, rules_of
 from placer.core.ledger import Ledger
 from placer.scheduler.cache.cache import Cache
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Namespace, Pod
+from plimsoll.kube.models import Pod
 from tests.placer.kube.objects import Object, node_of, pod_of
 
 KEPT_OUT = ("node(s) didn't satisfy existing pods anti-affinity rules",)
@@ -85,9 +84,7 @@ def test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone() ->
 def test_selectors_and_namespaces(term: Object, out: bool) -> None:  # noqa: FBT001
     """Labels and namespaces select as in Kubernetes; an unknown operator counts as a match."""
     cluster = cluster_of(keeper(term))
-    cluster.pod_rules.put_namespace(
-        msgspec.convert({"metadata": {"name": "default", "labels": {"team": "a"}}}, Namespace)
-    )
+    cluster.topology.namespace_changed("default", {"team": "a"})
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == ({"n1", "n2"} if out else set())
 
 

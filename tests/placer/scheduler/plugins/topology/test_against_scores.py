@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.fit import rules_of
-from placer.core.wishes import Wish
-from placer.scheduler.topology.gauge import AFFINITY, SPREAD
-from placer.scheduler.topology.wishes import domain_wishes_of
+from placer.core.node_scores import NodeScore
+from placer.scheduler.plugins.inter_pod_affinity import SCORE as AFFINITY
+from placer.scheduler.plugins.pod_counts.constraints import preferred_of
+from placer.scheduler.plugins.pod_topology_spread import SCORE as SPREAD
 from plimsoll.ids import NodeName
-from tests.placer.scheduler.topology import oracle, scores
-from tests.placer.scheduler.topology.test_against_filters import (
+from tests.placer.scheduler.plugins.topology import oracle, scores
+from tests.placer.scheduler.plugins.topology.test_against_filters import (
     Both,
     constraints,
     document,
@@ -81,10 +82,9 @@ def fits(pod: Object, node: Object) -> bool:
 def compare(both: Both, asked: Object) -> None:
     """Compare the order of any two nodes that fit one new pod."""
     pod = read(asked)
-    wishes = domain_wishes_of(pod, rules_of(pod))
-    both.cluster.pod_rules.prepare(wishes, 10_000)
-    gauge = both.cluster.pod_rules.gauge(wishes)
-    stated = {wish.name: wish for wish in gauge.wishes()} if gauge is not None else {}
+    wishes = preferred_of(pod, rules_of(pod))
+    both.cluster.topology.counts.prepare(wishes, 10_000)
+    stated = {one.name: one for one in both.cluster.topology.scores(wishes)}
     cluster = oracle.Cluster(both.nodes, [*both.pods.values()], both.namespaces)
     one_only = len(asked["spec"]["topologySpreadConstraints"]) <= 1
     fitting = [node for node in both.nodes.values() if not one_only or fits(asked, node)]
@@ -95,13 +95,15 @@ def compare(both: Both, asked: Object) -> None:
         assert all(_met(both, stated[SPREAD], name) == 0 for name in spread.keys() - scored.keys())
     if AFFINITY in stated:
         near = scores.affinity(cluster, asked, fitting)
-        keys = {one.topology_key for one in wishes.leanings}
+        keys = {one.topology_key for one in wishes.weighted}
         _same_order(both, stated[AFFINITY], near)
         labelled = {name: near[name] for name in near if keys <= oracle.labels_of(both.nodes[name]).keys()}
         _same_order(both, stated[AFFINITY], labelled, is_strict=True)
 
 
-def _same_order(both: Both, wish: Wish, expected: Mapping[str, float], *, is_strict: bool = False) -> None:
+def _same_order(
+    both: Both, wish: NodeScore, expected: Mapping[str, float], *, is_strict: bool = False
+) -> None:
     """A node that is better here is better there, and if `is_strict`, a node that is better there is better here."""
     found = {name: _met(both, wish, name) for name in expected}
     assert all(0 <= met <= 1 for met in found.values())
@@ -112,10 +114,10 @@ def _same_order(both: Both, wish: Wish, expected: Mapping[str, float], *, is_str
             assert found[one] > found[other], (wish.name, one, other)
 
 
-def _met(both: Both, wish: Wish, name: str) -> float:
+def _met(both: Both, wish: NodeScore, name: str) -> float:
     offer = both.cluster.offer(NodeName(name))
     assert offer is not None
-    return wish.met_by(offer)
+    return wish.of(offer)
 
 
 @given(

@@ -18,12 +18,12 @@ from placer.metrics import Metrics
 from placer.scheduler import choice
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
+from placer.scheduler.plugins.pod_counts import store
 from placer.scheduler.pods.pod_info import PodInfo, understood
-from placer.scheduler.topology import index
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node
 from tests.placer.kube.objects import pod_of
-from tests.placer.scheduler.topology.rules import REQUIRED, apart, beside, by_app, spread
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED, apart, beside, by_app, spread
 
 SPEC: dict[str, Any] = {
     **spread("x", "zone"),
@@ -75,7 +75,7 @@ def wanted(name: str) -> PodInfo:
 def place(made: NodeChoice, name: str) -> None:
     """Decide, and count the pod."""
     asked = wanted(name)
-    while not made.cache.pod_rules.prepare(asked.domains, 1000):
+    while not made.cache.topology.counts.prepare(asked.constraints, 1000):
         pass
     decided = made.decide(asked)
     assert isinstance(decided, Plan)
@@ -99,13 +99,13 @@ def test_known_rules_are_not_read_again() -> None:
     """New pods with known rules read no pods and nodes. Each pod that comes or goes is counted in one step."""
     made = cluster(10, 20)
     place(made, "first")
-    before = made.cache.pod_rules._domains.work
+    before = made.cache.topology.counts.work
     for number in range(5):
         made.decide(wanted("later"))
         made.decider.ledger.forget(PodUid("later"))
         made.cache.confirm(pod_of(f"q{number}", {}, {"app": "x"}, nodeName="n000"))
         made.cache.release(PodUid(f"q{number}"))
-    assert made.cache.pod_rules._domains.work - before == 10
+    assert made.cache.topology.counts.work - before == 10
 
 
 async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,20 +116,20 @@ async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyP
     refused = made.decide(asked)
     assert isinstance(refused, Refusal)
     assert not refused.is_final
-    assert made.cache.pod_rules._domains.work < 500
+    assert made.cache.topology.counts.work < 500
     assert await made.explain(asked) is None
     assert isinstance(made.decide(asked), Plan)
 
 
 def test_counts_of_rules_used_longest_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The index keeps a bounded number of thousands of distinct rules, and their answers stay right."""
-    monkeypatch.setattr(index, "RULES_KEPT", 8)
+    monkeypatch.setattr(store, "MOST_CONSTRAINTS", 8)
     made = cluster(4, 2)
     for number in range(100):
         asked = understood(pod_of(f"p{number}", {}, {"app": f"a{number}"}, **apart(f"a{number}")), HEADROOM)
-        assert made.cache.pod_rules.obstacle(asked.pod, asked.domains, NodeName("n000")) is None
-    domains = made.cache.pod_rules._domains
-    assert len(domains._in_use) == 8
-    assert len(domains._headcounts) == 8
-    assert len(domains._partitions) == 1
-    assert sum(map(len, domains._anchored.values())) == 8
+        assert made.cache.topology.filter(asked.pod, asked.constraints, NodeName("n000")) is None
+    counts = made.cache.topology.counts
+    assert len(counts._in_use) == 8
+    assert len(counts._matching) == 8
+    assert len(counts._domains) == 1
+    assert sum(map(len, counts._by_label.values())) == 8

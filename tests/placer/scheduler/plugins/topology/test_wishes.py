@@ -9,17 +9,16 @@ from msgspec.structs import replace
 from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.decide import MOST_PLANS
+from placer.scheduler.plugins.pod_counts.constraints import MOST_PREFERRED
 from placer.scheduler.pods.pod_info import understood
-from placer.scheduler.topology.wishes import MOST_WISHES
 from plimsoll.ids import PodUid
-from plimsoll.kube.models import Namespace, ObjectMeta
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import gpu, state
 from tests.placer.kube.memory_cluster import MemoryCluster
 from tests.placer.kube.objects import Object, pod_of
-from tests.placer.scheduler.topology.replicas import APP, replica, resident, zones, zones_of
-from tests.placer.scheduler.topology.rules import PREFERRED, apart, evenly, far, near, spread
+from tests.placer.scheduler.plugins.topology.replicas import APP, replica, resident, zones, zones_of
+from tests.placer.scheduler.plugins.topology.rules import PREFERRED, apart, evenly, far, near, spread
 
 
 @pytest.mark.parametrize("memory", ["64Mi", None])
@@ -141,7 +140,7 @@ async def test_terms_mean_the_namespaces_that_they_name() -> None:
     selector = {"matchLabels": {"team": "x"}}
     meant = near("cache", namespaceSelector=selector)
     for number, labels in enumerate(({}, {"team": "x"}, {})):
-        made.cluster.pod_rules.put_namespace(Namespace(ObjectMeta(name="other", labels=labels)))
+        made.cluster.topology.namespace_changed("other", labels)
         plan = made.choice.decide(replica(f"p{number}", None, meant))
         assert isinstance(plan, Plan)
         assert plan.booking.node == ("b000" if labels else "a000")
@@ -225,33 +224,30 @@ def test_wishes_beyond_the_most_have_no_effect_and_refuse_no_pod() -> None:
     terms = [
         far(f"a{weight}", weight=weight)["affinity"]["podAntiAffinity"][PREFERRED][0] for weight in range(101)
     ]
-    read = replica("p", None, evenly() | {"affinity": {"podAntiAffinity": {PREFERRED: terms}}}).domain_wishes
-    assert [one.weight for one in read.leanings] == [-weight for weight in range(100, 101 - MOST_WISHES, -1)]
-    assert read.count == MOST_WISHES
+    read = replica("p", None, evenly() | {"affinity": {"podAntiAffinity": {PREFERRED: terms}}}).preferred
+    assert [one.weight for one in read.weighted] == [
+        -weight for weight in range(100, 101 - MOST_PREFERRED, -1)
+    ]
+    assert read.count == MOST_PREFERRED
     long = {"matchExpressions": [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]}
-    assert not replica("p", None, far(labelSelector=long)).domain_wishes.leanings
-    assert not replica("p", None, evenly(labelSelector=long)).domain_wishes.spreads
+    assert not replica("p", None, far(labelSelector=long)).preferred.weighted
+    assert not replica("p", None, evenly(labelSelector=long)).preferred.spread
 
 
 def test_pods_without_such_wishes_have_none() -> None:
     """Rules are no wishes, and a weight of 0 has no effect."""
     specs: tuple[Object, ...] = ({}, spread(), apart(), far(weight=0), {"affinity": {"podAffinity": {}}})
     for spec in specs:
-        assert not understood(pod_of("p", {}, APP, **spec), HEADROOM).domain_wishes.key, spec
+        assert not understood(pod_of("p", {}, APP, **spec), HEADROOM).preferred.key, spec
 
 
 def test_equal_wishes_share_their_counts() -> None:
     """The order in which requirements and terms of one weight are written makes no difference where none counts."""
     one = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]}
-    assert (
-        replica("p", None, far()).domain_wishes.key
-        == replica("q", None, far(labelSelector=one)).domain_wishes.key
-    )
-    assert replica("p", None, far()).domain_wishes.key != replica("q", None, far(weight=3)).domain_wishes.key
-    assert (
-        replica("p", None, far()).domain_wishes.key != replica("q", None, near(key="host")).domain_wishes.key
-    )
-    assert replica("p", None, evenly()).domain_wishes.key != replica("q", None, spread()).domains.key
+    assert replica("p", None, far()).preferred.key == replica("q", None, far(labelSelector=one)).preferred.key
+    assert replica("p", None, far()).preferred.key != replica("q", None, far(weight=3)).preferred.key
+    assert replica("p", None, far()).preferred.key != replica("q", None, near(key="host")).preferred.key
+    assert replica("p", None, evenly()).preferred.key != replica("q", None, spread()).constraints.key
     here = replica("p", None, evenly())
     elsewhere = replace(here.pod, metadata=replace(here.pod.metadata, namespace="there"))
-    assert here.domain_wishes.key != understood(elsewhere, HEADROOM).domain_wishes.key
+    assert here.preferred.key != understood(elsewhere, HEADROOM).preferred.key

@@ -1,4 +1,4 @@
-"""Wishes are met in part or wholly, by a node alone."""
+"""A node alone meets preferences in part or wholly."""
 
 from typing import Any
 
@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from placer.core.fit import Offer, Tolerations, offer_of
-from placer.core.wishes import PREFERRED, UNTAINTED, WISHES_SHARE, Met, met, wishes_of
+from placer.core.node_scores import (
+    PREFERENCES_SHARE,
+    PREFERRED,
+    UNTAINTED,
+    TotalScore,
+    node_scores,
+    total_score,
+)
 from plimsoll.kube.models import Node, Pod
 
 Object = dict[str, Any]
@@ -27,17 +34,17 @@ def prefers(weight: int, key: str, *values: str) -> Object:
     return {"weight": weight, "preference": {"matchExpressions": [term]}}
 
 
-def answer(there: Offer, *preferred: Object, tolerations: tuple[Object, ...] = ()) -> Met:
-    """How far the node meets the wishes of a pod with these preferred terms."""
+def answer(there: Offer, *preferred: Object, tolerations: tuple[Object, ...] = ()) -> TotalScore:
+    """How far the node suits a pod with these preferred terms."""
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": list(preferred)}}
     document = {"spec": {"containers": [], "affinity": affinity, "tolerations": list(tolerations)}}
     pod = msgspec.json.decode(msgspec.json.encode(document), type=Pod)
-    return met(wishes_of(pod, Tolerations(pod)), there)
+    return total_score(node_scores(pod, Tolerations(pod)), there)
 
 
-def test_a_pod_without_wishes_is_content_with_a_node_without_taints() -> None:
-    """The explanation omits wishes that the pod does not have."""
-    assert answer(offer()) == Met(1.0, {})
+def test_a_pod_without_preferences_is_content_with_a_node_without_taints() -> None:
+    """The explanation omits preferences that the pod does not have."""
+    assert answer(offer()) == TotalScore(1.0, {})
 
 
 def test_preferred_terms_count_by_their_weight() -> None:
@@ -52,7 +59,7 @@ def test_preferred_terms_count_by_their_weight() -> None:
 @pytest.mark.parametrize("idle", [{"weight": 5}, {"weight": 5, "preference": {}}, prefers(0, "disk", "ssd")])
 def test_terms_without_effect_are_left_out(idle: Object) -> None:
     """An empty term selects no node, and one of weight 0 adds nothing."""
-    assert answer(offer({"disk": "ssd"}), idle) == Met(1.0, {})
+    assert answer(offer({"disk": "ssd"}), idle) == TotalScore(1.0, {})
     assert answer(offer({"disk": "ssd"}), idle, prefers(7, "disk", "ssd")).parts[PREFERRED] == 1
 
 
@@ -70,16 +77,16 @@ def test_each_taint_that_discourages_counts_unless_it_is_tolerated() -> None:
     parts = [answer(offer({}, *taints)).parts.get(UNTAINTED, 1) for taints in ((), ("a",), ("a", "b"))]
     assert parts == [1, 0.5, pytest.approx(1 / 3, abs=1e-6)]
     tolerated = answer(offer({}, "a"), tolerations=({"key": "a", "operator": "Exists"},))
-    assert tolerated == Met(1.0, {})
+    assert tolerated == TotalScore(1.0, {})
     elsewhere = answer(
         offer({}, "a"), tolerations=({"key": "a", "operator": "Exists", "effect": "NoSchedule"},)
     )
     assert elsewhere.parts == {UNTAINTED: 0.5}
 
 
-def test_all_wishes_together_are_a_small_part_of_a_score() -> None:
+def test_all_preferences_together_are_a_small_part_of_a_score() -> None:
     """Weights are kube-scheduler's: taints 3, node affinity 2."""
     found = answer(offer({"disk": "hdd"}, "a"), prefers(1, "disk", "ssd"))
     assert found.ratio == pytest.approx((3 * 0.5 + 2 * 0) / 5)
-    assert 0 < found.score < WISHES_SHARE
+    assert 0 < found.score < PREFERENCES_SHARE
     assert found.parts == {UNTAINTED: 0.5, PREFERRED: 0}

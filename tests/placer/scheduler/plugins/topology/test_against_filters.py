@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from placer.core.fit import rules_of
 from placer.core.ledger import Ledger
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.topology import index
-from placer.scheduler.topology.rules import domain_rules_of
+from placer.scheduler.plugins.pod_counts import store
+from placer.scheduler.plugins.pod_counts.constraints import required_of
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Namespace, Node, Pod
+from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
-from tests.placer.scheduler.topology import oracle
+from tests.placer.scheduler.plugins.topology import oracle
 from tests.slow import examples
 
 Object = dict[str, Any]
@@ -165,12 +165,9 @@ class Both:
         """Change the labels of a namespace, or remove it."""
         if given is None:
             self.namespaces.pop(name, None)
-            self.cluster.pod_rules.remove_namespace(name)
         else:
             self.namespaces[name] = given
-            self.cluster.pod_rules.put_namespace(
-                msgspec.convert({"metadata": {"name": name, "labels": given}}, Namespace)
-            )
+        self.cluster.topology.namespace_changed(name, given or {})
 
     def compare(
         self,
@@ -182,18 +179,17 @@ class Both:
         left = [*(pod for name, pod in self.pods.items() if name not in without), *beside]
         expected = oracle.Cluster(self.nodes, left, self.namespaces)
         newcomer = read(asked)
-        rules = domain_rules_of(newcomer, rules_of(newcomer))
+        rules = required_of(newcomer, rules_of(newcomer))
         gone = [PodUid(name) for name in without]
         for name in self.nodes:
             more = [(NodeName(one["spec"]["nodeName"]), read(one)) for one in beside]
-            check = self.cluster.pod_rules.check(newcomer, rules, NodeName(name), more)
-            counted = [self.cluster.pod_rules.counted(check, uid) for uid in gone]
-            for one in counted:
-                check.leave_out(one)
-            for one in reversed(counted):
-                check.put_back(one)
-                check.leave_out(one)
-            found = check.obstacle_beside() if beside else check.obstacle()
+            check = self.cluster.topology.dry_run(newcomer, rules, NodeName(name), more)
+            for one in gone:
+                check.remove_pod(one)
+            for one in reversed(gone):
+                check.add_pod(one)
+                check.remove_pod(one)
+            found = check.filter_with_nominated() if beside else check.filter()
             assert found == expected.obstacle(asked, name), (name, asked)
 
 
@@ -210,7 +206,7 @@ def read(given: Object) -> Pod:
 @contextmanager
 def kept(rules: int, places: int) -> Iterator[None]:
     """An index that keeps the counts of only this many rules."""
-    with patch.object(index, "RULES_KEPT", rules), patch.object(index, "MOST_PLACES", places):
+    with patch.object(store, "MOST_CONSTRAINTS", rules), patch.object(store, "MOST_NODES", places):
         yield
 
 
@@ -263,19 +259,17 @@ def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node
     """Equal states mean equal answers. Where a node became fit, one of the pod's topics was announced."""
     both = Both()
     announced: set[object] = set()
-    both.cluster.pod_rules.on_change(announced.update)
+    both.cluster.topology.on_change(announced.update)
     namespace, given, spec = asked
     newcomer = read(document("new", namespace, given, spec))
-    rules = domain_rules_of(newcomer, rules_of(newcomer))
+    rules = required_of(newcomer, rules_of(newcomer))
     before: tuple[object, dict[str, str | None]] | None = None
     for step in changes:
-        topics = both.cluster.pod_rules.topics(newcomer, rules)
+        topics = both.cluster.topology.topics(newcomer, rules)
         announced.clear()
         both.do(step)
-        answers = {
-            name: both.cluster.pod_rules.obstacle(newcomer, rules, NodeName(name)) for name in both.nodes
-        }
-        state = both.cluster.pod_rules.state(newcomer, rules)
+        answers = {name: both.cluster.topology.filter(newcomer, rules, NodeName(name)) for name in both.nodes}
+        state = both.cluster.topology.state(newcomer, rules)
         changed = f"n{step[1]}" if step[0] == "node" else None  # a changed node is probed by itself
         same = [name for name in answers if before is not None and name in before[1] and name != changed]
         if before is not None and before[0] == state:
@@ -296,7 +290,7 @@ def test_rules_that_would_hold_up_other_pods_are_refused() -> None:
         spec = {"containers": [{"name": "main"}], "affinity": {"podAntiAffinity": {oracle.REQUIRED: rules}}}
         pod = read(document("p", "default", {}, spec))
         with pytest.raises(InputError, match=message):
-            domain_rules_of(pod, rules_of(pod))
+            required_of(pod, rules_of(pod))
 
 
 @pytest.mark.parametrize("operator", ["Gt", "In2"])
@@ -307,4 +301,4 @@ def test_selector_with_an_unknown_operator_is_refused(operator: str) -> None:
     spec = {"containers": [{"name": "main"}], "affinity": {"podAffinity": {oracle.REQUIRED: [term]}}}
     pod = read(document("p", "default", {}, spec))
     with pytest.raises(InputError, match=rf"spec\.affinity\.podAffinity: '{operator}' is no operator"):
-        domain_rules_of(pod, rules_of(pod))
+        required_of(pod, rules_of(pod))

@@ -7,7 +7,7 @@ from typing import Any
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, scheduler
-from tests.placer.scheduler.topology.rules import REQUIRED, apart, by_app, spread
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED, apart, by_app, spread
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
